@@ -1,0 +1,1 @@
+"""The job and dataset graph as immutable values."""

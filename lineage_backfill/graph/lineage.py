@@ -1,0 +1,153 @@
+"""The lineage snapshot: jobs, datasets and edges as one immutable value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lineage_backfill.model import DatasetRef, JobRef
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNode:
+    """What the lineage says of one job.
+
+    `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
+    `reads` and `writes` are sorted; `former_*` are edges that only older runs had.
+    """
+
+    ref: JobRef
+    reads: tuple[DatasetRef, ...] = ()
+    writes: tuple[DatasetRef, ...] = ()
+    former_reads: tuple[DatasetRef, ...] = ()
+    former_writes: tuple[DatasetRef, ...] = ()
+    parent: JobRef | None = None
+    processing: str | None = None  # BATCH or STREAM
+    owners: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    location: str | None = None  # where the source code is
+    partitioning: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetNode:
+    """What the lineage says of one dataset.
+
+    `partitioning` is the `lineageBackfill_partitioning` dataset facet as sent, or None.
+    """
+
+    ref: DatasetRef
+    fields: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    aliases: tuple[DatasetRef, ...] = ()
+    partitioning: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ColumnEdge:
+    """One output column that depends on one input column.
+
+    `direct` is False where the column only decides which rows there are (filter, join, group by…).
+    An INDIRECT dependency of the whole output has `output_column` "*".
+    """
+
+    job: JobRef
+    input: DatasetRef
+    input_column: str
+    output: DatasetRef
+    output_column: str
+    direct: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One recorded run of a job, for inference and estimates. Times are aware and in UTC."""
+
+    job: JobRef
+    run_id: str
+    state: str  # RUNNING, COMPLETE, FAIL, ABORT
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    nominal_start: datetime | None = None
+    nominal_end: datetime | None = None
+    partition_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LineageSnapshot:
+    """The lineage as one source gave it at one moment.
+
+    `taken_at` is aware and in UTC. `warnings` are sentences about what the source got wrong.
+    """
+
+    jobs: Mapping[JobRef, JobNode]
+    datasets: Mapping[DatasetRef, DatasetNode]
+    column_edges: tuple[ColumnEdge, ...] = ()
+    history: tuple[RunRecord, ...] = ()
+    source: str = "memory"  # events, marquez, snapshot, memory
+    taken_at: datetime | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Iterable[JobNode],
+        datasets: Iterable[DatasetNode] = (),
+        **rest: Any,
+    ) -> LineageSnapshot:
+        """Build a snapshot from job nodes; datasets that only edges name are added."""
+        job_map = {node.ref: node for node in sorted(jobs, key=lambda node: node.ref)}
+        dataset_map = {node.ref: node for node in datasets}
+        for node in job_map.values():
+            for ref in (*node.reads, *node.writes):
+                if ref not in dataset_map:
+                    dataset_map[ref] = DatasetNode(ref=ref)
+        return cls(
+            jobs=job_map,
+            datasets=dict(sorted(dataset_map.items())),
+            **rest,
+        )
+
+    @cached_property
+    def content_hash(self) -> str:
+        """`sha256:…` over jobs, datasets, edges and column lineage; not over history or times."""
+        lines = [
+            ["job", *_ref(n.ref), [_ref(r) for r in n.reads], [_ref(w) for w in n.writes]]
+            for n in self.jobs.values()
+        ]
+        lines += [["dataset", *_ref(n.ref), n.partitioning] for n in self.datasets.values()]
+        lines += [
+            ["column", *_ref(c.job), *_ref(c.input), c.input_column, *_ref(c.output)]
+            + [c.output_column, c.direct]
+            for c in self.column_edges
+        ]
+        text = json.dumps(lines, sort_keys=True, separators=(",", ":"), default=str)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def graph(self) -> nx.DiGraph[DatasetRef | JobRef]:
+        """Return a new `networkx.DiGraph` whose nodes are `DatasetRef` and `JobRef` values.
+
+        Edges point along the data: dataset → job that reads it, job → dataset that it writes.
+        """
+        import networkx as nx
+
+        graph: nx.DiGraph[DatasetRef | JobRef] = nx.DiGraph()
+        graph.add_nodes_from(self.datasets, kind="dataset")
+        for node in self.jobs.values():
+            graph.add_node(node.ref, kind="job")
+            graph.add_edges_from((ref, node.ref) for ref in node.reads)
+            graph.add_edges_from((node.ref, ref) for ref in node.writes)
+        return graph
+
+
+def _ref(ref: DatasetRef | JobRef) -> list[str]:
+    return [ref.namespace, ref.name]

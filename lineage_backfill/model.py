@@ -1,0 +1,80 @@
+"""Names and states that every layer speaks in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DatasetRef:
+    """Named data, unique by (namespace, name) as OpenLineage defines it."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobRef:
+    """The code that writes data, unique by (namespace, name) as OpenLineage defines it."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}:{self.name}"
+
+
+class RunState(StrEnum):
+    """Where one run of a backfill stands."""
+
+    PENDING = "pending"
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more happens to the run unless a person asks for it."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED})
+
+#: The moves that a run may make; the run store refuses every other one.
+ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
+    RunState.PENDING: frozenset({RunState.SUBMITTED, RunState.BLOCKED, RunState.CANCELLED}),
+    RunState.SUBMITTED: frozenset(
+        {
+            RunState.RUNNING,
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.PENDING,
+            RunState.CANCELLED,
+        }
+    ),
+    RunState.RUNNING: frozenset(
+        {RunState.SUCCEEDED, RunState.FAILED, RunState.PENDING, RunState.CANCELLED}
+    ),
+    RunState.SUCCEEDED: frozenset(),
+    # A person may ask for these again (`retry`, `resume`).
+    RunState.FAILED: frozenset({RunState.PENDING}),
+    RunState.BLOCKED: frozenset({RunState.PENDING}),
+    RunState.CANCELLED: frozenset({RunState.PENDING}),
+}
+
+
+class BackfillState(StrEnum):
+    """Where a whole backfill stands."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"

@@ -1,0 +1,1 @@
+"""From a change to runs: a pure function and the values around it."""

@@ -1,0 +1,149 @@
+"""What a project file declares, as plain values: calendars, mappings and how jobs are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
+MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
+WriteMode = Literal["overwrite", "merge", "append", "full"]
+OnEmpty = Literal["clear", "fail", "keep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarDeclaration:
+    """One dimension's calendar as declared; exactly one of grain, cron, every and keys is given.
+
+    `start` and `end` are key labels (both included), `data_lag` counts keys, `keys` are static
+    labels or the word "runtime". `zone` None means the project's default zone.
+    """
+
+    grain: Grain | None = None
+    cron: str | None = None
+    every: str | None = None
+    keys: tuple[str, ...] | Literal["runtime"] | None = None
+    zone: str | None = None
+    start: str | None = None
+    end: str | None = None
+    data_lag: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionDeclaration:
+    """One dimension of a product calendar and the physical column that holds it."""
+
+    name: str
+    calendar: CalendarDeclaration
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetDeclaration:
+    """What is declared of the datasets whose name matches `name` (exact, or a glob).
+
+    `columns` maps physical partition columns to a strftime format of the key's local start; None
+    as format stands for the key's label. `pattern` folds one-name-per-partition datasets.
+    """
+
+    name: str
+    namespace: str | None = None
+    calendar: CalendarDeclaration | None = None
+    dimensions: tuple[DimensionDeclaration, ...] = ()
+    pattern: str | None = None
+    retention: int | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    format: str | None = None
+    location: str | None = None
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionMapping:
+    """How one dimension's keys travel along an edge, where it is not the default."""
+
+    mapping: MappingName
+    before: int = 0
+    after: int = 0
+    by: int = 0
+    map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadDeclaration:
+    """How run keys of a job read one input; `mapping` None means the default."""
+
+    dataset: str
+    namespace: str | None = None
+    mapping: MappingName | None = None
+    before: int = 0
+    after: int = 0
+    by: int = 0
+    map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    function: str | None = None
+    dimensions: Mapping[str, DimensionMapping] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteDeclaration:
+    """How a job writes one output; `lookback` n: run key K corrects K-n .. K."""
+
+    dataset: str
+    namespace: str | None = None
+    mode: WriteMode = "overwrite"
+    on_empty: OnEmpty = "clear"
+    lookback: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDeclaration:
+    """What is declared of the jobs whose name matches `name` (exact, or a glob).
+
+    `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
+    where the readers' partitions begin) or N (at most N keys in one run).
+    """
+
+    name: str
+    namespace: str | None = None
+    calendar: CalendarDeclaration | None = None
+    dimensions: tuple[DimensionDeclaration, ...] = ()
+    engine: str | None = None
+    entrypoint: str | None = None
+    batch: Literal["key", "range", "aligned"] | int | None = None
+    pool: str | None = None
+    priority: int = 0
+    protected: bool = False
+    idempotent: bool = True
+    reads: tuple[ReadDeclaration, ...] = ()
+    writes: tuple[WriteDeclaration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Guard rails; each has a named override on the command line."""
+
+    max_runs: int = 10_000
+    max_parallel: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDeclaration:
+    """One `[engines.NAME]` table: its kind and the settings that its adapter takes."""
+
+    name: str
+    kind: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declarations:
+    """All that a project file says about datasets, jobs and limits."""
+
+    namespace: str | None = None
+    zone: str = "UTC"
+    datasets: tuple[DatasetDeclaration, ...] = ()
+    jobs: tuple[JobDeclaration, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    pools: Mapping[str, int] = field(default_factory=dict)
+    engines: tuple[EngineDeclaration, ...] = ()

@@ -1,0 +1,69 @@
+"""The plan: what will run, for which partitions, in which order, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lineage_backfill.model import DatasetRef, JobRef
+
+#: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or boxes
+#: (`{"day": [...], "region": [...]}`) for product keys. `["*"]` is the one key of unpartitioned data.
+KeySet = tuple[str | Mapping[str, Any], ...]
+
+JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPartitions:
+    """Partitions of one dataset; `keys` is None where a run reads the dataset whole."""
+
+    dataset: DatasetRef
+    keys: KeySet | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of one job over one set of its run keys."""
+
+    id: str  # stable: made from the job and the keys
+    job: JobRef
+    partitions: KeySet
+    count: int
+    wave: int
+    upstream: tuple[str, ...]  # ids of the runs whose partitions it reads
+    engine: str | None
+    reads: tuple[DatasetPartitions, ...]
+    writes: tuple[DatasetPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """What the plan says of one job that is reached from the change."""
+
+    job: JobRef
+    status: JobStatus
+    level: int
+    partitions: KeySet
+    count: int
+    left_stale: KeySet
+    reason: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole plan; `to_dict` of `plan.document` gives the document of `impact --json`.
+
+    `now` is an ISO instant in UTC. `runs` is None where there are more than the limit.
+    """
+
+    id: str  # "sha256:…" over everything else
+    now: str
+    request: Mapping[str, Any]
+    lineage: Mapping[str, Any]
+    changed: tuple[DatasetPartitions, ...]
+    jobs: tuple[PlannedJob, ...]
+    runs: tuple[PlannedRun, ...] | None
+    totals: Mapping[str, int]
+    warnings: tuple[str, ...] = field(default=())
