@@ -1,0 +1,50 @@
+"""What a user asks for: what changed, and how far to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.plan import KeySet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedDataset:
+    """A dataset that is right again and whose readers are not.
+
+    `keys` holds keys, `A..B` ranges, `A..` (to the newest key) and boxes; None only for
+    unpartitioned datasets.
+    """
+
+    dataset: DatasetRef
+    keys: KeySet | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedJob:
+    """A job whose run keys are to be run again, as if their inputs were stale."""
+
+    job: JobRef
+    keys: KeySet | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request for a plan.
+
+    `columns` limits the change to columns of the changed datasets. `select` and `exclude` hold
+    selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
+    jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
+    `allow` holds the names of overridden guard rails, such as "protected" or "max-runs".
+    """
+
+    changed: tuple[ChangedDataset, ...] = ()
+    jobs: tuple[ChangedJob, ...] = ()
+    columns: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    depth: int | None = None
+    exact: bool = False
+    reverse: bool = False
+    include_former: bool = False
+    allow: frozenset[str] = frozenset()
