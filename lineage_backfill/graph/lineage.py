@@ -120,18 +120,28 @@ class LineageSnapshot:
     @cached_property
     def content_hash(self) -> str:
         """`sha256:…` over jobs, datasets, edges and column lineage; not over history or times."""
-        lines = [
+        lines: list[list[Any]] = [
             ["job", *_ref(n.ref), [_ref(r) for r in n.reads], [_ref(w) for w in n.writes]]
             for n in self.jobs.values()
         ]
         lines += [["dataset", *_ref(n.ref), n.partitioning] for n in self.datasets.values()]
         lines += [
-            ["column", *_ref(c.job), *_ref(c.input), c.input_column, *_ref(c.output)]
-            + [c.output_column, c.direct]
-            for c in self.column_edges
+            ["column", *_ref(edge.job), *_ref(edge.input), edge.input_column]
+            + [*_ref(edge.output), edge.output_column, edge.direct]
+            for edge in self.column_edges
         ]
         text = json.dumps(lines, sort_keys=True, separators=(",", ":"), default=str)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def readers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+        """The jobs that read each dataset, sorted."""
+        return _invert((node.ref, node.reads) for node in self.jobs.values())
+
+    @cached_property
+    def writers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+        """The jobs that write each dataset, sorted."""
+        return _invert((node.ref, node.writes) for node in self.jobs.values())
 
     def graph(self) -> nx.DiGraph[DatasetRef | JobRef]:
         """Return a new `networkx.DiGraph` whose nodes are `DatasetRef` and `JobRef` values.
@@ -151,3 +161,13 @@ class LineageSnapshot:
 
 def _ref(ref: DatasetRef | JobRef) -> list[str]:
     return [ref.namespace, ref.name]
+
+
+def _invert(
+    edges: Iterable[tuple[JobRef, Iterable[DatasetRef]]],
+) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+    found: dict[DatasetRef, list[JobRef]] = {}
+    for job, datasets in edges:
+        for dataset in datasets:
+            found.setdefault(dataset, []).append(job)
+    return {dataset: tuple(jobs) for dataset, jobs in found.items()}

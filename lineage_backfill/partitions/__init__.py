@@ -1,0 +1,1 @@
+"""Partition keys, the calendars that say which exist, and the mappings between them."""

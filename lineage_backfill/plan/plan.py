@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lineage_backfill.model import DatasetRef, JobRef
-
-#: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or boxes
-#: (`{"day": [...], "region": [...]}`) for product keys. `["*"]` is the one key of unpartitioned data.
-KeySet = tuple[str | Mapping[str, Any], ...]
+from lineage_backfill.partitions.text import KeySet
 
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
 

@@ -1,0 +1,548 @@
+"""OpenLineage events → one lineage snapshot, by a rule that no order of arrival can change.
+
+The edges of a job are those of its last completed run, by event time and with all events of that
+run put together, plus those of later unfinished runs. All that older and failed runs named besides
+is *former*.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.facets import (
+    airflow_run,
+    column_inputs,
+    fields,
+    interval,
+    location,
+    owners,
+    parse_time,
+    partitioning,
+    processing,
+    run_keys,
+    symlinks,
+    tags,
+)
+from lineage_backfill.graph.lineage import (
+    ColumnEdge,
+    DatasetNode,
+    JobNode,
+    LineageSnapshot,
+    RunRecord,
+)
+from lineage_backfill.model import DatasetRef, JobRef
+
+#: Which event wins where two of one run bear the same time.
+_RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
+_STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
+_JOB_FACETS = frozenset(
+    {"ownership", "tags", "jobType", "sourceCodeLocation", "lineageBackfill_partitioning"}
+)
+_DATASET_FACETS = frozenset(
+    {"schema", "ownership", "tags", "symlinks", "lineageBackfill_partitioning"}
+)
+#: Control characters and lone surrogates: no producer means them, terminals and databases do.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+T = TypeVar("T")
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildLimits:
+    """How much one event may say; lineage is untrusted input."""
+
+    name_length: int = 4096
+    datasets_per_event: int = 10_000
+    columns_per_dataset: int = 100_000
+
+
+class _Dataset:
+    """A dataset while events are folded; compared by identity, which is what makes sets fast."""
+
+    __slots__ = ("columns", "facets", "last_columns", "name")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.facets: dict[str, tuple[datetime, Any]] = {}
+        self.columns: dict[str, _Columns] = {}
+        self.last_columns: _Columns | None = None
+
+
+class _Columns:
+    """One column lineage facet of one output, kept once however many runs repeat it."""
+
+    __slots__ = ("facet", "output")
+
+    def __init__(self, output: _Dataset, facet: dict[str, Any]) -> None:
+        self.output = output
+        self.facet = facet
+
+
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """What a run names; shared by all runs that name the same."""
+
+    reads: frozenset[_Dataset] = frozenset()
+    writes: frozenset[_Dataset] = frozenset()
+    columns: frozenset[_Columns] = frozenset()
+
+    def __or__(self, other: _Footprint) -> _Footprint:
+        return _Footprint(
+            self.reads | other.reads, self.writes | other.writes, self.columns | other.columns
+        )
+
+
+_NOTHING = _Footprint()
+
+
+class _Run:
+    """A run while its events are folded."""
+
+    __slots__ = ("completed", "footprint", "last", "nominal", "partition_key", "rank", "started")
+
+    def __init__(self, when: datetime) -> None:
+        self.last = when
+        self.rank = 0
+        self.started: datetime | None = None
+        self.completed: datetime | None = None
+        self.footprint = _NOTHING
+        self.nominal: tuple[str, str] | None = None
+        self.partition_key: str | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        return self.completed is None and self.rank == 0
+
+
+class _Job:
+    """A job while events are folded."""
+
+    __slots__ = ("declared", "facets", "name", "parent", "runs")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.runs: dict[str, _Run] = {}
+        self.facets: dict[str, tuple[datetime, Any]] = {}
+        self.parent: tuple[datetime, Name] | None = None
+        self.declared: tuple[datetime, _Footprint] | None = None  # by job events, without a run
+
+    def edges(self) -> tuple[_Footprint, _Footprint, bool]:
+        """Return what the job names now, what it ever named, and whether a run cleared it."""
+        done: tuple[datetime, str, _Footprint] | None = None
+        if self.declared:
+            done = (self.declared[0], "", self.declared[1])
+        for run_id, run in self.runs.items():
+            if run.completed and (not done or (run.completed, run_id) > done[:2]):
+                done = (run.completed, run_id, run.footprint)
+        now = done[2] if done else _NOTHING
+        for run in self.runs.values():
+            if run.unfinished and (not done or run.last > done[0]):
+                now |= run.footprint
+        ever = self.declared[1] if self.declared else _NOTHING
+        for footprint in {id(run.footprint): run.footprint for run in self.runs.values()}.values():
+            ever |= footprint
+        return now, ever, now is _NOTHING and done is not None and ever != _NOTHING
+
+
+class LineageBuilder:
+    """Folds events, in any order and any number of times each, into one snapshot.
+
+    Memory grows with jobs, datasets and runs, not with events.
+    """
+
+    def __init__(self, limits: BuildLimits | None = None) -> None:
+        self._limits = limits or BuildLimits()
+        self._jobs: dict[Name, _Job] = {}
+        self._datasets: dict[Name, _Dataset] = {}
+        self._footprints: dict[tuple[object, ...], _Footprint] = {}
+        self._without_zone = 0
+
+    def add(self, event: Any) -> None:
+        """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError if it is none."""
+        try:
+            self._add(event)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            # Checking every member's type first would cost more than the fold itself.
+            raise LineageError(f"not an OpenLineage event: {error!r}") from error
+
+    def snapshot(
+        self,
+        *,
+        source: str = "memory",
+        taken_at: datetime | None = None,
+        warnings: Iterable[str] = (),
+    ) -> LineageSnapshot:
+        """Return the lineage that all events so far make; `taken_at` is aware and in UTC."""
+        said = list(warnings)
+        if self._without_zone:
+            said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
+        try:
+            refs = self._resolve_aliases()
+            jobs, columns = self._job_nodes(refs, said)
+            return LineageSnapshot.of(
+                jobs,
+                self._dataset_nodes(refs),
+                column_edges=columns,
+                history=tuple(self._history()),
+                source=source,
+                taken_at=taken_at,
+                warnings=tuple(said),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise LineageError(f"a facet that cannot be read: {error!r}") from error
+
+    # Folding
+
+    def _add(self, event: Any) -> None:
+        when = self._time(event["eventTime"])
+        job_item = event.get("job")
+        if job_item is None:
+            self._see(event["dataset"], when)
+            return
+        job = self._job(job_item)
+        if facets := job_item.get("facets"):
+            _keep_newest(job.facets, facets, _JOB_FACETS, when)
+        inputs, outputs = event.get("inputs"), event.get("outputs")
+        footprint = self._footprint(inputs, outputs, when) if inputs or outputs else _NOTHING
+        run_item = event.get("run")
+        if run_item is not None:
+            self._fold_run(job, run_item, event.get("eventType"), when, footprint)
+        elif footprint is not _NOTHING:
+            job.declared = _newest(job.declared, (when, footprint), _Footprint.__or__)
+
+    def _fold_run(
+        self, job: _Job, item: Any, kind: Any, when: datetime, footprint: _Footprint
+    ) -> None:
+        run_id = item["runId"]
+        run = job.runs.get(run_id)
+        if run is None:
+            if type(run_id) is not str or len(run_id) > self._limits.name_length:
+                raise ValueError(f"runId is not a short string: {run_id!r:.80}")
+            run = job.runs[run_id] = _Run(when)
+        rank = _RANK.get(kind, 0)
+        if when > run.last or (when == run.last and rank > run.rank):
+            run.last, run.rank = when, rank
+        if kind == "START":
+            if run.started is None or when < run.started:
+                run.started = when
+        elif rank == 3 and (run.completed is None or when > run.completed):
+            run.completed = when
+        if footprint is not run.footprint and footprint is not _NOTHING:
+            run.footprint = (
+                footprint if run.footprint is _NOTHING else self._shared(run.footprint | footprint)
+            )
+        if facets := item.get("facets"):
+            self._fold_run_facets(job, run, facets, when)
+
+    def _fold_run_facets(self, job: _Job, run: _Run, facets: Any, when: datetime) -> None:
+        nominal = interval(facets.get("nominalTime"))
+        airflow = facets.get("airflow") or facets.get("airflowDagRun")
+        if airflow:
+            of_airflow, key = airflow_run(airflow)
+            nominal = nominal or of_airflow
+        else:
+            key = run_keys(facets.get("lineageBackfill_run"))
+        # The greater one, should two events of a run differ: any order gives the same.
+        if nominal and (run.nominal is None or nominal > run.nominal):
+            run.nominal = nominal
+        if key and (run.partition_key is None or key > run.partition_key):
+            run.partition_key = key
+        parent = facets.get("parent") or facets.get("parentRun")
+        if parent:
+            name = self._job(parent["job"]).name
+            if name != job.name:
+                job.parent = _newest(job.parent, (when, name), max)
+
+    def _footprint(self, inputs: Any, outputs: Any, when: datetime) -> _Footprint:
+        reads = [self._see(item, when) for item in inputs or ()]
+        writes = [self._see(item, when) for item in outputs or ()]
+        if len(reads) + len(writes) > self._limits.datasets_per_event:
+            raise LineageError(
+                f"one event names {len(reads) + len(writes)} datasets,"
+                f" more than {self._limits.datasets_per_event}",
+                hint="Declare a `pattern` at the producer, or leave the event out.",
+            )
+        columns = [
+            self._columns(dataset, item["facets"]["columnLineage"])
+            for dataset, item in zip(writes, outputs or (), strict=True)
+            if (item.get("facets") or {}).get("columnLineage")
+        ]
+        key = (*reads, None, *writes, None, *columns)
+        known = self._footprints.get(key)
+        if known is None:
+            known = self._shared(
+                _Footprint(frozenset(reads), frozenset(writes), frozenset(columns))
+            )
+            self._footprints[key] = known
+        return known
+
+    def _shared(self, footprint: _Footprint) -> _Footprint:
+        return self._footprints.setdefault((footprint,), footprint)
+
+    def _columns(self, output: _Dataset, facet: Any) -> _Columns:
+        wanted = {"fields": facet.get("fields"), "dataset": facet.get("dataset")}
+        last = output.last_columns
+        if last is None or last.facet != wanted:
+            last = output.columns.setdefault(_canonical(wanted), _Columns(output, wanted))
+            output.last_columns = last
+        return last
+
+    def _see(self, item: Any, when: datetime) -> _Dataset:
+        name = (item["namespace"], item["name"])
+        dataset = self._datasets.get(name)
+        if dataset is None:
+            self._check(name, "dataset")
+            dataset = self._datasets[name] = _Dataset(name)
+        if facets := item.get("facets"):
+            _keep_newest(dataset.facets, facets, _DATASET_FACETS, when)
+        return dataset
+
+    def _job(self, item: Any) -> _Job:
+        name = (item["namespace"], item["name"])
+        job = self._jobs.get(name)
+        if job is None:
+            self._check(name, "job")
+            job = self._jobs[name] = _Job(name)
+        return job
+
+    def _check(self, name: tuple[Any, Any], what: str) -> None:
+        for part in name:
+            if type(part) is not str or not part.strip():
+                raise ValueError(f"a {what} without a name")
+            if len(part) > self._limits.name_length:
+                raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
+            if _UNPRINTABLE.search(part):
+                raise ValueError(f"a {what} name with control characters: {part!r}")
+
+    def _time(self, text: Any) -> datetime:
+        when = parse_time(text)
+        if when.tzinfo is None:
+            self._without_zone += 1
+            return when.replace(tzinfo=UTC)
+        return when
+
+    # Reading off
+
+    def _resolve_aliases(self) -> dict[Name, DatasetRef]:
+        """Map every name to the one its dataset goes by: the least that a producer uses itself."""
+        group: dict[Name, set[Name]] = {name: {name} for name in self._datasets}
+        linked = set()
+        for name, dataset in self._datasets.items():
+            for alias in symlinks(_facet(dataset.facets, "symlinks")):
+                self._check(alias, "dataset")
+                linked.add(name)
+                one, other = group[name], group.setdefault(alias, {alias})
+                if one is not other:
+                    if len(one) < len(other):
+                        one, other = other, one
+                    one |= other
+                    group.update(dict.fromkeys(other, one))
+        refs: dict[Name, DatasetRef] = {}
+        for name, members in group.items():
+            if name not in refs:
+                ref = DatasetRef(*min(members & linked or members))
+                refs.update(dict.fromkeys(members, ref))
+        return refs
+
+    def _job_nodes(
+        self, refs: Mapping[Name, DatasetRef], said: list[str]
+    ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
+        nodes, columns = [], []
+        parents = _acyclic({job.name: job.parent[1] for job in self._jobs.values() if job.parent})
+        for job in sorted(self._jobs.values(), key=lambda job: job.name):
+            now, ever, cleared = job.edges()
+            ref = JobRef(*job.name)
+            if cleared:
+                said.append(f"the last completed run of {ref} named no datasets; older runs did")
+            reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
+            parent = parents.get(job.name)
+            nodes.append(
+                JobNode(
+                    ref=ref,
+                    reads=tuple(sorted(reads)),
+                    writes=tuple(sorted(writes)),
+                    former_reads=tuple(sorted(_refs(ever.reads, refs) - reads)),
+                    former_writes=tuple(sorted(_refs(ever.writes, refs) - writes)),
+                    parent=parent and JobRef(*parent),
+                    processing=processing(_facet(job.facets, "jobType")),
+                    owners=owners(_facet(job.facets, "ownership")),
+                    tags=tags(_facet(job.facets, "tags")),
+                    location=location(_facet(job.facets, "sourceCodeLocation")),
+                    partitioning=partitioning(_facet(job.facets, "lineageBackfill_partitioning")),
+                )
+            )
+            columns += self._column_edges(ref, now.columns, refs)
+        return nodes, tuple(columns)
+
+    def _column_edges(
+        self, job: JobRef, lineages: Iterable[_Columns], refs: Mapping[Name, DatasetRef]
+    ) -> list[ColumnEdge]:
+        direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
+        for lineage in lineages:
+            output = refs[lineage.output.name]
+            for count, (column, name, field, is_direct) in enumerate(
+                column_inputs(lineage.facet), 1
+            ):
+                if count > self._limits.columns_per_dataset:
+                    raise ValueError(
+                        f"more than {self._limits.columns_per_dataset} column edges into {output}"
+                    )
+                key = (refs.get(name) or DatasetRef(*name), field, output, column)
+                direct[key] = direct.get(key, False) or is_direct
+        return [
+            ColumnEdge(
+                job=job,
+                input=source,
+                input_column=field,
+                output=output,
+                output_column=column,
+                direct=is_direct,
+            )
+            for (source, field, output, column), is_direct in sorted(direct.items())
+        ]
+
+    def _dataset_nodes(self, refs: Mapping[Name, DatasetRef]) -> Iterator[DatasetNode]:
+        members: dict[DatasetRef, list[Name]] = {}
+        for name, ref in refs.items():
+            members.setdefault(ref, []).append(name)
+        for ref, names in members.items():
+            facets: dict[str, tuple[datetime, Any]] = {}
+            for name in names:
+                if name in self._datasets:
+                    for facet, (when, value) in self._datasets[name].facets.items():
+                        _keep_newest(facets, {facet: value}, _DATASET_FACETS, when)
+            yield DatasetNode(
+                ref=ref,
+                fields=fields(_facet(facets, "schema")),
+                owners=owners(_facet(facets, "ownership")),
+                tags=tags(_facet(facets, "tags")),
+                aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
+                partitioning=partitioning(_facet(facets, "lineageBackfill_partitioning")),
+            )
+
+    def _history(self) -> Iterator[RunRecord]:
+        for name in sorted(self._jobs):
+            ref = JobRef(*name)
+            runs = self._jobs[name].runs
+            for run_id, run in sorted(runs.items(), key=lambda one: (one[1].last, one[0])):
+                start, end = run.nominal or ("", "")
+                yield RunRecord(
+                    job=ref,
+                    run_id=run_id,
+                    state="COMPLETE" if run.completed else _STATES[run.rank],
+                    started_at=run.started,
+                    ended_at=run.completed or (run.last if run.rank else None),
+                    nominal_start=_utc(start),
+                    nominal_end=_utc(end),
+                    partition_key=run.partition_key,
+                )
+
+
+def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
+    """Return the lineage with each of `parents` in place of the jobs below it.
+
+    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
+    children's, without what one child hands to another.
+    """
+    folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
+    into: dict[JobRef, JobRef] = {}
+    for node in snapshot.jobs.values():
+        ancestor = node.parent
+        while ancestor is not None and node.ref not in folded:
+            if ancestor in folded:
+                folded[ancestor].append(node)
+                into[node.ref] = ancestor
+                break
+            ancestor = snapshot.jobs[ancestor].parent
+    jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
+    for ref, children in folded.items():
+        own = snapshot.jobs.get(ref) or JobNode(ref=ref)
+        parts = [own, *children]
+        handed = {
+            dataset
+            for reader in parts
+            for writer in parts
+            if writer is not reader
+            for dataset in set(reader.reads) & set(writer.writes)
+        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
+        jobs.append(
+            replace(
+                own,
+                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
+                writes=tuple(sorted({d for part in parts for d in part.writes})),
+            )
+        )
+    return LineageSnapshot.of(
+        jobs,
+        snapshot.datasets.values(),
+        column_edges=tuple(
+            replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges
+        ),
+        history=snapshot.history,
+        source=snapshot.source,
+        taken_at=snapshot.taken_at,
+        warnings=snapshot.warnings,
+    )
+
+
+def _newest(
+    old: tuple[datetime, T] | None, new: tuple[datetime, T], merge: Any
+) -> tuple[datetime, T]:
+    if old is None or new[0] > old[0]:
+        return new
+    return (old[0], merge(old[1], new[1])) if new[0] == old[0] else old
+
+
+def _keep_newest(
+    kept: dict[str, tuple[datetime, Any]], facets: Any, wanted: frozenset[str], when: datetime
+) -> None:
+    for name in facets:
+        if name in wanted:
+            value = facets[name]
+            old = kept.get(name)
+            if old is None or when > old[0]:
+                kept[name] = (when, value)
+            elif when == old[0] and value != old[1]:
+                kept[name] = (when, max(old[1], value, key=_canonical))
+
+
+def _facet(kept: Mapping[str, tuple[datetime, Any]], name: str) -> Any:
+    """Return the newest facet of that name; None where it was never sent or is deleted."""
+    value = kept[name][1] if name in kept else None
+    return None if value is None or value.get("_deleted") else value
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _refs(datasets: Iterable[_Dataset], refs: Mapping[Name, DatasetRef]) -> set[DatasetRef]:
+    return {refs[dataset.name] for dataset in datasets}
+
+
+def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:
+    """Leave out the parents of jobs that are their own ancestors."""
+    sound: dict[Name, Name] = {}
+    for job, parent in parents.items():
+        seen = {job}
+        ancestor: Name | None = parent
+        while ancestor is not None and ancestor not in seen:
+            seen.add(ancestor)
+            ancestor = parents.get(ancestor)
+        if ancestor != job:
+            sound[job] = parent
+    return sound
+
+
+def _utc(text: str) -> datetime | None:
+    if not text:
+        return None
+    when = parse_time(text)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

@@ -1,0 +1,135 @@
+"""What each OpenLineage facet says, old forms and new; a facet that is absent says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+#: (start, end) as sent; the end may be missing.
+Interval = tuple[str, str]
+
+
+def parse_time(text: str) -> datetime:
+    """Return the instant in UTC, or without zone where the text has none; raises ValueError.
+
+    >>> parse_time("2020-02-22T22:00Z[UTC]").isoformat()
+    '2020-02-22T22:00:00+00:00'
+    """
+    if text.endswith("]"):  # Java's way of adding the zone's name
+        text = text.partition("[")[0]
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None or when.tzinfo is UTC:
+        return when
+    try:
+        return when.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"a time out of range: {text}") from error
+
+
+def interval(facet: Any) -> Interval | None:
+    """Return the nominal time of a `nominalTime` facet."""
+    if not facet or not facet.get("nominalStartTime"):
+        return None
+    return _interval(facet["nominalStartTime"], facet.get("nominalEndTime"))
+
+
+def airflow_run(facet: Any) -> tuple[Interval | None, str | None]:
+    """Return data interval and partition key of an Airflow facet, of the provider or before it."""
+    run = facet.get("dagRun") or {}
+    start, end = run.get("data_interval_start"), run.get("data_interval_end")
+    key = run.get("partition_key") or run.get("partition_date")
+    # A manual run's interval is the moment at which someone pressed a button.
+    if not start or run.get("run_type") == "manual":
+        return None, key
+    return _interval(start, end), key
+
+
+def run_keys(facet: Any) -> str | None:
+    """Return the run key of our own run facet, where it holds exactly one."""
+    keys = facet.get("keys") if facet else None
+    return keys[0] if keys and len(keys) == 1 and isinstance(keys[0], str) else None
+
+
+def owners(facet: Any) -> tuple[str, ...]:
+    """Return the names of an `ownership` facet."""
+    return _names(facet, "owners")
+
+
+def fields(facet: Any) -> tuple[str, ...]:
+    """Return the column names of a `schema` facet, in its order."""
+    return tuple(field["name"] for field in _items(facet, "fields"))
+
+
+def tags(facet: Any) -> tuple[str, ...]:
+    """Return the tags of a `tags` facet: the key, or `key=value` where the value says more."""
+    return tuple(
+        sorted(
+            {
+                tag["key"]
+                if tag.get("value") in (None, "", "true")
+                else f"{tag['key']}={tag['value']}"
+                for tag in _items(facet, "tags")
+                if not tag.get("field")
+            }
+        )
+    )
+
+
+def processing(facet: Any) -> str | None:
+    """Return BATCH or STREAM of a `jobType` facet."""
+    kind = facet.get("processingType") if facet else None
+    return "STREAM" if kind == "STREAMING" else kind
+
+
+def location(facet: Any) -> str | None:
+    """Return the address of a `sourceCodeLocation` facet."""
+    return (facet.get("url") or facet.get("repoUrl")) if facet else None
+
+
+def partitioning(facet: Any) -> Mapping[str, Any] | None:
+    """Return our partitioning facet without OpenLineage's own members."""
+    if not facet:
+        return None
+    return {name: value for name, value in facet.items() if not name.startswith("_")}
+
+
+def symlinks(facet: Any) -> list[tuple[str, str]]:
+    """Return the other names of a `symlinks` facet."""
+    return [(item["namespace"], item["name"]) for item in _items(facet, "identifiers")]
+
+
+def column_inputs(facet: Any) -> Iterator[tuple[str, tuple[str, str], str, bool]]:
+    """Yield (output column, input dataset, input column, direct) of a `columnLineage` facet.
+
+    A dependency of the whole output has the output column "*".
+    """
+    for column, says in (facet.get("fields") or {}).items():
+        whole = says.get("transformationType") != "INDIRECT"  # the form before transformations
+        for item in _items(says, "inputFields"):
+            yield column, (item["namespace"], item["name"]), item["field"], _direct(item, whole)
+    for item in _items(facet, "dataset"):
+        yield "*", (item["namespace"], item["name"]), item["field"], False
+
+
+def _direct(item: Any, otherwise: bool) -> bool:
+    kinds = [transformation.get("type") for transformation in _items(item, "transformations")]
+    return any(kind != "INDIRECT" for kind in kinds) if kinds else otherwise
+
+
+def _interval(start: Any, end: Any) -> Interval | None:
+    for text in (start, end):
+        if text:
+            parse_time(text)
+    return (start, end or "")
+
+
+def _names(facet: Any, member: str) -> tuple[str, ...]:
+    return tuple(sorted({item["name"] for item in _items(facet, member)}))
+
+
+def _items(facet: Any, member: str) -> list[Any]:
+    items = (facet.get(member) if facet else None) or []
+    if not isinstance(items, list):
+        raise TypeError(f"{member} is not a list")
+    return items

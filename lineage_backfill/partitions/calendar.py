@@ -1,0 +1,174 @@
+"""Calendars: which partition keys of a dataset exist at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from lineage_backfill.errors import MissingKeyError
+from lineage_backfill.partitions.grid import Grid
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.ordinals import POINT, OrdinalSet
+
+#: The label of the one key of unpartitioned data, and of every key of a runtime dimension.
+EVERY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAxis:
+    """A time dimension: its grid, and the ordinals of the keys that exist.
+
+    `first` None means unbounded below; none exist where `last` lies before `first`. `complete` is
+    the newest key whose interval has ended, `begun` the newest whose interval has begun, both
+    no later than the declared end.
+    """
+
+    name: str
+    grid: Grid
+    first: int | None
+    last: int
+    complete: int
+    begun: int
+
+    @property
+    def floor(self) -> int:
+        """The first ordinal; where the axis is unbounded, that of 1970."""
+        return self.first if self.first is not None else self.grid.at(0)
+
+    @property
+    def existing(self) -> OrdinalSet:
+        """The ordinals that exist; where the axis is unbounded, from 1970 on."""
+        return OrdinalSet.range(self.floor, self.last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticAxis:
+    """A dimension of given keys; a runtime one also holds `*`, present and future keys."""
+
+    name: str
+    keys: tuple[str, ...]
+    runtime: bool = False
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The position of each key."""
+        return {key: position for position, key in enumerate(self.keys)}
+
+    @property
+    def full(self) -> int:
+        """The mask of all keys."""
+        return (1 << len(self.keys)) - 1
+
+    def mask(self, keys: Sequence[str]) -> int:
+        """Return the mask of the keys; raises MissingKeyError for one that does not exist."""
+        mask = 0
+        for key in keys:
+            if key == EVERY:
+                return self.full
+            position = self.index.get(key)
+            if position is None:
+                raise MissingKeyError(
+                    f"{key!r} is no key of {self.name or 'this calendar'}",
+                    hint="its keys are " + _some(self.keys),
+                )
+            mask |= 1 << position
+        return mask
+
+    def labels(self, mask: int) -> tuple[str, ...]:
+        """Return the keys in a mask, sorted; only `*` where a runtime axis' mask holds it."""
+        if self.runtime and mask >> (len(self.keys) - 1) & 1:
+            return (EVERY,)
+        return tuple(sorted(key for key, bit in self.index.items() if mask >> bit & 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calendar:
+    """The keys of one dataset or job: at most one time dimension and any number of static ones.
+
+    `order` names the dimensions of a product as declared; it is empty for a calendar whose keys
+    are plain strings.
+    """
+
+    time: TimeAxis | None = None
+    statics: tuple[StaticAxis, ...] = ()
+    order: tuple[str, ...] = ()
+    zone: str = "UTC"
+    _masks: dict[int, tuple[tuple[tuple[str, ...], ...], ...]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the data is unpartitioned."""
+        return self.time is None and not self.statics
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the set of all keys can be listed."""
+        return self.time is None or self.time.first is not None
+
+    @cached_property
+    def combinations(self) -> int:
+        """The number of combinations of static keys."""
+        return prod(len(axis.keys) for axis in self.statics)
+
+    @cached_property
+    def full_mask(self) -> int:
+        """The mask of all combinations of static keys."""
+        return (1 << self.combinations) - 1
+
+    @cached_property
+    def existing(self) -> PartitionSet:
+        """All keys that exist; from 1970 on where the calendar is unbounded below."""
+        ordinals = POINT if self.time is None else self.time.existing
+        return PartitionSet.of([(ordinals, self.full_mask)])
+
+    def clip(self, keys: PartitionSet) -> PartitionSet:
+        """Return the keys of the set that exist."""
+        time = self.time
+        if time is None or not keys.boxes:
+            return keys
+        clipped = tuple((o.clip(time.first, time.last), mask) for o, mask in keys.boxes)
+        if all(new is old for (new, _), (old, _) in zip(clipped, keys.boxes, strict=True)):
+            return keys
+        return PartitionSet.of(clipped)
+
+    def combine(self, masks: Sequence[int]) -> int:
+        """Return the mask of combinations whose key on each static axis lies in that axis' mask."""
+        result = 1
+        for axis, mask in zip(self.statics, masks, strict=True):
+            size, widened = len(axis.keys), 0
+            while result:
+                low = result & -result
+                widened |= mask << (low.bit_length() - 1) * size
+                result ^= low
+            result = widened
+        return result
+
+    def boxes(self, mask: int) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """Return a mask of combinations as boxes of key labels, one tuple for each static axis."""
+        found = self._masks.get(mask)
+        if found is None:
+            found = self._masks[mask] = tuple(_split(mask, self.statics))
+        return found
+
+
+def _split(mask: int, axes: Sequence[StaticAxis]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    if not axes:
+        yield ()
+        return
+    first, rest = axes[0], axes[1:]
+    size = prod(len(axis.keys) for axis in rest)
+    rows: dict[int, int] = {}
+    for position in range(len(first.keys)):
+        row = mask >> position * size & (1 << size) - 1
+        if row:
+            rows[row] = rows.get(row, 0) | 1 << position
+    for row, positions in rows.items():
+        for tail in _split(row, rest):
+            yield (first.labels(positions), *tail)
+
+
+def _some(keys: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(keys[:most])
+    return shown + (f" and {len(keys) - most} more" if len(keys) > most else "")

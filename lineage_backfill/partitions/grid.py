@@ -1,0 +1,436 @@
+"""Grids: tilings of the timeline into numbered, half-open intervals with labels.
+
+Instants are whole seconds since 1970-01-01T00:00Z. Ordinals number the intervals of one grid; they
+are an inside view that never leaves the process.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+from lineage_backfill.errors import AmbiguousKeyError, KeyFormatError, MissingKeyError, UsageError
+from lineage_backfill.partitions import cron as cron_expressions
+from lineage_backfill.partitions.zones import FIRST_YEAR, LAST_YEAR, Zone, zone
+
+_TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}(?::\d{2}(?::\d{2})?)?)([+-]\d{4}|Z)?")
+_WEEK: Final = re.compile(r"(\d{4})-W(\d{2})")
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_EVERY: Final = re.compile(r"(\d+)\s*([smhdw])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class Grid(ABC):
+    """A tiling of the timeline; interval n is [start(n), start(n + 1)).
+
+    `family` is equal for grids whose labels mean the same periods, whatever the zone.
+    """
+
+    family: tuple[str, ...]
+    zone: Zone
+    example: str
+
+    @abstractmethod
+    def start(self, ordinal: int) -> int:
+        """Return the instant at which the interval begins."""
+
+    @abstractmethod
+    def at(self, instant: int) -> int:
+        """Return the ordinal of the interval that holds the instant."""
+
+    @abstractmethod
+    def label(self, ordinal: int) -> str:
+        """Return the key of the interval."""
+
+    @abstractmethod
+    def find(self, label: str) -> int:
+        """Return the ordinal of a key.
+
+        Raises KeyFormatError where the text is no key of this grid, MissingKeyError where its
+        local time does not exist, AmbiguousKeyError where it exists twice.
+        """
+
+    def local_start(self, ordinal: int) -> datetime:
+        """Return the local wall clock at the start of the interval, without a zone."""
+        return self.zone.local(self.start(ordinal))
+
+    def exists(self, ordinal: int) -> bool:
+        """Whether the ordinal lies in the years that keys may lie in."""
+        return FIRST_YEAR <= self.zone.local(self.start(ordinal)).year < LAST_YEAR
+
+    def _wrong(self, label: str) -> KeyFormatError:
+        return KeyFormatError(
+            f"{label!r} is not a key of this calendar ({self.family[0]}, {self.zone.name})",
+            hint=f"write it like {self.example}",
+        )
+
+
+class _DateGrid(Grid):
+    """Days and longer periods: local midnight to local midnight."""
+
+    def __init__(self, grain: str, here: Zone) -> None:
+        self.family = (grain,)
+        self.zone = here
+        self._starts: dict[int, int] = {}
+
+    def start(self, ordinal: int) -> int:
+        found = self._starts.get(ordinal)
+        if found is None:
+            try:
+                found = self.zone.midnight(self._first_day(ordinal))
+            except (OverflowError, ValueError):
+                raise UsageError(
+                    "a period lies outside the years that keys may lie in",
+                    hint=f"keep to the years {FIRST_YEAR} to {LAST_YEAR - 1}",
+                ) from None
+            self._starts[ordinal] = found
+        return found
+
+    def at(self, instant: int) -> int:
+        ordinal = self._of_day(self.zone.local(instant).date())
+        while self.start(ordinal) > instant:
+            ordinal -= 1
+        while self.start(ordinal + 1) <= instant:
+            ordinal += 1
+        return ordinal
+
+    def label(self, ordinal: int) -> str:
+        return self._first_day(ordinal).isoformat()
+
+    def find(self, label: str) -> int:
+        day = self._parse(label)
+        if day is None or not FIRST_YEAR <= day.year < LAST_YEAR:
+            raise self._wrong(label)
+        ordinal = self._of_day(day)
+        if self._first_day(ordinal) != day:
+            if day in self.zone.skipped_days():
+                raise MissingKeyError(
+                    f"{label} does not exist in {self.zone.name}: its calendar left that day out",
+                    hint="use another day",
+                )
+            raise KeyFormatError(
+                f"{label!r} is not the first day of a {self.family[0]}",
+                hint=f"did you mean {self.label(ordinal)}?",
+            )
+        return ordinal
+
+    def _parse(self, label: str) -> date | None:
+        try:
+            return date.fromisoformat(label) if _DAY.fullmatch(label) else None
+        except ValueError:
+            return None
+
+    @abstractmethod
+    def _first_day(self, ordinal: int) -> date:
+        """Return the local date on which the period begins."""
+
+    @abstractmethod
+    def _of_day(self, day: date) -> int:
+        """Return the ordinal of the period that holds the local date."""
+
+
+class _DayGrid(_DateGrid):
+    example = "2024-06-15"
+
+    def __init__(self, here: Zone) -> None:
+        super().__init__("day", here)
+        # Ordinals count the days that the zone had, so a skipped one is no key and takes no number.
+        self._skipped = [day.toordinal() for day in here.skipped_days()]
+        self._after = [ordinal - index for index, ordinal in enumerate(self._skipped)]
+
+    def start(self, ordinal: int) -> int:
+        if self.zone.fixed:
+            return (ordinal - 719_163) * 86_400
+        return super().start(ordinal)
+
+    def at(self, instant: int) -> int:
+        if self.zone.fixed:
+            return instant // 86_400 + 719_163
+        return super().at(instant)
+
+    def _first_day(self, ordinal: int) -> date:
+        return date.fromordinal(ordinal + bisect_right(self._after, ordinal))
+
+    def _of_day(self, day: date) -> int:
+        ordinal = day.toordinal()
+        return ordinal - bisect_left(self._skipped, ordinal)
+
+
+class _WeekGrid(_DateGrid):
+    example = "2024-W24"
+
+    def __init__(self, here: Zone) -> None:
+        super().__init__("week", here)
+
+    def label(self, ordinal: int) -> str:
+        year, week, _ = self._first_day(ordinal).isocalendar()
+        return f"{year:04}-W{week:02}"
+
+    def _parse(self, label: str) -> date | None:
+        match = _WEEK.fullmatch(label)
+        try:
+            return date.fromisocalendar(int(match[1]), int(match[2]), 1) if match else None
+        except ValueError:
+            return None
+
+    def _first_day(self, ordinal: int) -> date:
+        return date.fromordinal(ordinal * 7 + 1)
+
+    def _of_day(self, day: date) -> int:
+        return (day.toordinal() - 1) // 7
+
+
+class _MonthsGrid(_DateGrid):
+    """Months, quarters and years: periods of so many months."""
+
+    def __init__(self, grain: str, months: int, example: str, here: Zone) -> None:
+        super().__init__(grain, here)
+        self.example = example
+        self._months = months
+
+    def _first_day(self, ordinal: int) -> date:
+        year, month = divmod(ordinal * self._months, 12)
+        return date(year, month + 1, 1)
+
+    def _of_day(self, day: date) -> int:
+        return (day.year * 12 + day.month - 1) // self._months
+
+
+class _ClockGrid(Grid):
+    """Hours and other slices whose keys are local times, with an offset where those repeat."""
+
+    _format: str  # of the label, for strftime
+    _length: int  # of the longest stretch of local time that bears one label, in seconds
+
+    def label(self, ordinal: int) -> str:
+        local = self.local_start(ordinal)
+        text = self._plain(local)
+        return text + self._offset(ordinal) if self._repeats(local) else text
+
+    def find(self, label: str) -> int:
+        match = _TIME.fullmatch(label)
+        try:
+            local = datetime.fromisoformat(match[1]) if match else None
+        except ValueError:
+            local = None
+        if match is None or local is None or not 1970 <= local.year < LAST_YEAR:
+            raise self._wrong(label)
+        text, offset = self._plain(local), match[2]
+        if text != match[1]:
+            raise self._wrong(label)
+        near: set[int] = set()
+        for moment in (local, local + timedelta(seconds=self._length - 1)):
+            for fold in (0, 1):
+                guess = self.at(self.zone.instant(moment, fold))
+                near |= {guess - 1, guess, guess + 1}
+        found = sorted(o for o in near if self._plain(self.local_start(o)) == text)
+        if offset:
+            wanted = "+0000" if offset == "Z" else offset
+            found = [o for o in found if self._offset(o) == wanted]
+        if not found:
+            raise MissingKeyError(
+                f"{label} does not exist in {self.zone.name}",
+                hint=f"nearest keys: {', '.join(self.label(o) for o in sorted(near)[1:4])}",
+            )
+        if len(found) > 1:
+            readings = " or ".join(self.label(o) for o in found)
+            raise AmbiguousKeyError(
+                f"{label} happens {len(found)} times in {self.zone.name}", hint=f"say {readings}"
+            )
+        return found[0]
+
+    def _plain(self, local: datetime) -> str:
+        return local.strftime(self._format)
+
+    def _offset(self, ordinal: int) -> str:
+        seconds = self.zone.offset(self.start(ordinal))
+        sign, minutes = "-" if seconds < 0 else "+", abs(seconds) // 60
+        return f"{sign}{minutes // 60:02}{minutes % 60:02}"
+
+    def _repeats(self, local: datetime) -> bool:
+        return self.zone.repeats(local)
+
+
+class _HourGrid(_ClockGrid):
+    """Local hours; where the offset changes by a part of an hour, partial ones too."""
+
+    family = ("hour",)
+    example = "2024-06-15T14"
+    _format = "%Y-%m-%dT%H"
+    _length = 3_600
+
+    def __init__(self, here: Zone) -> None:
+        self.zone = here
+        phase = here.hour_phase()
+        #: (first instant, its ordinal, phase of the full hours after it), ascending
+        self._spans = [(0, 0, 0 if phase is None else phase)]
+        if phase is None:
+            self._spans = self._irregular()
+        self._instants = [span[0] for span in self._spans]
+        self._ordinals = [span[1] for span in self._spans]
+
+    def start(self, ordinal: int) -> int:
+        index = max(bisect_right(self._ordinals, ordinal) - 1, 0)
+        first, number, phase = self._spans[index]
+        if ordinal == number and index:
+            return first
+        return first + (phase - first) % 3_600 + 3_600 * (ordinal - number - self._partial(index))
+
+    def at(self, instant: int) -> int:
+        index = max(bisect_right(self._instants, instant) - 1, 0)
+        first, number, phase = self._spans[index]
+        hours = (instant - first - (phase - first) % 3_600) // 3_600
+        return number + hours + self._partial(index)
+
+    def _partial(self, index: int) -> int:
+        """Return 1 where the span begins with less than an hour of its own."""
+        first, _, phase = self._spans[index]
+        return 1 if index and (phase - first) % 3_600 else 0
+
+    def _irregular(self) -> list[tuple[int, int, int]]:
+        changes = self.zone.changes()
+        spans = [(0, 0, -changes[0][1] % 3_600)]
+        for instant, before, after in changes:
+            landed = (instant + after) // 3_600 != (instant + before - 1) // 3_600
+            if after > before and not landed:
+                # The jump stays within one label: that hour is short, and ends when it ends.
+                border = instant - (instant + after) % -3_600
+            else:
+                border = instant
+            first, number, phase = spans[-1]
+            partial = 1 if len(spans) > 1 and (phase - first) % 3_600 else 0
+            full = -(-(border - first - (phase - first) % 3_600) // 3_600)
+            spans.append((border, number + partial + full, -after % 3_600))
+        return spans
+
+    def _plain(self, local: datetime) -> str:
+        return local.strftime("%Y-%m-%dT%H")
+
+    def _repeats(self, local: datetime) -> bool:
+        hour = local.replace(minute=0, second=0)
+        return self.zone.repeats(hour) or self.zone.repeats(hour + timedelta(seconds=3_599))
+
+
+class _EveryGrid(_ClockGrid):
+    """Slices of one length, counted from an anchor."""
+
+    example = "2024-06-15T14:30"
+
+    def __init__(self, seconds: int, anchor: int, here: Zone) -> None:
+        self.family = ("every", str(seconds))
+        self.zone = here
+        self._seconds = self._length = seconds
+        self._anchor = anchor
+        whole = seconds % 60 == 0 and anchor % 60 == 0
+        self._format = "%Y-%m-%dT%H:%M" if whole else "%Y-%m-%dT%H:%M:%S"
+
+    def start(self, ordinal: int) -> int:
+        return self._anchor + ordinal * self._seconds
+
+    def at(self, instant: int) -> int:
+        return (instant - self._anchor) // self._seconds
+
+
+class _CronGrid(_ClockGrid):
+    """Slices from one firing of a cron expression to the next."""
+
+    example = "2024-06-15T14:30"
+    _length = 1
+
+    def __init__(self, expression: str, here: Zone) -> None:
+        self.family = ("cron", expression)
+        self.zone = here
+        self._schedule = cron_expressions.Schedule(expression, here)
+        self._format = self._schedule.label_format
+
+    def start(self, ordinal: int) -> int:
+        return self._schedule.firing(ordinal)
+
+    def at(self, instant: int) -> int:
+        return self._schedule.last_before(instant)
+
+
+@cache
+def grain_grid(grain: str, zone_name: str) -> Grid:
+    """Return the grid of hour, day, week, month, quarter or year in a zone."""
+    here = zone(zone_name)
+    match grain:
+        case "hour":
+            return _HourGrid(here)
+        case "day":
+            return _DayGrid(here)
+        case "week":
+            return _WeekGrid(here)
+        case "month":
+            return _MonthsGrid("month", 1, "2024-06-01", here)
+        case "quarter":
+            return _MonthsGrid("quarter", 3, "2024-04-01", here)
+        case "year":
+            return _MonthsGrid("year", 12, "2024-01-01", here)
+    raise UsageError(
+        f"unknown grain {grain!r}", hint="use hour, day, week, month, quarter, year or none"
+    )
+
+
+@cache
+def cron_grid(expression: str, zone_name: str) -> Grid:
+    """Return the grid between the firings of a cron expression; raises CronError."""
+    here = zone(zone_name)
+    expression = cron_expressions.normalise(expression)
+    return _CronGrid(expression, here)
+
+
+@cache
+def every_grid(step: str, start: str, zone_name: str) -> Grid:
+    """Return the grid of slices of one length (`8m`, `90s`, `2h`) counted from a local time.
+
+    Raises UsageError where the length cannot be read, KeyFormatError where the start cannot.
+    """
+    match = _EVERY.fullmatch(step.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"cannot read the length {step!r}", hint="write it like 8m, 90s or 2h")
+    here = zone(zone_name)
+    parts = _TIME.fullmatch(start)
+    try:
+        local = datetime.fromisoformat(parts[1] if parts else start)
+    except ValueError:
+        raise KeyFormatError(
+            f"cannot read {start!r} as the start of `every`", hint="write it like 2024-06-15T14:30"
+        ) from None
+    if parts and parts[2]:
+        sign = -1 if parts[2][0] == "-" else 1
+        hours, minutes = (0, 0) if parts[2] == "Z" else (int(parts[2][1:3]), int(parts[2][3:]))
+        ahead = timedelta(hours=sign * hours, minutes=sign * minutes)
+        anchor = int((local.replace(tzinfo=UTC) - ahead).timestamp())
+    else:
+        readings = here.readings(local)
+        if len(readings) != 1:
+            raise AmbiguousKeyError(
+                f"{start} happens {len(readings)} times in {here.name}",
+                hint="give it with its offset, such as 2024-11-03T01:30-0400",
+            )
+        anchor = readings[0]
+    return _EveryGrid(int(match[1]) * _UNITS[match[2]], anchor, here)
+
+
+@cache
+def refines(fine: Grid, coarse: Grid, around: int) -> bool:
+    """Whether no interval of `fine` straddles a border of `coarse`.
+
+    Judged on the borders of `coarse` within two years of the instant `around`, at most 2,000.
+    """
+    if fine is coarse:
+        return True
+    year = 366 * 86_400
+    first = max(coarse.at(around - 2 * year), coarse.at(around) - 1_000)
+    last = min(coarse.at(around + 2 * year), coarse.at(around) + 1_000)
+    borders = [coarse.start(ordinal) for ordinal in range(first, last + 1)]
+    if any(fine.start(fine.at(border)) != border for border in borders):
+        return False
+    # A coarser grid can share every border that it has; it then skips some of the other's.
+    return all(fine.at(a) < fine.at(b) for a, b in pairwise(borders))

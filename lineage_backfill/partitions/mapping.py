@@ -1,0 +1,526 @@
+"""Mappings: which partitions a run key reads, and which run keys a partition makes stale.
+
+Every mapping has two directions and one law over the keys that exist:
+`k in affected({u})` if and only if `u in required({k})`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lineage_backfill.errors import (
+    DeclarationError,
+    KeyFormatError,
+    MissingKeyError,
+)
+from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
+from lineage_backfill.partitions.grid import Grid
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
+from lineage_backfill.partitions.text import Key, expand, parse
+
+#: What a user's function gets (a run key) and gives (keys or ranges of the input).
+KeyFunction = Callable[[Any], Iterable[Any]]
+
+Kind = Literal["overlap", "identity", "window", "offset", "all", "map", "python"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingSpec:
+    """How run keys read one input; None as kind means the default of the two calendars.
+
+    A run key k reads what intersects [start of k-before, end of k+after); an offset is
+    `before = -by, after = by`. `dimensions` overrides single dimensions of a product.
+    """
+
+    kind: Kind | None = None
+    before: int = 0
+    after: int = 0
+    table: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    function: KeyFunction | None = None
+    dimensions: tuple[tuple[str, MappingSpec], ...] = ()
+
+
+DEFAULT = MappingSpec()
+
+
+class EdgeMapping(ABC):
+    """The relation between the partitions of one input and the run keys of one reader."""
+
+    upstream: Calendar
+    run: Calendar
+    #: The mapping in one word or two, for reasons.
+    name: str
+
+    def __init__(self, upstream: Calendar, run: Calendar, name: str) -> None:
+        self.upstream = upstream
+        self.run = run
+        self.name = name
+        self._affected: dict[PartitionSet, PartitionSet] = {}
+        self._required: dict[PartitionSet, PartitionSet] = {}
+
+    def affected(self, changed: PartitionSet) -> PartitionSet:
+        """Return the existing run keys that read any of the changed partitions."""
+        found = self._affected.get(changed)
+        if found is None:
+            found = self._affected[changed] = self.run.clip(self._find_affected(changed))
+        return found
+
+    def required(self, keys: PartitionSet) -> PartitionSet:
+        """Return the existing partitions of the input that the run keys read."""
+        found = self._required.get(keys)
+        if found is None:
+            found = self._required[keys] = self.upstream.clip(self._find_required(keys))
+        return found
+
+    def closure(self, keys: PartitionSet) -> PartitionSet:
+        """Return the keys and all that they make stale through a job's own output, and so on."""
+        reached = keys
+        while True:
+            wider = reached | self.affected(reached)
+            if len(wider) == len(reached):
+                return reached
+            reached = wider
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether every run key reads all of the input, so that no keys need be named."""
+        return self.upstream.is_whole
+
+    @property
+    def unbounded(self) -> Calendar | None:
+        """The calendar that would have to be listed without a first key, else None."""
+        return None
+
+    @abstractmethod
+    def _find_affected(self, changed: PartitionSet) -> PartitionSet: ...
+
+    @abstractmethod
+    def _find_required(self, keys: PartitionSet) -> PartitionSet: ...
+
+
+# --- one time dimension -------------------------------------------------------------------------
+
+
+class _Time(ABC):
+    name: str
+    is_all = False
+
+    @abstractmethod
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet: ...
+
+    @abstractmethod
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet: ...
+
+
+class _Overlap(_Time):
+    """By intervals: k reads what intersects [start of k-before, end of k+after)."""
+
+    def __init__(self, upstream: Grid, run: Grid, before: int, after: int) -> None:
+        self.upstream, self.run = upstream, run
+        self.before, self.after = before, after
+        self.name = _window_name(upstream, run, before, after)
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        # j overlaps a changed partition: the keys that read j's interval are j-after .. j+before.
+        return overlap(self.upstream, self.run, ordinals).dilate(self.after, self.before)
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return overlap(self.run, self.upstream, ordinals.dilate(self.before, self.after))
+
+
+class _SameLabel(_Time):
+    name = "identity"
+
+    def __init__(self, upstream: Grid, run: Grid) -> None:
+        self.upstream, self.run = upstream, run
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return _relabel(self.upstream, self.run, ordinals)
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return _relabel(self.run, self.upstream, ordinals)
+
+
+class _AllTime(_Time):
+    name = "all"
+    is_all = True
+
+    def __init__(self, upstream: TimeAxis | None, run: TimeAxis | None) -> None:
+        self._upstream = POINT if upstream is None else upstream.existing
+        self._run = POINT if run is None else run.existing
+
+    def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return self._run if ordinals else EMPTY
+
+    def required(self, ordinals: OrdinalSet) -> OrdinalSet:
+        return self._upstream if ordinals else EMPTY
+
+
+def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
+    """Return the ordinals of `target` whose intervals intersect those of `source`."""
+    if source is target or not ordinals:
+        return ordinals
+    start, at = source.start, target.at
+    runs: list[tuple[int, int]] = []
+    covered = None  # the instant up to which the last run of the target reaches
+    for first, last in ordinals.runs():
+        end = start(last + 1)
+        if covered is not None and end <= covered:
+            continue
+        to = at(end - 1)
+        runs.append((at(start(first)), to))
+        covered = target.start(to + 1)
+    return OrdinalSet.of_runs(runs)
+
+
+def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
+    if source is target:
+        return ordinals
+    found = []
+    for ordinal in ordinals:
+        label = source.label(ordinal)
+        try:
+            other = target.find(label)
+        except (MissingKeyError, KeyFormatError):
+            continue
+        if target.label(other) == label:
+            found.append(other)
+    return OrdinalSet.of(found)
+
+
+def _window_name(upstream: Grid, run: Grid, before: int, after: int) -> str:
+    if before == -after and before:
+        return f"offset({after})"
+    if before or after:
+        return f"window({before}, {after})"
+    return "identity" if upstream is run else "overlap"
+
+
+# --- static dimensions --------------------------------------------------------------------------
+
+
+class _Statics:
+    """The relation between combinations of static keys, each dimension by itself."""
+
+    def __init__(
+        self,
+        upstream: Calendar,
+        run: Calendar,
+        pairs: Mapping[str, StaticAxis],
+        overrides: Mapping[str, MappingSpec],
+    ) -> None:
+        self._upstream, self._run = upstream, run
+        self._pairs = pairs  # axis of the input by the name of the matching axis of the run
+        self._overrides = overrides
+        same = len(pairs) == len(run.statics) == len(upstream.statics) and all(
+            pairs[axis.name] is other and other.keys == axis.keys
+            for axis, other in zip(run.statics, upstream.statics, strict=True)
+        )
+        self.identity = same and not overrides
+        self._table: list[int] | None = None
+        self._memo: dict[tuple[bool, int], int] = {}
+
+    def affected(self, mask: int) -> int:
+        if self.identity:
+            return mask
+        found = self._memo.get((True, mask))
+        if found is None:
+            found = 0
+            for index, reads in enumerate(self._required_by_key()):
+                if reads & mask:
+                    found |= 1 << index
+            self._memo[True, mask] = found
+        return found
+
+    def required(self, mask: int) -> int:
+        if self.identity:
+            return mask
+        found = self._memo.get((False, mask))
+        if found is None:
+            found = 0
+            for index, reads in enumerate(self._required_by_key()):
+                if mask >> index & 1:
+                    found |= reads
+            self._memo[False, mask] = found
+        return found
+
+    def _required_by_key(self) -> list[int]:
+        if self._table is None:
+            columns = [self._axis_masks(axis) for axis in self._run.statics]
+            rows: list[dict[str, int]] = [{}]
+            for names_and_masks in columns:
+                rows = [{**row, **cell} for row in rows for cell in names_and_masks]
+            full = {axis.name: axis.full for axis in self._upstream.statics}
+            memo: dict[tuple[int, ...], int] = {}
+            self._table = []
+            for row in rows:
+                masks = tuple({**full, **row}.values())
+                if masks not in memo:
+                    memo[masks] = self._upstream.combine(masks)
+                self._table.append(memo[masks])
+        return self._table
+
+    def _axis_masks(self, axis: StaticAxis) -> list[dict[str, int]]:
+        """Return, for each key of one run axis, what it reads of the matching input axis."""
+        other = self._pairs.get(axis.name)
+        if other is None:
+            return [{} for _ in axis.keys]
+        spec = self._overrides.get(axis.name) or self._overrides.get(other.name) or DEFAULT
+        if spec.kind == "all":
+            return [{other.name: other.full} for _ in axis.keys]
+        if spec.kind == "map":
+            table = dict(spec.table)
+            return [{other.name: other.mask(table.get(key, ()))} for key in axis.keys]
+        return [{other.name: _same_key(axis, key, other)} for key in axis.keys]
+
+    def missing(self) -> list[str]:
+        """Return sentences about keys that one side has and the other lacks."""
+        sentences = []
+        for axis in self._run.statics:
+            other = self._pairs.get(axis.name)
+            spec = self._overrides.get(axis.name)
+            if other is None or other.runtime or axis.runtime or (spec and spec.kind):
+                continue
+            for here, there, side in ((axis, other, "input"), (other, axis, "reader")):
+                lost = [key for key in here.keys if key not in there.index]
+                if lost:
+                    sentences.append(f"the {side} lacks the keys {', '.join(sorted(lost))}")
+        return sentences
+
+
+def _same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
+    if axis.runtime and key == EVERY:
+        # It stands for all keys of the input that this side has not recorded.
+        unknown = (k for k in other.keys if k == EVERY or k not in axis.index)
+        return sum(1 << other.index[k] for k in unknown)
+    position = other.index.get(key, other.index.get(EVERY) if other.runtime else None)
+    return 0 if position is None else 1 << position
+
+
+# --- whole edges --------------------------------------------------------------------------------
+
+
+class _Boxes(EdgeMapping):
+    """Time and static dimensions related each by itself."""
+
+    def __init__(self, upstream: Calendar, run: Calendar, time: _Time, statics: _Statics) -> None:
+        lacking = len(upstream.statics) != len(run.statics)
+        name = time.name
+        if upstream.time is None and run.time is None and upstream.statics and run.statics:
+            name = "identity" if statics.identity else "map"
+        elif upstream.order or run.order or (lacking and not time.is_all):
+            name = f"product({time.name})"
+        super().__init__(upstream, run, name)
+        self._time, self._statics = time, statics
+
+    @property
+    def unbounded(self) -> Calendar | None:
+        if self._time.is_all:
+            for calendar in (self.upstream, self.run):
+                if not calendar.bounded:
+                    return calendar
+        return None
+
+    @property
+    def reads_whole(self) -> bool:
+        return self.upstream.is_whole or (
+            self._time.is_all
+            and self._statics.required(self.run.full_mask) == self.upstream.full_mask
+            and not self.run.statics
+        )
+
+    def missing(self) -> list[str]:
+        """Return sentences about static keys that one side has and the other lacks."""
+        return self._statics.missing()
+
+    def closure(self, keys: PartitionSet) -> PartitionSet:
+        time, run = self._time, self.run.time
+        if not (
+            isinstance(time, _Overlap)
+            and time.upstream is time.run
+            and run is not None
+            and self._statics.identity
+            and time.after < 0
+        ):
+            return super().closure(keys)
+        # k makes k-after .. k+before stale: hops of that many keys, doubled until they reach the
+        # newest key, so that ten years cost a dozen steps.
+        reached = self.run.clip(keys)
+        low, high = -time.after, time.before
+        while reached and low <= run.last - reached.ordinals.lo:
+            hop = PartitionSet.of(
+                (ordinals.dilate(-low, high), mask) for ordinals, mask in reached.boxes
+            )
+            reached |= self.run.clip(hop)
+            low, high = 2 * low, 2 * high
+        return reached
+
+    def _find_affected(self, changed: PartitionSet) -> PartitionSet:
+        time, statics = self._time, self._statics
+        return PartitionSet.of((time.affected(o), statics.affected(m)) for o, m in changed.boxes)
+
+    def _find_required(self, keys: PartitionSet) -> PartitionSet:
+        time, statics = self._time, self._statics
+        return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
+
+
+class _Table(EdgeMapping):
+    """A relation given key by key: a table, or a user's function over the existing keys."""
+
+    def __init__(
+        self, upstream: Calendar, run: Calendar, name: str, lookup: Callable[[Key], Iterable[Any]]
+    ) -> None:
+        super().__init__(upstream, run, name)
+        self._lookup = lookup
+        self._rows: dict[PartitionSet, PartitionSet] | None = None
+
+    @property
+    def unbounded(self) -> Calendar | None:
+        return None if self.run.bounded else self.run
+
+    def _find_affected(self, changed: PartitionSet) -> PartitionSet:
+        result = NOTHING
+        for key, reads in self._reads().items():
+            if reads & changed:
+                result |= key
+        return result
+
+    def _find_required(self, keys: PartitionSet) -> PartitionSet:
+        result = NOTHING
+        for key, reads in self._reads().items():
+            if key & keys:
+                result |= reads
+        return result
+
+    def _reads(self) -> dict[PartitionSet, PartitionSet]:
+        if self._rows is None:
+            self._rows = {}
+            for ordinals, mask in self.run.existing.boxes:
+                for ordinal in ordinals:
+                    for index in range(mask.bit_length()):
+                        if mask >> index & 1:
+                            one = PartitionSet(((OrdinalSet.range(ordinal, ordinal), 1 << index),))
+                            (key,) = expand(self.run, one)
+                            self._rows[one] = self._read(key)
+        return self._rows
+
+    def _read(self, key: Key) -> PartitionSet:
+        names = tuple(self._lookup(key))
+        return parse_existing(self.upstream, names) if names else NOTHING
+
+
+def parse_existing(calendar: Calendar, names: tuple[Any, ...]) -> PartitionSet:
+    """Return those of the named keys and ranges that exist; others are left out."""
+    result = NOTHING
+    for name in names:
+        try:
+            result |= parse(calendar, (name,))
+        except MissingKeyError:
+            continue
+    return calendar.clip(result)
+
+
+def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> EdgeMapping:
+    """Return the mapping of one edge; raises DeclarationError where it does not fit."""
+    if spec.kind == "python":
+        function = spec.function
+        if function is None:
+            raise DeclarationError(
+                "a python mapping has no function", hint='say function = "module:name"'
+            )
+        return _Table(upstream, run, "python", lambda key: function(key.label))
+    if spec.kind == "map" and not (upstream.order or run.order):
+        table = dict(spec.table)
+        _check_table(upstream, run, table)
+        return _Table(upstream, run, "map", lambda key: table.get(str(key.label), ()))
+    pairs = _pair(upstream, run)
+    overrides = dict(spec.dimensions)
+    known = {axis.name for axis in (*upstream.statics, *run.statics)}
+    times = {axis.name for axis in (upstream.time, run.time) if axis is not None}
+    for name in overrides:
+        if name not in known | times:
+            raise DeclarationError(
+                f"the mapping names the dimension {name!r}, which neither side has",
+                hint="the dimensions are " + ", ".join(sorted(known | times)),
+            )
+    time_spec = spec
+    for name in sorted(times & set(overrides)):
+        time_spec = overrides.pop(name)
+    if spec.kind == "map":
+        if len(run.statics) != 1:
+            raise DeclarationError(
+                "a map needs to know its dimension", hint="write dimensions.NAME = { map = … }"
+            )
+        overrides.setdefault(run.statics[0].name, spec)
+        time_spec = DEFAULT if time_spec is spec else time_spec
+    if spec.kind == "all":
+        for axis in run.statics:
+            overrides.setdefault(axis.name, spec)
+    for name, part in overrides.items():
+        if part.kind not in (None, "identity", "all", "map"):
+            raise DeclarationError(
+                f"the dimension {name!r} has static keys, which {part.kind} cannot map",
+                hint="use identity, all or map",
+            )
+    statics = _Statics(upstream, run, pairs, overrides)
+    return _Boxes(upstream, run, _time(upstream, run, time_spec), statics)
+
+
+def _time(upstream: Calendar, run: Calendar, spec: MappingSpec) -> _Time:
+    theirs, ours = upstream.time, run.time
+    if theirs is None or ours is None or spec.kind == "all":
+        untimed = theirs is None or ours is None
+        no_label = (
+            spec.kind == "identity"
+            and bool(theirs) != bool(ours)
+            and not (upstream.statics and run.statics)
+        )
+        if (untimed and spec.kind in ("window", "offset")) or no_label:
+            raise DeclarationError(
+                f"the mapping {spec.kind} needs a time dimension on both sides",
+                hint="use all, or declare the calendars",
+            )
+        return _AllTime(theirs, ours)
+    if spec.kind == "identity":
+        if theirs.grid.family != ours.grid.family:
+            raise DeclarationError(
+                f"identity needs one grain on both sides, not {' '.join(theirs.grid.family)}"
+                f" and {' '.join(ours.grid.family)}",
+                hint="leave the mapping out: overlap is the default between calendars",
+            )
+        return _SameLabel(theirs.grid, ours.grid)
+    if spec.before + spec.after < 0:
+        raise DeclarationError(
+            f"the window({spec.before}, {spec.after}) is empty",
+            hint="before + after must not be negative",
+        )
+    return _Overlap(theirs.grid, ours.grid, spec.before, spec.after)
+
+
+def _pair(upstream: Calendar, run: Calendar) -> dict[str, StaticAxis]:
+    """Match static dimensions by name; of two plain static calendars, whatever their names."""
+    if len(upstream.statics) == len(run.statics) == 1 and not (upstream.order or run.order):
+        return {run.statics[0].name: upstream.statics[0]}
+    by_name = {axis.name: axis for axis in upstream.statics}
+    return {axis.name: by_name[axis.name] for axis in run.statics if axis.name in by_name}
+
+
+def _check_table(upstream: Calendar, run: Calendar, table: Mapping[str, tuple[str, ...]]) -> None:
+    for key, reads in table.items():
+        for calendar, texts in ((run, (key,)), (upstream, reads)):
+            for text in texts:
+                try:
+                    parse(calendar, (text,))
+                except MissingKeyError as error:
+                    if calendar.time is None:
+                        raise DeclarationError(
+                            f"the map names a key that does not exist: {error}", hint=error.hint
+                        ) from None
+                except KeyFormatError as error:
+                    raise DeclarationError(
+                        f"the map names a wrong key: {error}", hint=error.hint
+                    ) from None

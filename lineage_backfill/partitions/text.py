@@ -1,0 +1,245 @@
+"""Sets of partition keys as text: parsed from what a user writes, printed in maximal ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+from lineage_backfill.errors import KeyFormatError, MissingKeyError, RangeError
+from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
+from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
+from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
+
+#: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or
+#: boxes (`{"day": [...], "region": [...]}`) for product keys; `("*",)` for unpartitioned data.
+KeySet = tuple[str | Mapping[str, Any], ...]
+
+
+def parse_partitions(text: str) -> KeySet:
+    """Split what `--partitions` takes: keys, `A..B` ranges and `day=…/region=…`, by commas.
+
+    Percent-encoding stands for `,`, `/`, `=` and `%` inside a value of a product key.
+    """
+    keys: list[str | Mapping[str, Any]] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        if "=" not in part:
+            keys.append(part)
+            continue
+        box: dict[str, list[str]] = {}
+        for pair in part.split("/"):
+            name, equals, value = pair.partition("=")
+            if not equals or not name or name in box:
+                raise KeyFormatError(
+                    f"cannot read {part!r} as a product key",
+                    hint="write it as paths do: day=2024-06-15/region=eu",
+                )
+            box[unquote(name)] = [unquote(value)]
+        keys.append(box)
+    if not keys:
+        raise KeyFormatError("no partition key was given", hint="write keys separated by commas")
+    return tuple(keys)
+
+
+def render(calendar: Calendar, keys: PartitionSet) -> KeySet:
+    """Return the set as sorted keys and maximal ranges, or as boxes for product keys."""
+    if not keys:
+        return ()
+    if calendar.is_whole:
+        return (EVERY,)
+    if not calendar.order:
+        ordinals, mask = keys.boxes[0]
+        if calendar.time is not None:
+            return tuple(_ranges(calendar.time, ordinals))
+        return calendar.statics[0].labels(mask)
+    boxes: list[dict[str, list[str]]] = []
+    for ordinals, mask in keys.boxes:
+        times = list(_ranges(calendar.time, ordinals)) if calendar.time else []
+        for labels in calendar.boxes(mask):
+            parts = {axis.name: list(k) for axis, k in zip(calendar.statics, labels, strict=True)}
+            if calendar.time:
+                parts[calendar.time.name] = times
+            boxes.append({name: parts[name] for name in calendar.order})
+    return tuple(sorted(boxes, key=lambda box: [box[name] for name in calendar.order]))
+
+
+def _ranges(axis: TimeAxis, ordinals: OrdinalSet) -> Iterator[str]:
+    label = axis.grid.label
+    for first, last in ordinals.runs():
+        yield label(first) if first == last else f"{label(first)}..{label(last)}"
+
+
+def parse(
+    calendar: Calendar, keys: KeySet | None, warn: Callable[[str], None] = lambda _: None
+) -> PartitionSet:
+    """Return the partitions that a user names as changed.
+
+    A key counts as soon as its interval has begun; a range is clipped to such keys; both are
+    said to `warn`. Raises KeyFormatError, AmbiguousKeyError, MissingKeyError, RangeError.
+    """
+    if calendar.is_whole:
+        if keys is None or tuple(keys) == (EVERY,):
+            return WHOLE
+        raise KeyFormatError("unpartitioned data has no keys", hint="leave the keys out")
+    if keys is None:
+        raise KeyFormatError(
+            "it is partitioned, and no keys were given",
+            hint="say which ones with --from and --to, or --partitions",
+        )
+    result = NOTHING
+    for item in keys:
+        if isinstance(item, str):
+            result |= _parse_plain(calendar, item, warn)
+        else:
+            result |= _parse_box(calendar, item, warn)
+    _warn_incomplete(calendar, result, warn)
+    return result
+
+
+def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> PartitionSet:
+    if calendar.order:
+        if item == EVERY:
+            return calendar.existing
+        if calendar.time and ".." in item:
+            # --from and --to name the time dimension; every static key goes with it.
+            return PartitionSet.of([(_parse_time(calendar.time, item, warn), calendar.full_mask)])
+        raise KeyFormatError(
+            f"{item!r} is no key of a product",
+            hint="write it as paths do: " + "/".join(f"{name}=…" for name in calendar.order),
+        )
+    if calendar.time is None:
+        return PartitionSet.of([(POINT, calendar.statics[0].mask([item]))])
+    return PartitionSet.of([(_parse_time(calendar.time, item, warn), 1)])
+
+
+def _parse_box(
+    calendar: Calendar, item: Mapping[str, Any], warn: Callable[[str], None]
+) -> PartitionSet:
+    names = set(calendar.order)
+    if set(item) != names:
+        wanted = ", ".join(calendar.order) or "none: its keys are plain"
+        raise KeyFormatError(
+            f"the key {dict(item)!r} does not name the dimensions of its calendar",
+            hint=f"they are {wanted}",
+        )
+
+    def values(name: str) -> Sequence[str]:
+        value = item[name]
+        return [value] if isinstance(value, str) else [str(part) for part in value]
+
+    ordinals = POINT
+    if calendar.time is not None:
+        ordinals = EMPTY
+        for text in values(calendar.time.name):
+            ordinals |= _parse_time(calendar.time, text, warn)
+    masks = [axis.mask(values(axis.name)) for axis in calendar.statics]
+    return PartitionSet.of([(ordinals, calendar.combine(masks))])
+
+
+def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> OrdinalSet:
+    grid = axis.grid
+    if text == EVERY:
+        return axis.existing
+    from_text, dots, to_text = text.partition("..")
+    first = grid.find(from_text)
+    if not dots:
+        if first > axis.begun or (axis.first is not None and first < axis.first):
+            raise MissingKeyError(f"{text} does not exist", hint=_bounds(axis))
+        return OrdinalSet.range(first, first)
+    last = grid.find(to_text) if to_text else axis.last
+    if to_text and last < first:
+        raise RangeError(
+            f"the range {text} ends before it begins", hint="give the earlier key first"
+        )
+    clipped = OrdinalSet.range(first, last).clip(axis.first, axis.begun)
+    if len(clipped) < last - first + 1:
+        kept = "..".join(grid.label(end) for end in (clipped.lo, clipped.hi)) if clipped else "none"
+        warn(f"the range {text} was clipped to the keys that exist: {kept}")
+    elif not clipped:
+        warn(f"the range {text} holds no key that exists: {_bounds(axis)}")
+    return clipped
+
+
+def _warn_incomplete(calendar: Calendar, keys: PartitionSet, warn: Callable[[str], None]) -> None:
+    axis = calendar.time
+    if axis is not None and keys and keys.ordinals.hi > axis.complete:
+        warn(f"{axis.grid.label(axis.begun)} is not complete yet")
+
+
+def _bounds(axis: TimeAxis) -> str:
+    if axis.first is not None and axis.last < axis.first:
+        return "no key of this calendar exists yet"
+    newest = f"the newest key is {axis.grid.label(axis.last)}"
+    if axis.first is None:
+        return newest
+    return f"the first key is {axis.grid.label(axis.first)}, {newest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One partition key with all that its physical columns are made of.
+
+    `label` is a text, or a mapping by dimension for product keys. `start` and `end` (half-open)
+    are aware and in UTC, `local` is the wall clock at the start; all None without a time dimension.
+    `statics` holds the key of each static dimension by its name.
+    """
+
+    label: str | Mapping[str, str]
+    time_label: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    local: datetime | None = None
+    statics: Mapping[str, str]
+
+
+def expand(calendar: Calendar, keys: PartitionSet) -> Iterator[Key]:
+    """Yield every key of the set, ascending in time."""
+    names = [axis.name for axis in calendar.statics]
+    for ordinals, mask in keys.boxes:
+        combinations = [
+            dict(zip(names, combination, strict=True))
+            for labels in calendar.boxes(mask)
+            for combination in _product(labels)
+        ]
+        for ordinal in ordinals:
+            for statics in combinations:
+                yield _key(calendar, ordinal, statics)
+
+
+def _key(calendar: Calendar, ordinal: int, statics: Mapping[str, str]) -> Key:
+    axis = calendar.time
+    if axis is None:
+        plain = next(iter(statics.values()), EVERY)
+        return Key(label=dict(statics) if calendar.order else plain, statics=statics)
+    grid = axis.grid
+    time_label = grid.label(ordinal)
+    label: str | Mapping[str, str] = time_label
+    if calendar.order:
+        label = {
+            name: time_label if name == axis.name else statics[name] for name in calendar.order
+        }
+    return Key(
+        label=label,
+        time_label=time_label,
+        start=datetime.fromtimestamp(grid.start(ordinal), UTC),
+        end=datetime.fromtimestamp(grid.start(ordinal + 1), UTC),
+        local=grid.local_start(ordinal),
+        statics=statics,
+    )
+
+
+def _product(labels: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    if not labels:
+        yield ()
+        return
+    for key in labels[0]:
+        for rest in _product(labels[1:]):
+            yield (key, *rest)
+
+
+def static_axis(name: str, keys: Sequence[str], *, runtime: bool = False) -> StaticAxis:
+    """Return the axis of the given keys in their order; a runtime one gets `*` as its last."""
+    unique = tuple(dict.fromkeys(keys))
+    return StaticAxis(name=name, keys=(*unique, EVERY) if runtime else unique, runtime=runtime)
