@@ -1,0 +1,226 @@
+"""The options that several verbs share, as dataclasses that a command takes whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from typer import Argument, Option
+
+_WHAT = "What changed"
+_HOW_FAR = "How far to go"
+_RAILS = "Guard rails"
+_LINEAGE = "Lineage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Which project file and which lineage a verb works on."""
+
+    config: Annotated[
+        Path | None,
+        Option(
+            help="Project file; else lineage-backfill.toml, searched upward.",
+            rich_help_panel=_LINEAGE,
+            metavar="FILE",
+        ),
+    ] = None
+    events: Annotated[
+        list[str] | None,
+        Option(
+            help="OpenLineage events: a file, a folder or a glob; repeatable.",
+            rich_help_panel=_LINEAGE,
+            metavar="PATH",
+        ),
+    ] = None
+    marquez: Annotated[
+        str | None, Option(help="Marquez to ask.", rich_help_panel=_LINEAGE, metavar="URL")
+    ] = None
+    snapshot: Annotated[
+        Path | None,
+        Option(help="A saved lineage snapshot.", rich_help_panel=_LINEAGE, metavar="FILE"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """What changed, and how far to go."""
+
+    job: Annotated[
+        list[str] | None,
+        Option(
+            help="Run keys of this job again, and all below; repeatable.",
+            rich_help_panel=_WHAT,
+            metavar="JOB",
+        ),
+    ] = None
+    from_: Annotated[
+        str | None,
+        Option("--from", help="First partition key.", rich_help_panel=_WHAT, metavar="KEY"),
+    ] = None
+    to: Annotated[
+        str | None,
+        Option(
+            help="Last partition key, included; else the newest.",
+            rich_help_panel=_WHAT,
+            metavar="KEY",
+        ),
+    ] = None
+    partitions: Annotated[
+        str | None,
+        Option(
+            help="Keys and A..B ranges, by commas; or @FILE with a JSON set.",
+            rich_help_panel=_WHAT,
+            metavar="SET",
+        ),
+    ] = None
+    request: Annotated[
+        Path | None,
+        Option(help="All roots and their keys as JSON.", rich_help_panel=_WHAT, metavar="FILE"),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        Option(help="Namespace of the names given.", rich_help_panel=_WHAT, metavar="NAME"),
+    ] = None
+    columns: Annotated[
+        list[str] | None,
+        Option(
+            help="Only these columns changed; by commas.", rich_help_panel=_WHAT, metavar="NAMES"
+        ),
+    ] = None
+    select: Annotated[
+        list[str] | None,
+        Option(
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
+            rich_help_panel=_HOW_FAR,
+            metavar="SELECTOR",
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        Option(help="Not these jobs.", rich_help_panel=_HOW_FAR, metavar="SELECTOR"),
+    ] = None
+    depth: Annotated[
+        int | None,
+        Option(help="Stop after N jobs in a row.", rich_help_panel=_HOW_FAR, min=1, metavar="N"),
+    ] = None
+    exact: Annotated[
+        bool,
+        Option(
+            "--exact",
+            help="No widening by lookback; what is left stale is listed.",
+            rich_help_panel=_HOW_FAR,
+        ),
+    ] = False
+    reverse: Annotated[
+        bool, Option("--reverse", help="Newest keys first.", rich_help_panel=_HOW_FAR)
+    ] = False
+    include_former: Annotated[
+        bool,
+        Option(
+            "--include-former",
+            help="Follow edges that only older runs had.",
+            rich_help_panel=_HOW_FAR,
+        ),
+    ] = False
+    now: Annotated[
+        str | None,
+        Option(
+            help="Plan as of this instant, as 2024-04-01T00:00:00Z.",
+            rich_help_panel=_HOW_FAR,
+            metavar="INSTANT",
+        ),
+    ] = None
+    allow_protected: Annotated[
+        bool,
+        Option("--allow-protected", help="Run protected jobs too.", rich_help_panel=_RAILS),
+    ] = False
+    allow_not_idempotent: Annotated[
+        bool,
+        Option(
+            "--allow-not-idempotent",
+            help="Run jobs declared idempotent = false.",
+            rich_help_panel=_RAILS,
+        ),
+    ] = False
+    allow_expired: Annotated[
+        bool,
+        Option("--allow-expired", help="Read keys beyond retention.", rich_help_panel=_RAILS),
+    ] = False
+    allow_max_runs: Annotated[
+        bool,
+        Option(
+            "--allow-max-runs",
+            help="Plan more runs than [limits] max_runs.",
+            rich_help_panel=_RAILS,
+        ),
+    ] = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of these was named on the command line."""
+        return self != RequestOptions()
+
+
+DatasetsArgument = Annotated[
+    list[str] | None,
+    Argument(
+        help="Datasets that are right again and whose readers are not.",
+        metavar="[DATASET]...",
+        show_default=False,
+    ),
+]
+BackfillArgument = Annotated[
+    str | None,
+    Argument(
+        help="Its id or the beginning of it; else the newest one.",
+        metavar="[BACKFILL]",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+ParallelOption = Annotated[
+    int | None, Option(help="At most this many runs at once.", min=1, metavar="N")
+]
+TimeoutOption = Annotated[
+    str | None,
+    Option(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),
+]
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take the dataclasses above: each field becomes an option of its own."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    parameters: list[inspect.Parameter] = []
+    for one in own:
+        parameters += _flattened(one.annotation) if one.name in groups else [one]
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        command(**values)
+
+    # Typer reads the signature to learn what the command takes.
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
+
+
+def _flattened(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]

@@ -1,0 +1,57 @@
+"""What `impact` and `run` have in common: from options to a plan, and its preview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lineage_backfill import app
+from lineage_backfill.cli.asking import read_instant, read_request
+from lineage_backfill.cli.options import RequestOptions, SourceOptions
+from lineage_backfill.config import Project
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.model import JobRef
+from lineage_backfill.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A plan and what it was made from."""
+
+    plan: Plan
+    project: Project
+    snapshot: LineageSnapshot
+
+
+def open_project(source: SourceOptions) -> Project:
+    """Return the project that the options name."""
+    return app.open_project(
+        source.config, events=source.events, marquez=source.marquez, snapshot=source.snapshot
+    )
+
+
+def make_plan(
+    datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> Made:
+    """Return the plan that the options ask for."""
+    now = read_instant(options.now)
+    project = open_project(source)
+    snapshot = app.read_lineage(project)
+    request = read_request(datasets, options, snapshot, project.declarations)
+    plan = app.make_plan(project, snapshot, request, now=now)
+    return Made(plan=plan, project=project, snapshot=snapshot)
+
+
+def show(plan: Plan, console: Console, *, snapshot: LineageSnapshot | None = None) -> None:
+    """Print the preview; with a snapshot also the jobs that the change does not reach."""
+    from lineage_backfill.cli.render import preview
+
+    untouched: list[JobRef] = []
+    if snapshot is not None:
+        reached = {job.job for job in plan.jobs}
+        untouched = [ref for ref in snapshot.jobs if ref not in reached]
+    console.print(preview(plan, width=console.width, untouched=untouched))

@@ -1,0 +1,135 @@
+"""What is said while a backfill runs: a live picture on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import TimeElapsedColumn
+from rich.text import Text
+
+from lineage_backfill.cli.render import Names, counted, keys_on_a_line
+from lineage_backfill.cli.terminal import safe
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.ports import Reporter
+
+_MARKS = {
+    RunState.SUCCEEDED: ("✓", "green"),
+    RunState.FAILED: ("✗", "red"),
+    RunState.BLOCKED: ("!", "yellow"),
+    RunState.CANCELLED: ("-", "yellow"),
+}
+
+
+class PlainProgress(Reporter):
+    """One line for each thing that happens; `console` is usually that of stderr."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._names = Names(())
+        self._total = self._ended = 0
+        self._started: dict[str, float] = {}
+
+    def showing(self) -> AbstractContextManager[Any]:
+        """Return the context within which progress is shown."""
+        return nullcontext()
+
+    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+        self._names = Names.of(plan)
+        self._total = len(plan.runs or ())
+        self._line(f"backfill {backfill_id}: {counted(self._total, 'run')}")
+
+    def run_started(self, run: PlannedRun, attempt: int) -> None:
+        self._started[run.id] = time.monotonic()
+        self._begun(run, f" (attempt {attempt})" if attempt > 1 else "")
+
+    def _begun(self, run: PlannedRun, again: str) -> None:
+        self._line(f"  started {self._run(run)}{again}")
+
+    def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
+        self._ended += 1
+        mark, style = _MARKS.get(state, (" ", ""))
+        self._line(
+            f"{mark} {state} {self._run(run)}{self._took(run)} [{self._ended}/{self._total}]",
+            style=style,
+        )
+        if detail:
+            self._line(f"    {safe(detail)}", style=style)
+
+    def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
+        self._line(
+            f"  again in {delay.total_seconds():g} s: {self._run(run)}: {safe(detail)}",
+            style="yellow",
+        )
+
+    def stopping(self, running: int, *, hard: bool) -> None:
+        how = "stopping" if hard else "waiting for"
+        self._line(f"No more runs are started; {how} {counted(running, 'run')}.", style="yellow")
+
+    def backfill_finished(self, backfill_id: str, state: str) -> None:
+        self._line(f"backfill {backfill_id}: {state}")
+
+    def _run(self, run: PlannedRun) -> str:
+        return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"
+
+    def _took(self, run: PlannedRun) -> str:
+        started = self._started.pop(run.id, None)
+        return "" if started is None else f" in {time.monotonic() - started:.1f} s"
+
+    def _line(self, text: str, style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+
+class LiveProgress(PlainProgress):
+    """A bar for the whole and one for each job under way; what has ended stays as a line."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._bars = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._whole = self._bars.add_task("runs", total=None)
+        self._left: Counter[JobRef] = Counter()
+        self._tasks: dict[JobRef, Any] = {}
+
+    def showing(self) -> AbstractContextManager[Any]:
+        return self._bars
+
+    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+        super().backfill_started(backfill_id, plan)
+        self._left = Counter(run.job for run in plan.runs or ())
+        self._bars.update(self._whole, total=self._total)
+
+    def _begun(self, run: PlannedRun, again: str) -> None:
+        if again:
+            super()._begun(run, again)
+        if run.job not in self._tasks:
+            self._tasks[run.job] = self._bars.add_task(
+                self._names(run.job), total=self._left[run.job]
+            )
+
+    def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
+        super().run_finished(run, state, detail)
+        self._bars.advance(self._whole)
+        self._left[run.job] -= 1
+        if run.job in self._tasks:
+            self._bars.advance(self._tasks[run.job])
+            if self._left[run.job] <= 0:
+                self._bars.remove_task(self._tasks.pop(run.job))
+
+
+def progress(console: Console) -> PlainProgress:
+    """Return the progress that fits the console."""
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
