@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.model import RunState
-from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 
 
 class LineageSource(Protocol):
@@ -38,6 +40,11 @@ class AttemptState(StrEnum):
     CANCELLED = "cancelled"
     LOST = "lost"  # the engine does not know it (any more)
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the attempt has ended."""
+        return self not in (AttemptState.QUEUED, AttemptState.RUNNING)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -50,16 +57,25 @@ class Outcome:
 
 
 class Engine(Protocol):
-    """Runs one attempt elsewhere; `token` makes a submission idempotent."""
+    """Runs attempts elsewhere; `token` makes a submission idempotent."""
+
+    def open(self) -> None:
+        """Make ready to submit; raises EnvironmentMissingError, and is no error when repeated."""
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener(handle)`, from any thread, whenever an attempt has ended."""
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Hand over the run spec and return a handle; the same token never starts a second one."""
 
+    def find(self, spec_path: Path, token: str) -> str | None:
+        """Return the handle of the attempt with this token, None if the engine has none.
+
+        Its end is told to the listener, also where another process had submitted it.
+        """
+
     def poll(self, handle: str) -> Outcome:
         """Return what is known of the attempt now."""
-
-    def find(self, token: str) -> str | None:
-        """Return the handle of the attempt with this token, None if the engine has none."""
 
     def cancel(self, handle: str) -> None:
         """Stop the attempt; it is no error if it has ended."""
@@ -68,7 +84,196 @@ class Engine(Protocol):
         """Return what the attempt has printed so far."""
 
     def close(self) -> None:
-        """Let go of processes and connections."""
+        """Let go of processes and connections; what still runs is stopped."""
+
+
+class Wish(StrEnum):
+    """What a person asks of a backfill while an executor drives it."""
+
+    PAUSE = "pause"  # submit no more, let the running ones end; `resume` goes on
+    CANCEL = "cancel"  # submit no more, let the running ones end, cancel the rest
+    KILL = "kill"  # cancel, and stop the running ones too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillRecord:
+    """What the run store holds of one backfill, without its plan; instants are aware, in UTC."""
+
+    id: str
+    plan_id: str
+    state: BackfillState
+    submitted_at: datetime
+    updated_at: datetime
+    submitted_by: str = ""
+    description: str = ""
+    reason: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    code_version: str = ""
+    scheduled_for: datetime | None = None
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    wish: Wish | None = None
+    deleted: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.description) > MAX_DESCRIPTION:
+            raise UsageError(
+                f"the description has {len(self.description)} characters",
+                hint=f"Use at most {MAX_DESCRIPTION}.",
+            )
+
+
+#: How many characters the description of a backfill may have.
+MAX_DESCRIPTION = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Where one run of a backfill stands; `attempt` is 0 before its first one.
+
+    `token` and `handle` are those of the latest attempt.
+    """
+
+    run_id: str
+    job: JobRef
+    partitions: KeySet
+    count: int
+    wave: int
+    engine: str | None
+    state: RunState
+    attempt: int = 0
+    token: str | None = None
+    handle: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One try at a run; `result` is the result file of FORMATS, where there is one."""
+
+    run_id: str
+    attempt: int
+    token: str
+    state: AttemptState
+    submitted_at: datetime
+    handle: str | None = None
+    ended_at: datetime | None = None
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """Something that happened to a backfill (`run_id` None) or to one of its runs."""
+
+    id: int
+    run_id: str | None
+    at: datetime
+    kind: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A run enters a state; with `attempt_state` its attempt does so too.
+
+    A move to SUBMITTED opens the attempt and needs its `token`.
+    """
+
+    run_id: str
+    state: RunState
+    attempt: int = 0
+    attempt_state: AttemptState | None = None
+    token: str | None = None
+    handle: str | None = None
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """What the event that stands for this move says."""
+        said = {"attempt": self.attempt or None, "error": self.error}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to drive one backfill; writes under a `fence` that was overtaken are refused."""
+
+    backfill_id: str
+    owner: str
+    fence: int
+
+
+class RunStore(Protocol):
+    """The record of backfills; it holds what was decided before anything is done about it.
+
+    Whatever takes a lease raises ConflictError once somebody else has taken the lease over.
+    """
+
+    @property
+    def id(self) -> str:
+        """Names this store among all stores; part of every token."""
+
+    def create(
+        self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]
+    ) -> None:
+        """Write a new backfill, its plan document and its runs, all pending."""
+
+    def backfill(self, backfill_id: str) -> BackfillRecord:
+        """Return one backfill; raises UnknownNameError."""
+
+    def backfills(self) -> tuple[BackfillRecord, ...]:
+        """Return all that are not deleted, the newest first."""
+
+    def plan(self, backfill_id: str) -> Mapping[str, Any]:
+        """Return the plan document of a backfill; raises UnknownNameError."""
+
+    def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
+        """Return the runs of a backfill in the order of its plan."""
+
+    def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
+        """Return the attempts of a backfill, the oldest first."""
+
+    def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
+        """Return what happened after the event with that id, the oldest first."""
+
+    def acquire(
+        self,
+        backfill_id: str,
+        owner: str,
+        *,
+        now: datetime,
+        ttl: timedelta,
+        is_dead: Callable[[str], bool] | None = None,
+    ) -> Lease:
+        """Take the lease; raises ConflictError while another owner, not dead, holds it."""
+
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+        """Hold the lease for longer, and return what a person has asked for meanwhile."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease and the partition locks back; no error if it was taken over."""
+
+    def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
+        """Lock partitions; raises ConflictError naming another backfill that has some of them."""
+
+    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
+        """Write moves, all or none; raises StoreError for one that is not allowed."""
+
+    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
+        """Write the state of the backfill."""
+
+    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+        """Leave a wish for whoever drives the backfill; None takes it back."""
+
+    def delete(self, backfill_id: str, *, now: datetime) -> None:
+        """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
+
+    def close(self) -> None:
+        """Let go of connections."""
 
 
 class Reporter:
@@ -82,6 +287,12 @@ class Reporter:
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         """Called after the store has recorded the final state."""
+
+    def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
+        """Called after an attempt failed that is tried again after `delay`."""
+
+    def stopping(self, running: int, *, hard: bool) -> None:
+        """Called when no more runs are submitted; `hard`: the running ones are stopped too."""
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
         """Called after the store has recorded the end."""

@@ -1,0 +1,1 @@
+"""Adapters that keep backfills, their runs and attempts."""

@@ -1,0 +1,42 @@
+"""Whether and when a failed attempt is tried again: pure, chance is given as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Exponential backoff for transient failures.
+
+    `max_attempts` counts the first one. The wait before attempt n+1 is `wait * factor ** (n-1)`,
+    at most `max_wait`, lessened by up to the share `jitter` so that many do not return together.
+
+    >>> RetryPolicy(wait=timedelta(seconds=2)).delay(2, transient=True, chance=0)
+    datetime.timedelta(seconds=4)
+    """
+
+    max_attempts: int = 3
+    wait: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    max_wait: timedelta = timedelta(minutes=5)
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise ValueError(f"not a retry policy: {self}")
+
+    def delay(self, attempt: int, *, transient: bool, chance: float) -> timedelta | None:
+        """Return the wait after the failed `attempt` (1, 2, …), None to give up.
+
+        `chance` is a random number in [0, 1).
+        """
+        if not transient or attempt >= self.max_attempts:
+            return None
+        ceiling = self.max_wait / self.wait if self.wait else 0.0
+        try:
+            wait = self.wait * min(self.factor ** (attempt - 1), ceiling)
+        except OverflowError:
+            wait = self.max_wait
+        return wait * (1 - self.jitter * chance)

@@ -1,0 +1,257 @@
+"""A run store that lives as long as its process: for tests and dry runs."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from lineage_backfill.errors import StoreError
+from lineage_backfill.model import BackfillState, DatasetRef, RunState
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.ports import (
+    AttemptRecord,
+    AttemptState,
+    BackfillRecord,
+    EventRecord,
+    Lease,
+    Move,
+    RunRecord,
+    Wish,
+)
+from lineage_backfill.store.rules import (
+    SOURCES,
+    lease_held,
+    lease_lost,
+    overlap,
+    partitions_locked,
+    refused_move,
+    unknown_backfill,
+)
+
+
+@dataclass
+class _Held:
+    """All that is held of one backfill."""
+
+    record: BackfillRecord
+    plan: Mapping[str, Any]
+    runs: dict[str, RunRecord]
+    attempts: dict[tuple[str, int], AttemptRecord] = field(default_factory=dict)
+    events: list[EventRecord] = field(default_factory=list)
+    owner: str | None = None
+    fence: int = 0
+    expires_at: datetime | None = None
+    locks: dict[DatasetRef, KeySet | None] = field(default_factory=dict)
+
+    def refuse_driven(self, now: datetime) -> None:
+        if self.owner is not None and self.expires_at is not None and now < self.expires_at:
+            raise lease_held(self.record.id, self.owner, self.expires_at)
+
+
+class MemoryRunStore:
+    """Keeps backfills in memory; several threads may use it."""
+
+    def __init__(self) -> None:
+        self._id = uuid.uuid4().hex
+        self._held: dict[str, _Held] = {}
+        self._mutex = threading.RLock()
+        self._events = 0
+
+    @property
+    def id(self) -> str:
+        """Names this store among all stores."""
+        return self._id
+
+    def create(
+        self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]
+    ) -> None:
+        """Write a new backfill, its plan document and its runs, all pending."""
+        with self._mutex:
+            if record.id in self._held:
+                raise StoreError(f"there is a backfill {record.id} already")
+            rows = {
+                run.id: RunRecord(
+                    run_id=run.id,
+                    job=run.job,
+                    partitions=run.partitions,
+                    count=run.count,
+                    wave=run.wave,
+                    engine=run.engine,
+                    state=RunState.PENDING,
+                )
+                for run in runs
+            }
+            self._held[record.id] = held = _Held(record, plan, rows)
+            self._event(held, None, record.submitted_at, "created", {})
+
+    def backfill(self, backfill_id: str) -> BackfillRecord:
+        """Return one backfill; raises UnknownNameError."""
+        return self._of(backfill_id).record
+
+    def backfills(self) -> tuple[BackfillRecord, ...]:
+        """Return all that are not deleted, the newest first."""
+        with self._mutex:
+            records = [held.record for held in self._held.values() if not held.record.deleted]
+        return tuple(sorted(records, key=lambda record: record.submitted_at, reverse=True))
+
+    def plan(self, backfill_id: str) -> Mapping[str, Any]:
+        """Return the plan document of a backfill; raises UnknownNameError."""
+        return self._of(backfill_id).plan
+
+    def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
+        """Return the runs of a backfill in the order of its plan."""
+        with self._mutex:
+            return tuple(self._of(backfill_id).runs.values())
+
+    def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
+        """Return the attempts of a backfill, the oldest first."""
+        with self._mutex:
+            return tuple(self._of(backfill_id).attempts.values())
+
+    def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
+        """Return what happened after the event with that id, the oldest first."""
+        with self._mutex:
+            return tuple(event for event in self._of(backfill_id).events if event.id > after)
+
+    def acquire(
+        self,
+        backfill_id: str,
+        owner: str,
+        *,
+        now: datetime,
+        ttl: timedelta,
+        is_dead: Callable[[str], bool] | None = None,
+    ) -> Lease:
+        """Take the lease; raises ConflictError while another owner, not dead, holds it."""
+        with self._mutex:
+            held = self._of(backfill_id)
+            if not (held.owner and is_dead and is_dead(held.owner)):
+                held.refuse_driven(now)
+            held.owner, held.expires_at = owner, now + ttl
+            held.fence += 1
+            self._event(held, None, now, "leased", {"owner": owner, "fence": held.fence})
+            return Lease(backfill_id=backfill_id, owner=owner, fence=held.fence)
+
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+        """Hold the lease for longer, and return what a person has asked for meanwhile."""
+        with self._mutex:
+            held = self._fenced(lease)
+            held.expires_at = now + ttl
+            return held.record.wish
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease and the partition locks back; no error if it was taken over."""
+        with self._mutex:
+            held = self._of(lease.backfill_id)
+            if held.fence == lease.fence:
+                held.owner = None
+                held.locks.clear()
+
+    def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
+        """Lock partitions; raises ConflictError naming another backfill that has some of them."""
+        with self._mutex:
+            own = self._fenced(lease)
+            for held in self._held.values():
+                for write in writes if held is not own else ():
+                    if write.dataset in held.locks:
+                        shared = overlap(write.keys, held.locks[write.dataset])
+                        if shared:
+                            raise partitions_locked(held.record.id, write.dataset, shared)
+            own.locks = {write.dataset: write.keys for write in writes}
+
+    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
+        """Write moves, all or none; raises StoreError for one that is not allowed."""
+        with self._mutex:
+            held = self._fenced(lease)
+            runs, attempts = dict(held.runs), dict(held.attempts)
+            for move in moves:
+                _apply(runs, attempts, move, now)
+            held.runs, held.attempts = runs, attempts
+            for move in moves:
+                self._event(held, move.run_id, now, move.state, move.detail)
+
+    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
+        """Write the state of the backfill."""
+        with self._mutex:
+            held = self._fenced(lease)
+            ended_at = None if state is BackfillState.RUNNING else now
+            held.record = replace(held.record, state=state, updated_at=now, ended_at=ended_at)
+            self._event(held, None, now, state, {})
+
+    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+        """Leave a wish for whoever drives the backfill; None takes it back."""
+        with self._mutex:
+            held = self._of(backfill_id)
+            held.record = replace(held.record, wish=wish, updated_at=now)
+            self._event(held, None, now, "asked", {"wish": wish})
+
+    def delete(self, backfill_id: str, *, now: datetime) -> None:
+        """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
+        with self._mutex:
+            held = self._of(backfill_id)
+            held.refuse_driven(now)
+            held.record = replace(held.record, deleted=True, updated_at=now)
+            self._event(held, None, now, "deleted", {})
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _of(self, backfill_id: str) -> _Held:
+        with self._mutex:
+            if backfill_id not in self._held:
+                raise unknown_backfill(backfill_id, self._held)
+            return self._held[backfill_id]
+
+    def _fenced(self, lease: Lease) -> _Held:
+        held = self._of(lease.backfill_id)
+        if held.fence != lease.fence:
+            raise lease_lost(lease.backfill_id)
+        return held
+
+    def _event(
+        self, held: _Held, run_id: str | None, at: datetime, kind: str, detail: Mapping[str, Any]
+    ) -> None:
+        self._events += 1
+        event = EventRecord(id=self._events, run_id=run_id, at=at, kind=str(kind), detail=detail)
+        held.events.append(event)
+
+
+def _apply(
+    runs: dict[str, RunRecord],
+    attempts: dict[tuple[str, int], AttemptRecord],
+    move: Move,
+    now: datetime,
+) -> None:
+    run = runs.get(move.run_id)
+    if run is None or run.state not in SOURCES[move.state]:
+        raise refused_move(move.run_id, run.state if run else None, move.state)
+    key = (move.run_id, move.attempt)
+    if move.state is RunState.SUBMITTED:
+        if key in attempts or move.token is None:
+            raise StoreError(f"attempt {move.attempt} of run {move.run_id} cannot be opened")
+        run = replace(run, attempt=move.attempt, token=move.token, handle=None, started_at=now)
+        attempts[key] = AttemptRecord(
+            run_id=move.run_id,
+            attempt=move.attempt,
+            token=move.token,
+            state=AttemptState.QUEUED,
+            submitted_at=now,
+        )
+    elif move.attempt_state is not None:
+        state = move.attempt_state
+        attempts[key] = replace(
+            attempts[key],
+            state=state,
+            handle=move.handle or attempts[key].handle,
+            ended_at=now if state.is_final else None,
+            result=move.result,
+            error=move.error,
+        )
+        run = replace(run, handle=attempts[key].handle)
+    ended_at = now if move.state.is_final else None
+    runs[move.run_id] = replace(run, state=move.state, ended_at=ended_at, error=move.error)

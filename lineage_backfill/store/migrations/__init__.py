@@ -1,0 +1,1 @@
+"""How the tables of the run store came to be, as alembic revisions."""

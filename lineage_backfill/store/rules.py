@@ -1,0 +1,102 @@
+"""What every run store refuses, whatever it keeps its records in: pure."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from itertools import accumulate
+from typing import Any
+
+from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError
+from lineage_backfill.model import ALLOWED_MOVES, DatasetRef, RunState
+from lineage_backfill.partitions.text import KeySet
+
+#: For each state, those that a run may come from.
+SOURCES: Mapping[RunState, frozenset[RunState]] = {
+    target: frozenset(state for state, targets in ALLOWED_MOVES.items() if target in targets)
+    for target in RunState
+}
+
+_OFFSET = re.compile(r"(?<=T..)[+-]\d{4}$|(?<=T..:..)[+-]\d{4}$")
+
+
+def refused_move(run_id: str, old: RunState | None, new: RunState) -> StoreError:
+    """Return the error for a move that is not among ALLOWED_MOVES; `old` None: no such run."""
+    if old is None:
+        return StoreError(f"the backfill has no run {run_id}")
+    return StoreError(
+        f"run {run_id} cannot go from {old} to {new}",
+        hint="Something else drives this backfill too; see its `status`.",
+    )
+
+
+def unknown_backfill(backfill_id: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error for a backfill that the store does not hold."""
+    near = get_close_matches(backfill_id, list(known), n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "`status` lists the backfills."
+    return UnknownNameError(f"no backfill {backfill_id}", hint=hint)
+
+
+def lease_held(backfill_id: str, owner: str, until: datetime) -> ConflictError:
+    """Return the error for a backfill that another executor drives."""
+    return ConflictError(
+        f"backfill {backfill_id} is driven by {owner}",
+        hint=f"`watch` follows it; if it has died, try again after {until:%H:%M:%S} UTC.",
+    )
+
+
+def lease_lost(backfill_id: str) -> ConflictError:
+    """Return the error for writes under a lease that was taken over."""
+    return ConflictError(
+        f"another executor has taken over backfill {backfill_id}",
+        hint="Nothing is lost; `watch` follows it.",
+    )
+
+
+def partitions_locked(holder: str, dataset: DatasetRef, keys: KeySet) -> ConflictError:
+    """Return the error for partitions that another backfill is writing."""
+    shown = ", ".join(str(key) for key in keys)
+    return ConflictError(
+        f"backfill {holder} holds partitions of {dataset} that this one writes: {shown}",
+        hint=f"Wait for its end; if it stands still, `resume {holder}` or `cancel {holder}`.",
+    )
+
+
+def overlap(left: KeySet | None, right: KeySet | None) -> KeySet:
+    """Return the keys and ranges of `left` that share a key with `right`; None stands for all.
+
+    Judged by the labels alone, so in doubt they do: a lock too many only makes one wait.
+
+    >>> overlap(("2024-03-01..2024-03-05", "2024-03-09"), ("2024-03-05..2024-03-08",))
+    ('2024-03-01..2024-03-05',)
+    """
+    if left is None or right is None:
+        return ("*",) if left is None else left
+    spans = sorted(_bounds(item) for item in right if isinstance(item, str))
+    starts = [start for start, _ in spans]
+    ends = list(accumulate((end for _, end in spans), max))
+    boxes = [item for item in right if not isinstance(item, str)]
+
+    def meets(item: str | Mapping[str, Any]) -> bool:
+        if not isinstance(item, str):  # a box and a label: declared differently since
+            return bool(spans) or any(_boxes_meet(item, box) for box in boxes)
+        start, end = _bounds(item)
+        before = bisect_right(starts, end)
+        return bool(boxes) or (before > 0 and ends[before - 1] >= start)
+
+    return tuple(item for item in left if meets(item))
+
+
+def _boxes_meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(overlap(tuple(one[name]), tuple(other[name])) for name in one.keys() & other.keys())
+
+
+def _bounds(item: str) -> tuple[str, str]:
+    """Return both ends; time labels sort as text, but for the offset of a repeated local time."""
+    start, dots, end = item.partition("..")
+    if item == "*" or (dots and not start[:1].isdigit()):
+        return "", chr(0x10FFFF)  # all; or static keys, in an order that only their calendar knows
+    return _OFFSET.sub("", start), _OFFSET.sub("", end if dots else start)

@@ -1,0 +1,138 @@
+"""The tables of the run store; `migrations/` makes them, a test compares the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+#: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
+#: to date needs no alembic.
+REVISIONS = ("0001",)
+VERSION_TABLE = "lb_version"
+
+
+class Instant(sa.types.TypeDecorator[datetime]):
+    """An aware instant, in UTC on both sides; SQLite itself keeps no zone."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Turn an aware instant into what the database keeps."""
+        if value is None:
+            return None
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+        """Turn what the database keeps into an aware instant."""
+        if value is None:
+            return None
+        assert isinstance(value, datetime)
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+metadata = sa.MetaData()
+
+meta = sa.Table(
+    "lb_meta",
+    metadata,
+    sa.Column("name", sa.String(50), primary_key=True),
+    sa.Column("value", sa.String(200), nullable=False),
+)
+
+backfills = sa.Table(
+    "lb_backfills",
+    metadata,
+    sa.Column("id", sa.String(50), primary_key=True),
+    sa.Column("plan_id", sa.String(100), nullable=False),
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("description", sa.String(1000), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("parameters", sa.JSON, nullable=False),
+    sa.Column("code_version", sa.String(200), nullable=False),
+    sa.Column("submitted_by", sa.String(200), nullable=False),
+    sa.Column("submitted_at", Instant, nullable=False),
+    sa.Column("scheduled_for", Instant),
+    sa.Column("expires_at", Instant),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.Column("ended_at", Instant),
+    sa.Column("wish", sa.String(20)),
+    sa.Column("deleted", sa.Boolean, nullable=False),
+    sa.Index("lb_backfills_submitted", "submitted_at"),
+)
+
+runs = sa.Table(
+    "lb_runs",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+    sa.Column("run_id", sa.String(100), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("job_namespace", sa.Text, nullable=False),
+    sa.Column("job_name", sa.Text, nullable=False),
+    sa.Column("partitions", sa.JSON, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("wave", sa.Integer, nullable=False),
+    sa.Column("engine", sa.String(100)),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("started_at", Instant),
+    sa.Column("ended_at", Instant),
+    sa.Column("error", sa.Text),
+)
+
+attempts = sa.Table(
+    "lb_attempts",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), primary_key=True),
+    sa.Column("run_id", sa.String(100), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("token", sa.String(100), nullable=False, unique=True),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("handle", sa.Text),
+    sa.Column("submitted_at", Instant, nullable=False),
+    sa.Column("ended_at", Instant),
+    sa.Column("result", sa.JSON(none_as_null=True)),
+    sa.Column("error", sa.Text),
+    sa.ForeignKeyConstraint(["backfill_id", "run_id"], ["lb_runs.backfill_id", "lb_runs.run_id"]),
+)
+
+events = sa.Table(
+    "lb_events",
+    metadata,
+    sa.Column(
+        "id",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), nullable=False),
+    sa.Column("run_id", sa.String(100)),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("detail", sa.JSON, nullable=False),
+    sa.Index("lb_events_backfill", "backfill_id", "id"),
+)
+
+leases = sa.Table(
+    "lb_leases",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+    sa.Column("owner", sa.String(200)),  # NULL: given back
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", Instant, nullable=False),
+)
+
+locks = sa.Table(
+    "lb_locks",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+    sa.Column("namespace", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("partitions", sa.JSON, nullable=False),
+    sa.Index("lb_locks_dataset", "namespace", "name"),
+)

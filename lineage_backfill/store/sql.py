@@ -1,0 +1,564 @@
+"""The run store in a database: SQLite for one machine, written so that PostgreSQL works too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from lineage_backfill.errors import BackfillError, StoreError
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.ports import (
+    AttemptRecord,
+    AttemptState,
+    BackfillRecord,
+    EventRecord,
+    Lease,
+    Move,
+    RunRecord,
+    Wish,
+)
+from lineage_backfill.store.rules import (
+    SOURCES,
+    lease_held,
+    lease_lost,
+    overlap,
+    partitions_locked,
+    refused_move,
+    unknown_backfill,
+)
+from lineage_backfill.store.schema import (
+    REVISIONS,
+    VERSION_TABLE,
+    attempts,
+    backfills,
+    events,
+    leases,
+    locks,
+    meta,
+    runs,
+)
+
+#: How long a writer waits for another one, in seconds.
+BUSY_TIMEOUT = 30.0
+
+_RECORD = [column for column in backfills.c if column.name != "plan"]
+
+
+class SqlRunStore:
+    """Keeps backfills in the database at `url`, and makes or upgrades its tables on opening.
+
+    Raises StoreError where it cannot be opened or its schema is newer than this program.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _connect(url)
+        self._writer = self._engine.execution_options(lb_writes=True)
+        try:
+            with self._read() as connection:
+                version = _version(connection)
+            if version != REVISIONS[-1]:
+                self._migrate()
+            with self._read() as connection:
+                store_id = sa.select(meta.c.value).where(meta.c.name == "store_id")
+                self._id: str = connection.execute(store_id).scalar_one()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def id(self) -> str:
+        """Names this store among all stores."""
+        return self._id
+
+    def create(
+        self, record: BackfillRecord, plan: Mapping[str, Any], runs_: Sequence[PlannedRun]
+    ) -> None:
+        """Write a new backfill, its plan document and its runs, all pending."""
+        row = {column.name: getattr(record, column.name) for column in _RECORD}
+        rows = [
+            {
+                "backfill_id": record.id,
+                "run_id": run.id,
+                "position": position,
+                "job_namespace": run.job.namespace,
+                "job_name": run.job.name,
+                "partitions": run.partitions,
+                "count": run.count,
+                "wave": run.wave,
+                "engine": run.engine,
+                "state": RunState.PENDING,
+                "attempt": 0,
+            }
+            for position, run in enumerate(runs_)
+        ]
+        with self._write() as connection:
+            connection.execute(sa.insert(backfills).values(row | {"plan": plan}))
+            if rows:
+                connection.execute(sa.insert(runs), rows)
+            _log(connection, record.id, record.submitted_at, "created", {})
+
+    def backfill(self, backfill_id: str) -> BackfillRecord:
+        """Return one backfill; raises UnknownNameError."""
+        with self._read() as connection:
+            query = sa.select(*_RECORD).where(backfills.c.id == backfill_id)
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise _unknown(connection, backfill_id)
+        return _backfill(row)
+
+    def backfills(self) -> tuple[BackfillRecord, ...]:
+        """Return all that are not deleted, the newest first."""
+        query = sa.select(*_RECORD).where(~backfills.c.deleted)
+        with self._read() as connection:
+            rows = connection.execute(query.order_by(backfills.c.submitted_at.desc())).all()
+        return tuple(_backfill(row) for row in rows)
+
+    def plan(self, backfill_id: str) -> Mapping[str, Any]:
+        """Return the plan document of a backfill; raises UnknownNameError."""
+        with self._read() as connection:
+            query = sa.select(backfills.c.plan).where(backfills.c.id == backfill_id)
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise _unknown(connection, backfill_id)
+        plan: Mapping[str, Any] = row.plan
+        return plan
+
+    def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
+        """Return the runs of a backfill in the order of its plan."""
+        latest = sa.and_(
+            attempts.c.backfill_id == runs.c.backfill_id,
+            attempts.c.run_id == runs.c.run_id,
+            attempts.c.attempt == runs.c.attempt,
+        )
+        query = (
+            sa.select(runs, attempts.c.token, attempts.c.handle)
+            .select_from(runs.outerjoin(attempts, latest))
+            .where(runs.c.backfill_id == backfill_id)
+            .order_by(runs.c.position)
+        )
+        return tuple(_run(row) for row in self._rows(query, backfill_id))
+
+    def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
+        """Return the attempts of a backfill, the oldest first."""
+        query = (
+            sa.select(attempts)
+            .where(attempts.c.backfill_id == backfill_id)
+            .order_by(attempts.c.submitted_at, attempts.c.run_id, attempts.c.attempt)
+        )
+        return tuple(_attempt(row) for row in self._rows(query, backfill_id))
+
+    def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
+        """Return what happened after the event with that id, the oldest first."""
+        query = (
+            sa.select(events)
+            .where(events.c.backfill_id == backfill_id, events.c.id > after)
+            .order_by(events.c.id)
+        )
+        return tuple(
+            EventRecord(id=row.id, run_id=row.run_id, at=row.at, kind=row.kind, detail=row.detail)
+            for row in self._rows(query, backfill_id)
+        )
+
+    def acquire(
+        self,
+        backfill_id: str,
+        owner: str,
+        *,
+        now: datetime,
+        ttl: timedelta,
+        is_dead: Callable[[str], bool] | None = None,
+    ) -> Lease:
+        """Take the lease; raises ConflictError while another owner, not dead, holds it."""
+        with self._write() as connection:
+            held = _lease(connection, backfill_id)
+            if held is None:
+                if connection.execute(_exists(backfill_id)).one_or_none() is None:
+                    raise _unknown(connection, backfill_id)
+                change: sa.Insert | sa.Update = sa.insert(leases)
+            else:
+                if held.owner and now < held.expires_at and not (is_dead and is_dead(held.owner)):
+                    raise lease_held(backfill_id, held.owner, held.expires_at)
+                change = sa.update(leases).where(leases.c.backfill_id == backfill_id)
+            fence = held.fence + 1 if held else 1
+            lease = Lease(backfill_id=backfill_id, owner=owner, fence=fence)
+            connection.execute(
+                change.values(
+                    backfill_id=backfill_id, owner=owner, fence=fence, expires_at=now + ttl
+                )
+            )
+            _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
+            return lease
+
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+        """Hold the lease for longer, and return what a person has asked for meanwhile."""
+        with self._write(lease) as connection:
+            connection.execute(_held(lease).values(expires_at=now + ttl))
+            query = sa.select(backfills.c.wish).where(backfills.c.id == lease.backfill_id)
+            wish = connection.execute(query).scalar_one()
+        return None if wish is None else Wish(wish)
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease and the partition locks back; no error if it was taken over."""
+        with self._write() as connection:
+            if connection.execute(_held(lease).values(owner=None)).rowcount:
+                connection.execute(sa.delete(locks).where(locks.c.backfill_id == lease.backfill_id))
+
+    def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
+        """Lock partitions; raises ConflictError naming another backfill that has some of them."""
+        wanted = {write.dataset: write.keys for write in writes}
+        with self._write(lease) as connection:
+            if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+                connection.execute(sa.text("LOCK TABLE lb_locks IN SHARE ROW EXCLUSIVE MODE"))
+            others = sa.select(locks).where(locks.c.backfill_id != lease.backfill_id)
+            for row in connection.execute(others):
+                dataset = DatasetRef(row.namespace, row.name)
+                shared: KeySet = ()
+                if dataset in wanted:
+                    shared = overlap(wanted[dataset], row.partitions and tuple(row.partitions))
+                if shared:
+                    raise partitions_locked(row.backfill_id, dataset, shared)
+            connection.execute(sa.delete(locks).where(locks.c.backfill_id == lease.backfill_id))
+            if wanted:
+                rows = [
+                    {
+                        "backfill_id": lease.backfill_id,
+                        "namespace": dataset.namespace,
+                        "name": dataset.name,
+                        "partitions": keys,
+                    }
+                    for dataset, keys in wanted.items()
+                ]
+                connection.execute(sa.insert(locks), rows)
+
+    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
+        """Write moves, all or none; raises StoreError for one that is not allowed."""
+        if not moves:
+            return
+        with self._write(lease) as connection:
+            for (state, _), group in groupby(
+                moves, key=lambda move: (move.state, move.attempt_state is None)
+            ):
+                _move(connection, lease.backfill_id, state, list(group), now)
+            rows = [
+                {
+                    "backfill_id": lease.backfill_id,
+                    "run_id": move.run_id,
+                    "at": now,
+                    "kind": move.state,
+                    "detail": move.detail,
+                }
+                for move in moves
+            ]
+            connection.execute(sa.insert(events), rows)
+
+    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
+        """Write the state of the backfill."""
+        ended_at = None if state is BackfillState.RUNNING else now
+        with self._write(lease) as connection:
+            values = {"state": state, "updated_at": now, "ended_at": ended_at}
+            _change(connection, lease.backfill_id, values)
+            _log(connection, lease.backfill_id, now, state, {})
+
+    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+        """Leave a wish for whoever drives the backfill; None takes it back."""
+        with self._write() as connection:
+            _change(connection, backfill_id, {"wish": wish, "updated_at": now})
+            _log(connection, backfill_id, now, "asked", {"wish": wish})
+
+    def delete(self, backfill_id: str, *, now: datetime) -> None:
+        """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
+        with self._write() as connection:
+            held = _lease(connection, backfill_id)
+            if held is not None and held.owner and now < held.expires_at:
+                raise lease_held(backfill_id, held.owner, held.expires_at)
+            _change(connection, backfill_id, {"deleted": True, "updated_at": now})
+            _log(connection, backfill_id, now, "deleted", {})
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._engine.dispose()
+
+    def _rows(self, query: sa.Select[Any], backfill_id: str) -> Sequence[sa.Row[Any]]:
+        with self._read() as connection:
+            rows = connection.execute(query).all()
+            if not rows and connection.execute(_exists(backfill_id)).one_or_none() is None:
+                raise _unknown(connection, backfill_id)
+        return rows
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with _translated(self._engine.url), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _write(self, lease: Lease | None = None) -> Iterator[sa.Connection]:
+        """Open a transaction that writes; with a lease, only while that is not overtaken."""
+        with (
+            _translated(self._engine.url),
+            self._writer.connect() as connection,
+            connection.begin(),
+        ):
+            # An update rather than a read: it also waits for one who is taking over.
+            if lease and not connection.execute(_held(lease).values(owner=lease.owner)).rowcount:
+                raise lease_lost(lease.backfill_id)
+            yield connection
+
+    def _migrate(self) -> None:
+        from lineage_backfill.store.upgrade import upgrade  # alembic takes longer than the rest
+
+        with self._write() as connection:
+            if _version(connection) != REVISIONS[-1]:  # nobody else was faster
+                upgrade(connection)
+
+
+def _connect(url: str) -> sa.Engine:
+    try:
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() != "sqlite":
+            return sa.create_engine(parsed)
+    except (SQLAlchemyError, ImportError) as error:
+        raise StoreError(
+            f"the run store {url} cannot be opened: {error}",
+            hint="Use sqlite:///FILE, or postgresql+psycopg://… with the extra `postgres`.",
+        ) from error
+    if parsed.database and parsed.database != ":memory:":
+        try:
+            Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(parsed, error) from error
+    engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer waits for its turn at the start, where waiting is possible, not in the middle.
+    writes = connection.get_execution_options().get("lb_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _version(connection: sa.Connection) -> str | None:
+    """Return the revision of the schema, None for an empty database; refuses a newer one."""
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    table = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
+    version: str = connection.execute(sa.select(table.c.version_num)).scalar_one()
+    if version not in REVISIONS:
+        raise StoreError(
+            f"the run store has schema {version}, and this program knows up to {REVISIONS[-1]}",
+            hint="Use the newer lineage-backfill that has written it.",
+        )
+    return version
+
+
+@contextmanager
+def _translated(url: sa.URL) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise _unusable(url, getattr(error, "orig", None) or error) from error
+
+
+def _unusable(url: sa.URL, cause: BaseException) -> BackfillError:
+    return StoreError(
+        f"the run store {url.render_as_string(hide_password=True)} cannot be used: {cause}",
+        hint="See that its folder exists, is writable and has room; `[store] url` names it.",
+    )
+
+
+def _exists(backfill_id: str) -> sa.Select[Any]:
+    return sa.select(backfills.c.id).where(backfills.c.id == backfill_id)
+
+
+def _unknown(connection: sa.Connection, backfill_id: str) -> BackfillError:
+    known = connection.execute(sa.select(backfills.c.id).where(~backfills.c.deleted)).scalars()
+    return unknown_backfill(backfill_id, known)
+
+
+def _lease(connection: sa.Connection, backfill_id: str) -> sa.Row[Any] | None:
+    query = sa.select(leases).where(leases.c.backfill_id == backfill_id).with_for_update()
+    return connection.execute(query).one_or_none()
+
+
+def _held(lease: Lease) -> sa.Update:
+    return sa.update(leases).where(
+        leases.c.backfill_id == lease.backfill_id, leases.c.fence == lease.fence
+    )
+
+
+def _change(connection: sa.Connection, backfill_id: str, values: dict[str, Any]) -> None:
+    update = sa.update(backfills).where(backfills.c.id == backfill_id).values(values)
+    if connection.execute(update).rowcount != 1:
+        raise _unknown(connection, backfill_id)
+
+
+def _log(
+    connection: sa.Connection, backfill_id: str, at: datetime, kind: str, detail: dict[str, Any]
+) -> None:
+    row = {"backfill_id": backfill_id, "at": at, "kind": kind, "detail": detail}
+    connection.execute(sa.insert(events).values(row))
+
+
+def _move(
+    connection: sa.Connection,
+    backfill_id: str,
+    state: RunState,
+    moves: Sequence[Move],
+    now: datetime,
+) -> None:
+    """Write moves into one state, as a few statements for all of them."""
+    ended_at = now if state.is_final else None
+    rows = [
+        {
+            "b_backfill": backfill_id,
+            "b_run": move.run_id,
+            "b_attempt": move.attempt,
+            "b_now": now,
+            "b_ended": ended_at,
+            "b_error": move.error,
+        }
+        for move in moves
+    ]
+    if connection.execute(_to(state), rows).rowcount != len(rows):
+        raise _refusal(connection, backfill_id, moves)
+    if state is RunState.SUBMITTED:
+        connection.execute(
+            sa.insert(attempts),
+            [
+                {
+                    "backfill_id": backfill_id,
+                    "run_id": move.run_id,
+                    "attempt": move.attempt,
+                    "token": move.token,
+                    "state": AttemptState.QUEUED,
+                    "submitted_at": now,
+                }
+                for move in moves
+            ],
+        )
+    elif moves[0].attempt_state is not None:
+        connection.execute(
+            _attempt_update(),
+            [
+                {
+                    "b_backfill": backfill_id,
+                    "b_run": move.run_id,
+                    "b_attempt": move.attempt,
+                    "b_state": move.attempt_state,
+                    "b_handle": move.handle,
+                    "b_ended": now if move.attempt_state and move.attempt_state.is_final else None,
+                    "b_result": move.result,
+                    "b_error": move.error,
+                }
+                for move in moves
+            ],
+        )
+
+
+@lru_cache
+def _to(state: RunState) -> sa.Update:
+    """Return the statement that moves a run into a state from one where that is allowed."""
+    values: dict[str, Any] = {
+        "state": sa.literal(str(state)),
+        "ended_at": sa.bindparam("b_ended", type_=runs.c.ended_at.type),
+        "error": sa.bindparam("b_error"),
+    }
+    if state is RunState.SUBMITTED:
+        values["attempt"] = sa.bindparam("b_attempt")
+        values["started_at"] = sa.bindparam("b_now", type_=runs.c.started_at.type)
+    return (
+        sa.update(runs)
+        .where(
+            runs.c.backfill_id == sa.bindparam("b_backfill"),
+            runs.c.run_id == sa.bindparam("b_run"),
+            sa.or_(*(runs.c.state == sa.literal(str(source)) for source in SOURCES[state])),
+        )
+        .values(values)
+    )
+
+
+@lru_cache
+def _attempt_update() -> sa.Update:
+    return (
+        sa.update(attempts)
+        .where(
+            attempts.c.backfill_id == sa.bindparam("b_backfill"),
+            attempts.c.run_id == sa.bindparam("b_run"),
+            attempts.c.attempt == sa.bindparam("b_attempt"),
+        )
+        .values(
+            state=sa.bindparam("b_state"),
+            handle=sa.func.coalesce(sa.bindparam("b_handle", type_=sa.Text), attempts.c.handle),
+            ended_at=sa.bindparam("b_ended", type_=attempts.c.ended_at.type),
+            result=sa.bindparam("b_result", type_=attempts.c.result.type),
+            error=sa.bindparam("b_error"),
+        )
+    )
+
+
+def _refusal(connection: sa.Connection, backfill_id: str, moves: Sequence[Move]) -> BackfillError:
+    """Find the move that was not allowed; the others of its group may have been written."""
+    for move in moves:
+        query = sa.select(runs.c.state).where(
+            runs.c.backfill_id == backfill_id, runs.c.run_id == move.run_id
+        )
+        state = connection.execute(query).scalar_one_or_none()
+        if state != move.state:
+            return refused_move(move.run_id, RunState(state) if state else None, move.state)
+    return refused_move(moves[0].run_id, moves[0].state, moves[0].state)
+
+
+def _backfill(row: sa.Row[Any]) -> BackfillRecord:
+    values = dict(row._mapping)
+    wish = values.pop("wish")
+    values["state"] = BackfillState(values["state"])
+    return BackfillRecord(**values, wish=None if wish is None else Wish(wish))
+
+
+def _run(row: sa.Row[Any]) -> RunRecord:
+    return RunRecord(
+        run_id=row.run_id,
+        job=JobRef(row.job_namespace, row.job_name),
+        partitions=tuple(row.partitions),
+        count=row._mapping["count"],
+        wave=row.wave,
+        engine=row.engine,
+        state=RunState(row.state),
+        attempt=row.attempt,
+        token=row.token,
+        handle=row.handle,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        error=row.error,
+    )
+
+
+def _attempt(row: sa.Row[Any]) -> AttemptRecord:
+    return AttemptRecord(
+        run_id=row.run_id,
+        attempt=row.attempt,
+        token=row.token,
+        state=AttemptState(row.state),
+        submitted_at=row.submitted_at,
+        handle=row.handle,
+        ended_at=row.ended_at,
+        result=row.result,
+        error=row.error,
+    )
