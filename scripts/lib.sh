@@ -66,7 +66,7 @@ make_venv() {
         apt_install "python$version-venv" || fail "$python cannot make virtual environments." \
             "Install its venv module (Debian, Ubuntu: apt-get install python$version-venv), then run this again."
     fi
-    say "Making .venv with Python $version …"
+    say "Making .venv with Python $version; Spark alone is a download of 430 MB …"
     "$python" -m venv --clear "$venv"
 }
 
@@ -83,7 +83,7 @@ install_from() {
     fi
     make_venv
     rm -f "$stamp"
-    say "Installing from $lock (Spark alone is 430 MB: some minutes on a slow line) …"
+    say "Installing from $lock …"
     # --use-pep517: an old pip builds PySpark's source distribution only so.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --use-pep517 \
         --require-hashes -r "$root/$lock" || fail "The packages could not be installed." \

