@@ -43,8 +43,9 @@ is_supported_python() {
 }
 
 find_python() {
-    local python
-    for python in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
+    local python candidates=(python3.13 python3.12 python3.11 python3)
+    [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
+    for python in "${candidates[@]}"; do
         if is_supported_python "$python"; then
             command -v "$python"
             return
@@ -59,7 +60,7 @@ make_venv() {
         "$venv/bin/python" -m pip --version &>/dev/null || "$venv/bin/python" -m ensurepip >&2
         return
     fi
-    python=$(find_python) || fail "No Python 3.11, 3.12 or 3.13 was found on PATH." \
+    python=$(find_python) || fail "${PYTHON:-PATH} gives no Python 3.11, 3.12 or 3.13." \
         "Install one, or name one: PYTHON=/path/to/python3.12 $0"
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
