@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
@@ -50,17 +51,24 @@ _DATASET_FACETS = frozenset(
 #: Control characters and lone surrogates: no producer means them, terminals and databases do.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
+#: What reading a value of an unexpected shape raises.
+_SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+
 T = TypeVar("T")
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildLimits:
-    """How much one event may say; lineage is untrusted input."""
+    """How much one event may say; lineage is untrusted input.
+
+    `name_length` counts characters, `datasets_per_event` inputs and outputs, `columns` the column
+    edges into one output.
+    """
 
     name_length: int = 4096
     datasets_per_event: int = 10_000
-    columns_per_dataset: int = 100_000
+    columns: int = 100_000
 
 
 class _Dataset:
@@ -142,13 +150,17 @@ class _Job:
             if run.completed and (not done or (run.completed, run_id) > done[:2]):
                 done = (run.completed, run_id, run.footprint)
         now = done[2] if done else _NOTHING
-        for run in self.runs.values():
-            if run.unfinished and (not done or run.last > done[0]):
-                now |= run.footprint
+        unfinished = {
+            id(run.footprint): run.footprint
+            for run in self.runs.values()
+            if run.unfinished and (not done or run.last > done[0])
+        }
+        for footprint in unfinished.values():
+            now |= footprint
         ever = self.declared[1] if self.declared else _NOTHING
         for footprint in {id(run.footprint): run.footprint for run in self.runs.values()}.values():
             ever |= footprint
-        return now, ever, now is _NOTHING and done is not None and ever != _NOTHING
+        return now, ever, now == _NOTHING and done is not None and ever != _NOTHING
 
 
 class LineageBuilder:
@@ -168,7 +180,7 @@ class LineageBuilder:
         """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError if it is none."""
         try:
             self._add(event)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except _SHAPE_ERRORS as error:
             # Checking every member's type first would cost more than the fold itself.
             raise LineageError(f"not an OpenLineage event: {error!r}") from error
 
@@ -183,20 +195,17 @@ class LineageBuilder:
         said = list(warnings)
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
-        try:
-            refs = self._resolve_aliases()
-            jobs, columns = self._job_nodes(refs, said)
-            return LineageSnapshot.of(
-                jobs,
-                self._dataset_nodes(refs),
-                column_edges=columns,
-                history=tuple(self._history()),
-                source=source,
-                taken_at=taken_at,
-                warnings=tuple(said),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise LineageError(f"a facet that cannot be read: {error!r}") from error
+        refs = self._resolve_aliases(said)
+        jobs, columns = self._job_nodes(refs, said)
+        return LineageSnapshot.of(
+            jobs,
+            self._dataset_nodes(refs, said),
+            column_edges=columns,
+            history=tuple(self._history()),
+            source=source,
+            taken_at=taken_at,
+            warnings=tuple(said),
+        )
 
     # Folding
 
@@ -330,13 +339,14 @@ class LineageBuilder:
 
     # Reading off
 
-    def _resolve_aliases(self) -> dict[Name, DatasetRef]:
+    def _resolve_aliases(self, said: list[str]) -> dict[Name, DatasetRef]:
         """Map every name to the one its dataset goes by: the least that a producer uses itself."""
         group: dict[Name, set[Name]] = {name: {name} for name in self._datasets}
         linked = set()
-        for name, dataset in self._datasets.items():
-            for alias in symlinks(_facet(dataset.facets, "symlinks")):
-                self._check(alias, "dataset")
+        for name, dataset in sorted(self._datasets.items()):
+            for alias in _Facets(dataset.facets, DatasetRef(*name), said).read(
+                "symlinks", self._symlinks
+            ):
                 linked.add(name)
                 one, other = group[name], group.setdefault(alias, {alias})
                 if one is not other:
@@ -351,6 +361,12 @@ class LineageBuilder:
                 refs.update(dict.fromkeys(members, ref))
         return refs
 
+    def _symlinks(self, facet: Any) -> list[Name]:
+        names = symlinks(facet)
+        for name in names:
+            self._check(name, "dataset")
+        return names
+
     def _job_nodes(
         self, refs: Mapping[Name, DatasetRef], said: list[str]
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
@@ -363,6 +379,7 @@ class LineageBuilder:
                 said.append(f"the last completed run of {ref} named no datasets; older runs did")
             reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
             parent = parents.get(job.name)
+            facets = _Facets(job.facets, ref, said)
             nodes.append(
                 JobNode(
                     ref=ref,
@@ -371,29 +388,35 @@ class LineageBuilder:
                     former_reads=tuple(sorted(_refs(ever.reads, refs) - reads)),
                     former_writes=tuple(sorted(_refs(ever.writes, refs) - writes)),
                     parent=parent and JobRef(*parent),
-                    processing=processing(_facet(job.facets, "jobType")),
-                    owners=owners(_facet(job.facets, "ownership")),
-                    tags=tags(_facet(job.facets, "tags")),
-                    location=location(_facet(job.facets, "sourceCodeLocation")),
-                    partitioning=partitioning(_facet(job.facets, "lineageBackfill_partitioning")),
+                    processing=facets.read("jobType", processing),
+                    owners=facets.read("ownership", owners),
+                    tags=facets.read("tags", tags),
+                    location=facets.read("sourceCodeLocation", location),
+                    partitioning=facets.read("lineageBackfill_partitioning", partitioning),
                 )
             )
-            columns += self._column_edges(ref, now.columns, refs)
+            columns += self._column_edges(ref, now.columns, refs, said)
         return nodes, tuple(columns)
 
     def _column_edges(
-        self, job: JobRef, lineages: Iterable[_Columns], refs: Mapping[Name, DatasetRef]
+        self,
+        job: JobRef,
+        lineages: Iterable[_Columns],
+        refs: Mapping[Name, DatasetRef],
+        said: list[str],
     ) -> list[ColumnEdge]:
         direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
         for lineage in lineages:
             output = refs[lineage.output.name]
-            for count, (column, name, field, is_direct) in enumerate(
-                column_inputs(lineage.facet), 1
-            ):
-                if count > self._limits.columns_per_dataset:
-                    raise ValueError(
-                        f"more than {self._limits.columns_per_dataset} column edges into {output}"
-                    )
+            try:
+                inputs = list(islice(column_inputs(lineage.facet), self._limits.columns + 1))
+            except _SHAPE_ERRORS:
+                inputs = []
+            if not 0 < len(inputs) <= self._limits.columns:
+                # Without column lineage its readers stay in every plan: the safe side.
+                said.append(f"{job}: its column lineage of {output} cannot be used; left out")
+                continue
+            for column, name, field, is_direct in inputs:
                 key = (refs.get(name) or DatasetRef(*name), field, output, column)
                 direct[key] = direct.get(key, False) or is_direct
         return [
@@ -408,24 +431,28 @@ class LineageBuilder:
             for (source, field, output, column), is_direct in sorted(direct.items())
         ]
 
-    def _dataset_nodes(self, refs: Mapping[Name, DatasetRef]) -> Iterator[DatasetNode]:
+    def _dataset_nodes(self, refs: Mapping[Name, DatasetRef], said: list[str]) -> list[DatasetNode]:
         members: dict[DatasetRef, list[Name]] = {}
         for name, ref in refs.items():
             members.setdefault(ref, []).append(name)
+        nodes = []
         for ref, names in members.items():
-            facets: dict[str, tuple[datetime, Any]] = {}
-            for name in names:
-                if name in self._datasets:
-                    for facet, (when, value) in self._datasets[name].facets.items():
-                        _keep_newest(facets, {facet: value}, _DATASET_FACETS, when)
-            yield DatasetNode(
-                ref=ref,
-                fields=fields(_facet(facets, "schema")),
-                owners=owners(_facet(facets, "ownership")),
-                tags=tags(_facet(facets, "tags")),
-                aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
-                partitioning=partitioning(_facet(facets, "lineageBackfill_partitioning")),
+            kept: dict[str, tuple[datetime, Any]] = {}
+            for dataset in (self._datasets[name] for name in names if name in self._datasets):
+                for facet, (when, value) in dataset.facets.items():
+                    _keep_newest(kept, {facet: value}, _DATASET_FACETS, when)
+            facets = _Facets(kept, ref, said)
+            nodes.append(
+                DatasetNode(
+                    ref=ref,
+                    fields=facets.read("schema", fields),
+                    owners=facets.read("ownership", owners),
+                    tags=facets.read("tags", tags),
+                    aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
+                    partitioning=facets.read("lineageBackfill_partitioning", partitioning),
+                )
             )
+        return nodes
 
     def _history(self) -> Iterator[RunRecord]:
         for name in sorted(self._jobs):
@@ -460,7 +487,7 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
                 folded[ancestor].append(node)
                 into[node.ref] = ancestor
                 break
-            ancestor = snapshot.jobs[ancestor].parent
+            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
     jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
     for ref, children in folded.items():
         own = snapshot.jobs.get(ref) or JobNode(ref=ref)
@@ -513,10 +540,24 @@ def _keep_newest(
                 kept[name] = (when, max(old[1], value, key=_canonical))
 
 
-def _facet(kept: Mapping[str, tuple[datetime, Any]], name: str) -> Any:
-    """Return the newest facet of that name; None where it was never sent or is deleted."""
-    value = kept[name][1] if name in kept else None
-    return None if value is None or value.get("_deleted") else value
+class _Facets:
+    """Reads the facets of one job or dataset; what cannot be read is said and left out."""
+
+    def __init__(
+        self, kept: Mapping[str, tuple[datetime, Any]], owner: object, said: list[str]
+    ) -> None:
+        self._kept = kept
+        self._owner = owner
+        self._said = said
+
+    def read(self, name: str, parse: Callable[[Any], T]) -> T:
+        """Return what the newest facet of that name says; nothing if there is none."""
+        value = self._kept[name][1] if name in self._kept else None
+        try:
+            return parse(None if value is None or value.get("_deleted") else value)
+        except _SHAPE_ERRORS:
+            self._said.append(f"{self._owner}: its facet `{name}` cannot be read; left out")
+            return parse(None)
 
 
 def _canonical(value: Any) -> str:
@@ -542,7 +583,9 @@ def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:
 
 
 def _utc(text: str) -> datetime | None:
-    if not text:
+    """Return the instant; None where the producer sent no time or nonsense."""
+    try:
+        when = parse_time(text)
+    except ValueError:
         return None
-    when = parse_time(text)
     return when if when.tzinfo else when.replace(tzinfo=UTC)

@@ -29,26 +29,30 @@ def parse_time(text: str) -> datetime:
 
 def interval(facet: Any) -> Interval | None:
     """Return the nominal time of a `nominalTime` facet."""
-    if not facet or not facet.get("nominalStartTime"):
+    if not isinstance(facet, dict):
         return None
-    return _interval(facet["nominalStartTime"], facet.get("nominalEndTime"))
+    return _interval(facet.get("nominalStartTime"), facet.get("nominalEndTime"))
 
 
 def airflow_run(facet: Any) -> tuple[Interval | None, str | None]:
     """Return data interval and partition key of an Airflow facet, of the provider or before it."""
-    run = facet.get("dagRun") or {}
-    start, end = run.get("data_interval_start"), run.get("data_interval_end")
+    run = facet.get("dagRun") if isinstance(facet, dict) else None
+    if not isinstance(run, dict):
+        return None, None
     key = run.get("partition_key") or run.get("partition_date")
+    key = key if isinstance(key, str) else None
     # A manual run's interval is the moment at which someone pressed a button.
-    if not start or run.get("run_type") == "manual":
+    if run.get("run_type") == "manual":
         return None, key
-    return _interval(start, end), key
+    return _interval(run.get("data_interval_start"), run.get("data_interval_end")), key
 
 
 def run_keys(facet: Any) -> str | None:
     """Return the run key of our own run facet, where it holds exactly one."""
-    keys = facet.get("keys") if facet else None
-    return keys[0] if keys and len(keys) == 1 and isinstance(keys[0], str) else None
+    keys = facet.get("keys") if isinstance(facet, dict) else None
+    if not isinstance(keys, list) or len(keys) != 1 or not isinstance(keys[0], str):
+        return None
+    return None if ".." in keys[0] else keys[0]
 
 
 def owners(facet: Any) -> tuple[str, ...]:
@@ -58,7 +62,7 @@ def owners(facet: Any) -> tuple[str, ...]:
 
 def fields(facet: Any) -> tuple[str, ...]:
     """Return the column names of a `schema` facet, in its order."""
-    return tuple(field["name"] for field in _items(facet, "fields"))
+    return tuple(str(field["name"]) for field in _items(facet, "fields"))
 
 
 def tags(facet: Any) -> tuple[str, ...]:
@@ -78,13 +82,13 @@ def tags(facet: Any) -> tuple[str, ...]:
 
 def processing(facet: Any) -> str | None:
     """Return BATCH or STREAM of a `jobType` facet."""
-    kind = facet.get("processingType") if facet else None
+    kind = _text(facet, "processingType")
     return "STREAM" if kind == "STREAMING" else kind
 
 
 def location(facet: Any) -> str | None:
     """Return the address of a `sourceCodeLocation` facet."""
-    return (facet.get("url") or facet.get("repoUrl")) if facet else None
+    return _text(facet, "url") or _text(facet, "repoUrl")
 
 
 def partitioning(facet: Any) -> Mapping[str, Any] | None:
@@ -118,14 +122,18 @@ def _direct(item: Any, otherwise: bool) -> bool:
 
 
 def _interval(start: Any, end: Any) -> Interval | None:
-    for text in (start, end):
-        if text:
-            parse_time(text)
-    return (start, end or "")
+    if not isinstance(start, str):
+        return None
+    return start, end if isinstance(end, str) else ""
 
 
 def _names(facet: Any, member: str) -> tuple[str, ...]:
-    return tuple(sorted({item["name"] for item in _items(facet, member)}))
+    return tuple(sorted({str(item["name"]) for item in _items(facet, member)}))
+
+
+def _text(facet: Any, member: str) -> str | None:
+    value = facet.get(member) if facet else None
+    return value if value is None else str(value)
 
 
 def _items(facet: Any, member: str) -> list[Any]:

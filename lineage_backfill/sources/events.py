@@ -1,0 +1,197 @@
+"""OpenLineage events in files: NDJSON, arrays or single events, plain or gzip, in one pass."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.lineage import LineageSnapshot
+
+#: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
+SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
+#: The longest event, in characters; lineage is untrusted input.
+MAX_EVENT = 64 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class EventSource:
+    """Lineage from files, directories and globs of OpenLineage events.
+
+    Memory grows with jobs, datasets and runs. A torn last line is reported as a warning; any other
+    line that is no event is a LineageError naming file and line.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | Path], *, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        self._paths = [str(path) for path in paths]
+        self._clock = clock or partial(datetime.now, UTC)
+
+    def read(self) -> LineageSnapshot:
+        """Return the lineage of all events; raises LineageError where a part cannot be read."""
+        taken_at = self._clock()
+        builder = LineageBuilder()
+        warnings: list[str] = []
+        for path in self._paths:
+            for file in _files(path, warnings):
+                _fold(file, builder, warnings)
+        return builder.snapshot(source="events", taken_at=taken_at, warnings=warnings)
+
+
+def _files(path: str, warnings: list[str]) -> list[Path]:
+    # pathlib takes no absolute patterns.
+    found = [path] if Path(path).exists() else glob.glob(path, recursive=True)  # noqa: PTH207
+    files: list[Path] = []
+    for one in map(Path, sorted(found)):
+        if not one.is_dir():
+            files.append(one)
+            continue
+        for file in sorted(one.rglob("*")):
+            if file.is_file() and not file.name.startswith("."):
+                if file.name.removesuffix(".gz").endswith(SUFFIXES):
+                    files.append(file)
+                else:
+                    warnings.append(f"{file}: not read, as its name is not that of an event file")
+    if not files:
+        raise LineageError(
+            f"no lineage events at {path}",
+            hint="Name a file, a directory or a glob that holds OpenLineage events.",
+        )
+    return files
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where in a file the reader stands, for messages."""
+
+    file: Path
+    line: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def _fold(file: Path, builder: LineageBuilder, warnings: list[str]) -> None:
+    place = _Place(file)
+    try:
+        with _open(file) as stream:
+            for value in _values(stream, place, warnings):
+                for event in _events_of(value):
+                    builder.add(event)
+    except LineageError as error:
+        raise LineageError(f"{place}: {error}", hint=error.hint or _HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise LineageError(f"{place}: not JSON: {error}", hint=_HINT) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise LineageError(
+            f"{place}: cannot be read on from here: {error}", hint="Copy the file again."
+        ) from error
+
+
+def _open(file: Path) -> TextIO:
+    with file.open("rb") as raw:
+        packed = raw.read(2) == _GZIP_MAGIC
+    opener = gzip.open if packed else open
+    # Bytes that are no UTF-8 become surrogates, which no name may hold: found where they matter.
+    return cast(
+        TextIO, opener(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="\n")
+    )
+
+
+def _events_of(value: Any) -> Sequence[Any]:
+    """Return the events of a JSON value: one, an array, or an export of `/events/lineage`."""
+    if type(value) is list:
+        return value
+    if type(value) is dict and "events" in value and "eventTime" not in value:
+        return cast(list[Any], value["events"])
+    return (value,)
+
+
+def _values(stream: TextIO, place: _Place, warnings: list[str]) -> Iterator[Any]:
+    """Yield each JSON value of a stream: one a line, or spread over lines, or in an array."""
+    lines = enumerate(iter(partial(stream.readline, MAX_EVENT), ""), 1)
+    first = next(((number, line) for number, line in lines if not line.isspace()), None)
+    if first is None:
+        return
+    place.line, line = first
+    if line.lstrip().startswith("[") or (line.endswith("\n") and not _is_json(line)):
+        yield from _document(stream, line, place)
+        return
+    for place.line, line in chain([first], lines):
+        if line.isspace():
+            continue
+        try:
+            value = _DECODER.decode(line)
+        except ValueError:
+            if line.endswith("\n") or len(line) >= MAX_EVENT:
+                raise
+            # What a writer leaves behind that was killed while it appended.
+            warnings.append(f"{place}: the last line is torn; left out")
+            return
+        yield value
+
+
+def _document(stream: TextIO, text: str, place: _Place) -> Iterator[Any]:
+    """Yield the values of a text that is not one value a line, arrays element by element."""
+    at = depth = 0
+    while True:
+        at = _skip(text, at, place)
+        if at == len(text):
+            text, at = stream.read(_CHUNK), 0
+            if not text:
+                break
+        elif text[at] in "[]":
+            depth += 1 if text[at] == "[" else -1
+            at += 1
+        else:
+            try:
+                value, end = _DECODER.raw_decode(text, at)
+            except ValueError:
+                # Perhaps cut by the end of the chunk: twice as much text decides.
+                more = stream.read(max(_CHUNK, len(text) - at))
+                if not more or len(text) - at > MAX_EVENT:
+                    raise
+                text, at = text[at:] + more, 0
+                continue
+            yield value
+            place.line += text.count("\n", at, end)
+            at = end
+    if depth:
+        raise LineageError("the array is cut off", hint="Copy or export the file again.")
+
+
+def _skip(text: str, at: int, place: _Place) -> int:
+    match = _BETWEEN.match(text, at)
+    end = match.end() if match else at
+    place.line += text.count("\n", at, end)
+    return end
+
+
+def _is_json(line: str) -> bool:
+    try:
+        _DECODER.decode(line)
+    except ValueError:
+        return False
+    return True

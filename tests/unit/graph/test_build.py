@@ -1,0 +1,448 @@
+"""Events become a snapshot by one rule, whatever their order and however often they arrive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.build import BuildLimits, LineageBuilder, fold_children
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+
+Event = dict[str, Any]
+
+
+def event(
+    kind: str | None,
+    minute: int,
+    *,
+    run: str | None = "r1",
+    job: str = "etl",
+    reads: str = "",
+    writes: str = "",
+    facets: dict[str, Any] | None = None,
+    **more: Any,
+) -> Event:
+    """One event at 2024-01-01T00:minute; datasets are named by words."""
+    made: Event = {
+        "eventType": kind,
+        "eventTime": f"2024-01-01T00:{minute:02d}:00Z",
+        "job": {"namespace": "n", "name": job},
+        "inputs": [{"namespace": "d", "name": name} for name in reads.split()],
+        "outputs": [{"namespace": "d", "name": name} for name in writes.split()],
+    }
+    if run is not None:
+        made["run"] = {"runId": run, "facets": facets or {}}
+    return made | more
+
+
+def build(*events: Event) -> LineageSnapshot:
+    builder = LineageBuilder()
+    for one in events:
+        builder.add(one)
+    return builder.snapshot()
+
+
+def node(snapshot: LineageSnapshot, job: str = "etl") -> JobNode:
+    return snapshot.jobs[JobRef("n", job)]
+
+
+def words(refs: tuple[DatasetRef, ...]) -> str:
+    return " ".join(ref.name for ref in refs)
+
+
+COMPLETE = event("COMPLETE", 10, reads="a b", writes="c")
+
+
+@pytest.mark.parametrize(
+    ("case", "events", "edges", "former"),
+    [
+        ("one run", [COMPLETE], "a b > c", ""),
+        (
+            "all events of a run are put together",
+            [event("START", 1, reads="a"), event("RUNNING", 2, writes="c"), event("COMPLETE", 3)],
+            "a > c",
+            "",
+        ),
+        ("a START without datasets", [COMPLETE, event("START", 20, run="r2")], "a b > c", ""),
+        ("a heartbeat without", [COMPLETE, event("RUNNING", 20, run="r2")], "a b > c", ""),
+        (
+            "a later unfinished run adds",
+            [COMPLETE, event("START", 20, run="r2", reads="x")],
+            "a b x > c",
+            "",
+        ),
+        (
+            "an unfinished run from before does not",
+            [COMPLETE, event("START", 5, run="r2", reads="x")],
+            "a b > c",
+            "x >",
+        ),
+        (
+            "a failed run takes nothing away",
+            [COMPLETE, event("FAIL", 20, run="r2", reads="a")],
+            "a b > c",
+            "",
+        ),
+        (
+            "an aborted run redefines nothing",
+            [COMPLETE, event("ABORT", 20, run="r2", writes="tmp")],
+            "a b > c",
+            "> tmp",
+        ),
+        (
+            "a newer completed run replaces",
+            [COMPLETE, event("COMPLETE", 20, run="r2", reads="b", writes="c")],
+            "b > c",
+            "a >",
+        ),
+        (
+            "an old run that arrives late does not",
+            [event("COMPLETE", 20, run="r2", reads="b", writes="c"), COMPLETE],
+            "b > c",
+            "a >",
+        ),
+        ("a heartbeat after the end", [COMPLETE, event("RUNNING", 20)], "a b > c", ""),
+        (
+            "a retry under the same run id",
+            [event("FAIL", 5), event("START", 6, reads="a"), event("COMPLETE", 7, writes="c")],
+            "a > c",
+            "",
+        ),
+        ("a first run that is not finished", [event("START", 1, reads="a")], "a >", ""),
+        ("only ever failed", [event("FAIL", 1, reads="a", writes="c")], ">", "a > c"),
+        ("no event type is no end", [event(None, 1, reads="a")], "a >", ""),
+        ("a job event counts", [event(None, 1, run=None, reads="a", writes="c")], "a > c", ""),
+        (
+            "a START leaves a job event's edges",
+            [event(None, 1, run=None, reads="a"), event("START", 2)],
+            "a >",
+            "",
+        ),
+        (
+            "a later run replaces a job event",
+            [event(None, 1, run=None, reads="a"), event("COMPLETE", 2, reads="b")],
+            "b >",
+            "a >",
+        ),
+        (
+            "absent members may be null",
+            [event("COMPLETE", 1, reads="a", outputs=None, producer=None)],
+            "a >",
+            "",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_the_edge_rule(case: str, events: list[Event], edges: str, former: str) -> None:
+    etl = node(build(*events))
+    assert f"{words(etl.reads)} > {words(etl.writes)}".strip() == edges
+    was = f"{words(etl.former_reads)} > {words(etl.former_writes)}".strip()
+    assert was == (former or ">")
+
+
+def test_a_completed_run_without_datasets_clears_the_edges_and_is_reported() -> None:
+    snapshot = build(COMPLETE, event("COMPLETE", 20, run="r2"))
+    assert (node(snapshot).reads, words(node(snapshot).former_reads)) == ((), "a b")
+    assert any("n:etl named no datasets" in warning for warning in snapshot.warnings)
+
+
+def schema(*names: str) -> dict[str, Any]:
+    return {"schema": {"fields": [{"name": name, "type": "INT"} for name in names]}}
+
+
+def lineage(source: str, column: str, kind: str = "DIRECT") -> dict[str, Any]:
+    item = {"namespace": "d", "name": source, "field": column}
+    return {
+        "columnLineage": {
+            "fields": {column: {"inputFields": [item | {"transformations": [{"type": kind}]}]}}
+        }
+    }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Event]:
+    names = st.sampled_from(["", "a", "b", "a b", "c"])
+    events = []
+    for _ in range(draw(st.integers(1, 12))):
+        made = event(
+            draw(st.sampled_from(["START", "RUNNING", "COMPLETE", "FAIL", "ABORT", None])),
+            draw(st.integers(0, 4)),
+            run=draw(st.sampled_from(["r1", "r2", "r3", None])),
+            job=draw(st.sampled_from(["etl", "load"])),
+            reads=draw(names),
+            writes=draw(names),
+            facets=draw(
+                st.sampled_from(
+                    [
+                        {},
+                        {"nominalTime": {"nominalStartTime": "2024-01-01T00:00:00Z"}},
+                        {"nominalTime": {"nominalStartTime": "2024-01-02T00:00:00Z"}},
+                        {"parent": {"run": {}, "job": {"namespace": "n", "name": "load"}}},
+                        {"parent": {"run": {}, "job": {"namespace": "n", "name": "dag"}}},
+                        {"airflow": {"dagRun": {"partition_key": "k1"}}},
+                    ]
+                )
+            ),
+        )
+        for output in made["outputs"]:
+            output["facets"] = draw(
+                st.sampled_from(
+                    [
+                        {},
+                        schema("x"),
+                        schema("x", "y"),
+                        lineage("a", "x"),
+                        lineage("b", "x", "INDIRECT"),
+                        {"symlinks": {"identifiers": [{"namespace": "d", "name": "alias"}]}},
+                        {"symlinks": {"identifiers": [{"namespace": "d", "name": "a"}]}},
+                    ]
+                )
+            )
+        events.append(made)
+    return events
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.data())
+def test_no_order_and_no_repetition_changes_the_snapshot(
+    events: list[Event], data: st.DataObject
+) -> None:
+    again = data.draw(st.permutations(events + events[: len(events) // 2]))
+    one, other = build(*events), build(*again)
+    assert one.jobs == other.jobs
+    assert one.datasets == other.datasets
+    assert one.column_edges == other.column_edges
+    assert one.history == other.history
+    assert one.warnings == other.warnings
+    assert one.content_hash == other.content_hash
+
+
+def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
+    def job(**facets: Any) -> dict[str, Any]:
+        return {"job": {"namespace": "n", "name": "etl", "facets": facets}}
+
+    old = event("COMPLETE", 1, writes="c") | job(
+        ownership={"owners": [{"name": "team:old"}]},
+        jobType={"processingType": "STREAMING", "integration": "SPARK"},
+        tags={"tags": [{"key": "gold", "value": "true"}, {"key": "tier", "value": "1"}]},
+        sourceCodeLocation={"type": "git", "url": "https://git/x.py"},
+        lineageBackfill_partitioning={"_producer": "p", "run": {"grain": "day"}},
+    )
+    old["outputs"][0]["facets"] = schema("a", "b") | {
+        "ownership": {"owners": [{"name": "o"}]},
+        "tags": {"tags": [{"key": "pii", "value": "", "field": "a"}, {"key": "mart"}]},
+        "lineageBackfill_partitioning": {"_producer": "p", "grain": "hour"},
+    }
+    new = event("COMPLETE", 2, writes="c") | job(ownership={"owners": [{"name": "team:new"}]})
+    new["outputs"][0]["facets"] = schema("a", "b", "c") | {"ownership": {"_deleted": True}}
+    snapshot = build(new, old)
+    etl, dataset = node(snapshot), snapshot.datasets[DatasetRef("d", "c")]
+    assert (etl.owners, etl.processing, etl.tags) == (("team:new",), "STREAM", ("gold", "tier=1"))
+    assert (etl.location, etl.partitioning) == ("https://git/x.py", {"run": {"grain": "day"}})
+    assert (dataset.fields, dataset.owners, dataset.tags) == (("a", "b", "c"), (), ("mart",))
+    assert dataset.partitioning == {"grain": "hour"}
+
+
+def test_a_dataset_event_speaks_of_a_dataset_alone() -> None:
+    snapshot = build(
+        {
+            "eventTime": "2024-01-01T00:00:00Z",
+            "dataset": {"namespace": "d", "name": "c", "facets": schema("x")},
+        }
+    )
+    assert snapshot.datasets[DatasetRef("d", "c")].fields == ("x",)
+    assert not snapshot.jobs
+
+
+def test_a_facet_of_the_wrong_shape_is_reported_and_left_out() -> None:
+    made = event("COMPLETE", 1, writes="c", reads="a")
+    made["outputs"][0]["facets"] = {"schema": "none", "columnLineage": {"fields": {"x": 3}}}
+    snapshot = build(made)
+    assert snapshot.datasets[DatasetRef("d", "c")].fields == ()
+    assert words(node(snapshot).reads) == "a"
+    assert len(snapshot.warnings) == 2
+
+
+def test_column_lineage_of_the_current_run_in_its_old_and_new_forms() -> None:
+    def field(name: str, *kinds: str) -> dict[str, Any]:
+        item: dict[str, Any] = {"namespace": "d", "name": "a", "field": name}
+        return item | {"transformations": [{"type": kind} for kind in kinds]} if kinds else item
+
+    older = event("COMPLETE", 1, run="r0", reads="a", writes="c")
+    older["outputs"][0]["facets"] = lineage("a", "gone")
+    new = event("COMPLETE", 2, reads="a", writes="c")
+    new["outputs"][0]["facets"] = {
+        "columnLineage": {
+            "fields": {
+                "x": {"inputFields": [field("p"), field("q", "INDIRECT", "DIRECT")]},
+                "y": {"inputFields": [field("r")], "transformationType": "INDIRECT"},
+                "z": {"inputFields": [field("s", "INDIRECT")]},
+            },
+            "dataset": [field("t", "INDIRECT")],
+        }
+    }
+    edges = build(older, new).column_edges
+    assert [(e.input_column, e.output_column, e.direct) for e in edges] == [
+        ("p", "x", True),
+        ("q", "x", True),
+        ("r", "y", False),
+        ("s", "z", False),
+        ("t", "*", False),
+    ]
+
+
+def test_names_of_one_dataset_are_joined_also_when_the_link_comes_too_late() -> None:
+    link = {"symlinks": {"identifiers": [{"namespace": "d", "name": "db.t", "type": "TABLE"}]}}
+    reader = event("COMPLETE", 1, job="reader", reads="db.t")
+    early = event("COMPLETE", 2, run="w0", job="writer", writes="path/t")
+    late = event("COMPLETE", 3, run="w1", job="writer", writes="path/t")
+    late["outputs"][0]["facets"] = link
+    snapshot = build(reader, early, late)
+    table = DatasetRef("d", "path/t")
+    assert node(snapshot, "reader").reads == node(snapshot, "writer").writes == (table,)
+    assert snapshot.datasets[table].aliases == (DatasetRef("d", "db.t"),)
+    assert DatasetRef("d", "db.t") not in snapshot.datasets
+
+
+@pytest.mark.parametrize(
+    ("facets", "start", "key"),
+    [
+        ({"nominalTime": {"nominalStartTime": "2024-02-01T00:00Z[UTC]"}}, "2024-02-01", None),
+        (
+            {"nominalTime": {"nominalStartTime": "2024-02-01", "nominalEndTime": None}},
+            "2024-02-01",
+            None,
+        ),
+        ({"nominalTime": {"nominalStartTime": "soon"}}, None, None),
+        (
+            {"airflow": {"dagRun": {"data_interval_start": "2024-02-01T00:00:00+00:00"}}},
+            "2024-02-01",
+            None,
+        ),
+        ({"airflowDagRun": {"dagRun": {"partition_key": "eu"}}}, None, "eu"),
+        ({"airflow": {"dagRun": {"partition_date": "2024-02-01"}}}, None, "2024-02-01"),
+        (
+            {"airflow": {"dagRun": {"run_type": "manual", "data_interval_start": "2024-02-01"}}},
+            None,
+            None,
+        ),
+        ({"lineageBackfill_run": {"keys": ["2024-02-01"]}}, None, "2024-02-01"),
+        ({"lineageBackfill_run": {"keys": ["2024-02-01..2024-02-03"]}}, None, None),
+        ({"airflow": "?", "nominalTime": 3}, None, None),
+    ],
+)
+def test_what_a_run_says_of_its_partition(
+    facets: dict[str, Any], start: str | None, key: str | None
+) -> None:
+    snapshot = build(event("START", 1, facets=facets), event("COMPLETE", 5))
+    (run,) = snapshot.history
+    assert (run.state, run.run_id) == ("COMPLETE", "r1")
+    assert run.started_at == datetime(2024, 1, 1, 0, 1, tzinfo=UTC)
+    assert run.ended_at == datetime(2024, 1, 1, 0, 5, tzinfo=UTC)
+    assert (run.nominal_start and run.nominal_start.date().isoformat()) == start
+    assert run.partition_key == key
+
+
+def test_history_names_every_state() -> None:
+    runs = [event("START", 1, run="1")]
+    runs += [event(kind, 2, run=kind) for kind in ("COMPLETE", "FAIL", "ABORT")]
+    states = {run.run_id: (run.state, run.ended_at is None) for run in build(*runs).history}
+    assert states == {
+        "1": ("RUNNING", True),
+        "COMPLETE": ("COMPLETE", False),
+        "FAIL": ("FAIL", False),
+        "ABORT": ("ABORT", False),
+    }
+
+
+def child(job: str, parent: str, **more: Any) -> Event:
+    facet = {"parent": {"run": {"runId": "p"}, "job": {"namespace": "n", "name": parent}}}
+    return event("COMPLETE", 1, job=job, facets=facet, **more)
+
+
+def test_children_keep_their_parent_and_a_ring_of_parents_is_cut() -> None:
+    snapshot = build(child("dag.a", "dag", reads="x"), child("p", "q"), child("q", "p"))
+    assert node(snapshot, "dag.a").parent == JobRef("n", "dag")
+    assert node(snapshot, "dag") == JobNode(ref=JobRef("n", "dag"))
+    assert (node(snapshot, "p").parent, node(snapshot, "q").parent) == (None, None)
+
+
+def test_children_fold_into_the_parent_that_is_run() -> None:
+    snapshot = build(
+        child("dag.extract", "dag", reads="raw", writes="staged"),
+        child("dag.load", "dag", reads="staged state", writes="mart state"),
+        child("dag.load.app", "dag.load", writes="log"),
+        event("COMPLETE", 1, job="other", reads="mart"),
+    )
+    folded = fold_children(snapshot, [JobRef("n", "dag")])
+    dag = node(folded, "dag")
+    # What one task hands to the next is no input of the whole; its own state is.
+    assert (words(dag.reads), words(dag.writes)) == ("raw state", "log mart staged state")
+    assert sorted(ref.name for ref in folded.jobs) == ["dag", "other"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (3, "not an OpenLineage event"),
+        ({}, "eventTime"),
+        ({"eventTime": "2024-01-01T00:00:00Z"}, "dataset"),
+        (event("START", 1) | {"eventTime": "yesterday"}, "yesterday"),
+        (event("START", 1, job=""), "a job without a name"),
+        (event("START", 1, job="x" * 10_000), "10000 characters"),
+        (event("START", 1, job="a\x1b[31mb"), "control characters"),
+        (event("START", 1) | {"run": {}}, "runId"),
+        (event("START", 1) | {"run": {"runId": ["x"]}}, "unhashable"),
+        (event("START", 1) | {"inputs": [{"name": "a"}]}, "namespace"),
+        (event("START", 1) | {"inputs": {"namespace": "a"}}, "not an OpenLineage event"),
+        (event("START", 1, reads=" ".join(f"d{i}" for i in range(10_001))), "10001 datasets"),
+    ],
+)
+def test_what_is_no_event_is_refused(bad: Any, message: str) -> None:
+    with pytest.raises(LineageError, match=message):
+        LineageBuilder().add(bad)
+
+
+def test_a_column_lineage_beyond_the_limit_is_left_out_and_reported() -> None:
+    made = event("COMPLETE", 1, writes="c")
+    made["outputs"][0]["facets"] = {
+        "columnLineage": {
+            "fields": {
+                f"c{i}": {"inputFields": [{"namespace": "d", "name": "a", "field": "x"}]}
+                for i in range(3)
+            }
+        }
+    }
+    builder = LineageBuilder(BuildLimits(columns=2))
+    builder.add(made)
+    snapshot = builder.snapshot()
+    assert snapshot.column_edges == ()
+    assert "column lineage" in snapshot.warnings[0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_mutated_event_is_folded_or_refused_and_nothing_else(data: st.DataObject) -> None:
+    made = child("dag.a", "dag", reads="x", writes="y")
+    made["outputs"][0]["facets"] = schema("x") | lineage("x", "x")
+    junk = st.sampled_from([None, 0, "", "x", [], [[]], {}, {"_deleted": 1}, True, 1e308, "\x00"])
+    target: Any = made
+    while isinstance(target, dict | list) and target:
+        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
+        key = data.draw(st.sampled_from(keys))
+        if data.draw(st.booleans()):
+            target[key] = data.draw(junk)
+            break
+        target = target[key]
+    builder = LineageBuilder()
+    try:
+        builder.add(made)
+    except LineageError:
+        return
+    assert builder.snapshot().content_hash.startswith("sha256:")

@@ -1,0 +1,219 @@
+"""Event files in every form, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources import events as module
+from lineage_backfill.sources.events import EventSource
+
+DATA = Path(__file__).parents[2] / "data" / "lineage"
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+def read(*paths: Path | str) -> LineageSnapshot:
+    return EventSource(paths, clock=lambda: NOW).read()
+
+
+def made(job: str, **more: Any) -> dict[str, Any]:
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": "2024-01-01T00:00:00Z",
+        "run": {"runId": job},
+        "job": {"namespace": "n", "name": job},
+        "inputs": [{"namespace": "n", "name": "in"}],
+        "outputs": [{"namespace": "n", "name": job}],
+    } | more
+
+
+def jobs(snapshot: LineageSnapshot) -> list[str]:
+    return [ref.name for ref in snapshot.jobs]
+
+
+ONE, TWO = json.dumps(made("one")), json.dumps(made("two"))
+FORMS = {
+    "one a line": f"{ONE}\n{TWO}\n",
+    "no newline at the end": f"{ONE}\n{TWO}",
+    "blank lines, windows ends": f"\r\n{ONE}\r\n\r\n{TWO}\r\n",
+    "byte order mark": f"\ufeff{ONE}\n{TWO}\n",
+    "an array": f"[{ONE}, {TWO}]",
+    "an array over lines": json.dumps([made("one"), made("two")], indent=2),
+    "an array a line": f"[{ONE}]\n[{TWO}]\n",
+    "an export of /events/lineage": json.dumps(
+        {"events": [made("one"), made("two")], "totalCount": 2}
+    ),
+    "the same, pretty": json.dumps({"events": [made("one"), made("two")]}, indent=1),
+    "events over lines": json.dumps(made("one"), indent=2)
+    + "\n"
+    + json.dumps(made("two"), indent=2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_form_of_file(
+    tmp_path: Path, form: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 100)  # so that events lie across chunks
+    data = FORMS[form].encode()
+    file = tmp_path / "events.json"
+    file.write_bytes(gzip.compress(data) if packed else data)
+    snapshot = read(file)
+    assert jobs(snapshot) == ["one", "two"]
+    assert (snapshot.source, snapshot.taken_at, snapshot.warnings) == ("events", NOW, ())
+
+
+def test_directories_and_globs(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one.ndjson").write_text(ONE)
+    (tmp_path / "a" / "b" / "two.json.gz").write_bytes(gzip.compress(TWO.encode()))
+    (tmp_path / "a" / ".three.json").write_text("half written")
+    (tmp_path / "a" / "notes.txt").write_text("hello")
+    snapshot = read(tmp_path / "a")
+    assert jobs(snapshot) == ["one", "two"]
+    assert [w for w in snapshot.warnings if "notes.txt" in w] == list(snapshot.warnings)
+    assert jobs(read(f"{tmp_path}/a/*.ndjson")) == ["one"]
+    assert jobs(read(f"{tmp_path}/**/*.gz", tmp_path / "a" / "one.ndjson")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("torn", [TWO[:50], TWO[:-1], '{"eventTy'])
+def test_a_torn_last_line_is_reported_and_the_rest_counts(tmp_path: Path, torn: str) -> None:
+    file = tmp_path / "events.ndjson"
+    file.write_text(f"{ONE}\n{torn}")
+    snapshot = read(file)
+    assert jobs(snapshot) == ["one"]
+    assert snapshot.warnings == (f"{file}:2: the last line is torn; left out",)
+
+
+def test_a_line_torn_within_a_character(tmp_path: Path) -> None:
+    file = tmp_path / "events.ndjson"
+    text = json.dumps(made("zwei_ü"), ensure_ascii=False).encode()
+    file.write_bytes(ONE.encode() + b"\n" + text[: text.index("ü".encode()) + 1])
+    assert jobs(read(file)) == ["one"]
+
+
+def packed(text: str) -> bytes:
+    return gzip.compress(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{ONE}\n{TWO[:50]}\n{TWO}\n".encode(), r":2: not JSON"),
+        (f"{ONE}\n{{}}\n".encode(), r":2: not an OpenLineage event"),
+        (f"{ONE}\n3\n".encode(), r":2: not an OpenLineage event"),
+        (f"[{ONE},\n{TWO}".encode(), r":2: the array is cut off"),
+        (f"[{ONE},\n{TWO[:50]}".encode(), r":2: not JSON"),
+        (b"hello\n", r":1: not JSON"),
+        (b'{"eventTime": NaN}\n{}', r":1: not JSON: NaN"),
+        (b"[" * 100_000, r":1: the array is cut off"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"\n", r":1: not JSON"),
+        (json.dumps(made("x")).replace('"in"', '"i\\u0000"').encode() + b"\n", r":1: not an Open"),
+        (ONE.encode().replace(b'"one"', b'"\xff"') + b"\n", r":1: .*control characters"),
+        (packed(f"{ONE}\n{TWO}\n" * 99)[:-20], r": cannot be read on"),
+        (packed(ONE)[:-4] + b"oops", r": cannot be read on"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_an_error_with_its_place(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    file = tmp_path / "events.json"
+    file.write_bytes(content)
+    with pytest.raises(LineageError, match=message) as caught:
+        read(file)
+    assert str(file) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_an_event_beyond_the_limit_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_EVENT", 100)
+    monkeypatch.setattr(module, "_CHUNK", 10)
+    for number, content in enumerate([f"{ONE}\n{TWO}\n", f"[{ONE}]"]):
+        file = tmp_path / f"{number}.json"
+        file.write_text(content)
+        with pytest.raises(LineageError, match="not JSON"):
+            read(file)
+
+
+@pytest.mark.parametrize("path", ["gone.json", "*.ndjson", "empty"])
+def test_nothing_to_read_is_an_error_and_no_empty_lineage(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LineageError, match="no lineage events at") as caught:
+        read(tmp_path / path)
+    assert "Name a file" in caught.value.hint
+
+
+FIVE = {
+    "etl_orders_7_days",
+    "etl_delivery_7_days",
+    "delivery_times_7_days",
+    "email_discounts",
+    "orders_popular_day_of_week",
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("etl_orders", FIVE),
+        ("etl_menus", FIVE),
+        ("etl_customers", FIVE - {"etl_orders_7_days"}),
+        ("delivery_times_7_days", {"email_discounts", "orders_popular_day_of_week"}),
+    ],
+)
+def test_downstream_of_the_food_delivery_jobs(start: str, expected: set[str]) -> None:
+    snapshot = read(DATA / "food_delivery.json.gz")
+    assert (len(snapshot.jobs), len(snapshot.datasets), snapshot.warnings) == (13, 13, ())
+    below = nx.descendants(snapshot.graph(), JobRef("food_delivery", start))
+    assert {node.name for node in below if isinstance(node, JobRef)} == expected
+
+
+def test_jobs_that_changed_their_inputs() -> None:
+    apples = read(DATA / "apples")
+    pie = next(node for ref, node in apples.jobs.items() if "pie" in ref.name)
+    assert pie.reads
+    assert set(pie.reads).isdisjoint(pie.former_reads)
+    assert any(node.former_reads for node in apples.jobs.values())
+
+
+def test_events_for_edge_cases() -> None:
+    snapshot = read(DATA / "events")
+    assert "myjob.buggy_task🕷" in {ref.name for ref in snapshot.jobs}
+    assert any("no time zone" in warning for warning in snapshot.warnings)
+
+
+def test_recorded_airflow_tasks_keep_their_datasets_and_their_dag() -> None:
+    snapshot = read(DATA / "airflow_bq_gcs.ndjson.gz")
+    upload = snapshot.jobs[JobRef("airflow", "BQ.upload")]
+    assert upload.parent == JobRef("airflow", "BQ")
+    assert upload.reads
+    assert upload.writes
+    dag = snapshot.jobs[JobRef("airflow", "BQ")]
+    assert (dag.reads, dag.writes, dag.owners) == ((), (), ("***",))
+
+
+def test_recorded_spark_column_lineage() -> None:
+    edges = read(DATA / "spark_cll.ndjson.gz").column_edges
+    kinds = {(e.input.name[-1], e.input_column, e.output_column): e.direct for e in edges}
+    assert kinds[("1", "a", "ident")] is True
+    assert kinds[("1", "b", "ident")] is False
+
+
+def test_recorded_hive_tables_are_known_by_both_names() -> None:
+    snapshot = read(DATA / "spark_hive.ndjson.gz", DATA / "spark_bigquery_to_file.ndjson.gz")
+    table = DatasetRef("hdfs://dataproc-producer-test-m", "/user/hive/warehouse/t1")
+    assert snapshot.datasets[table].aliases == (
+        DatasetRef("hive://dataproc-producer-test-m:9083", "default.t1"),
+    )
