@@ -101,7 +101,7 @@ def _read_store(table: Table, key: str, base: Path) -> str | None:
     return _SQLITE + str(base / url.removeprefix(_SQLITE))
 
 
-def _read_web(table: Table, key: str, base: Path) -> str | None:
+def _read_web(table: Table, key: str, _base: Path) -> str | None:
     url = table.text(key)
     if url is not None and (
         urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc
@@ -110,26 +110,26 @@ def _read_web(table: Table, key: str, base: Path) -> str | None:
     return url and url.rstrip("/")
 
 
-def _read_headers(table: Table, key: str, base: Path) -> Mapping[str, str] | None:
+def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | None:
     headers = table.mapping(key)
     if not all(isinstance(value, str) for value in headers.values()):
         raise table.error(f"`{key}` must be a table of strings")
     return dict(headers) or None
 
 
-def _text(table: Table, key: str, base: Path) -> str | None:
+def _text(table: Table, key: str, _base: Path) -> str | None:
     return table.text(key)
 
 
-def _zone(table: Table, key: str, base: Path) -> str | None:
+def _zone(table: Table, key: str, _base: Path) -> str | None:
     return declare.check_zone(table.text(key), table)
 
 
-def _view(table: Table, key: str, base: Path) -> Any:
+def _view(table: Table, key: str, _base: Path) -> Any:
     return table.choice(key, _VIEWS)
 
 
-def _count(table: Table, key: str, base: Path) -> int | None:
+def _count(table: Table, key: str, _base: Path) -> int | None:
     return table.integer(key, None, minimum=1)
 
 
@@ -217,11 +217,11 @@ def load_project(
     own = _open(file) if file else Table({}, "no project file")
     user = _open(user_file) if user_file.is_file() else Table({}, str(user_file))
     settings = _layered(
-        _settings(Table(_nested(_defaults()), "default"), root, lambda name: "default"),
-        _settings(user, user_file.parent, lambda name: user.place),
-        _settings(own, root, lambda name: own.place),
+        _settings(Table(_nested(_defaults()), "default"), root),
+        _settings(user, user_file.parent),
+        _settings(own, root),
         _environment(os.environ if environ is None else environ, start),
-        _settings(Table(_nested(flags or {}), "command line"), start, lambda name: "command line"),
+        _settings(Table(_nested(flags or {}), "command line"), start),
     )
     value = {name: setting.value for name, setting in settings.items()}
     engines = {"local": EngineDeclaration(name="local", kind="local")}
@@ -281,7 +281,7 @@ def _open(file: Path) -> Table:
     return Table(_document(file) or {}, str(file))
 
 
-def _settings(document: Table, base: Path, origin: Callable[[str], str]) -> dict[str, Setting]:
+def _settings(document: Table, base: Path) -> dict[str, Setting]:
     """Read one layer's settings; relative paths are relative to `base`."""
     found = {}
     for table_name, keys in _TABLES.items():
@@ -291,7 +291,7 @@ def _settings(document: Table, base: Path, origin: Callable[[str], str]) -> dict
             value = _SPECS[name].read(table, key, base)
             if value is not None:
                 found[name] = Setting(
-                    name=name, value=value, origin=origin(name), secret=_SPECS[name].secret
+                    name=name, value=value, origin=document.place, secret=_SPECS[name].secret
                 )
         table.done()
     sources = [name for name in SOURCES if name in found]
@@ -330,7 +330,8 @@ def _environment(environ: Mapping[str, str], base: Path) -> dict[str, Setting]:
         for variable, name in variables.items()
         if environ.get(variable)
     }
-    return _settings(Table(_nested(values), "environment"), base, _variable)
+    settings = _settings(Table(_nested(values), "environment"), base)
+    return {name: replace(one, origin=_variable(name)) for name, one in settings.items()}
 
 
 def _variable(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,8 +106,8 @@ lookback = 3
 
 def load(folder: Path, text: str, **more: object) -> Project:
     (folder / "lineage-backfill.toml").write_text(text)
-    arguments = {"environ": {}, "user_file": folder / "no-user-file.toml"} | more
-    return load_project(folder, **arguments)  # type: ignore[arg-type]
+    arguments: dict[str, Any] = {"environ": {}, "user_file": folder / "no-user-file.toml"}
+    return load_project(folder, **arguments | more)
 
 
 def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None:
@@ -285,11 +286,11 @@ def test_the_file_is_found_upward_and_beats_a_pyproject_beside_it(tmp_path: Path
 
 
 def test_without_any_file_the_defaults_hold_and_a_named_file_must_exist(tmp_path: Path) -> None:
-    nowhere = {"environ": {}, "user_file": tmp_path / "none.toml"}
-    project = load_project(tmp_path, **nowhere)
+    nowhere = tmp_path / "none.toml"
+    project = load_project(tmp_path, environ={}, user_file=nowhere)
     assert (project.file, project.root, project.declarations.zone) == (None, tmp_path, "UTC")
     with pytest.raises(ConfigError, match=r"gone\.toml: cannot be read"):
-        load_project(tmp_path, file=Path("gone.toml"), **nowhere)
+        load_project(tmp_path, file=Path("gone.toml"), environ={}, user_file=nowhere)
 
 
 def test_the_package_imports_without_pydantic() -> None:

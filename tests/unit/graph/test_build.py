@@ -165,6 +165,16 @@ def lineage(source: str, column: str, kind: str = "DIRECT") -> dict[str, Any]:
     }
 
 
+RUN_FACETS: list[dict[str, Any]] = [
+    {},
+    {"nominalTime": {"nominalStartTime": "2024-01-01T00:00:00Z"}},
+    {"nominalTime": {"nominalStartTime": "2024-01-02T00:00:00Z"}},
+    {"parent": {"run": {}, "job": {"namespace": "n", "name": "load"}}},
+    {"parent": {"run": {}, "job": {"namespace": "n", "name": "dag"}}},
+    {"airflow": {"dagRun": {"partition_key": "k1"}}},
+]
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     names = st.sampled_from(["", "a", "b", "a b", "c"])
@@ -177,18 +187,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
             job=draw(st.sampled_from(["etl", "load"])),
             reads=draw(names),
             writes=draw(names),
-            facets=draw(
-                st.sampled_from(
-                    [
-                        {},
-                        {"nominalTime": {"nominalStartTime": "2024-01-01T00:00:00Z"}},
-                        {"nominalTime": {"nominalStartTime": "2024-01-02T00:00:00Z"}},
-                        {"parent": {"run": {}, "job": {"namespace": "n", "name": "load"}}},
-                        {"parent": {"run": {}, "job": {"namespace": "n", "name": "dag"}}},
-                        {"airflow": {"dagRun": {"partition_key": "k1"}}},
-                    ]
-                )
-            ),
+            facets=draw(st.sampled_from(RUN_FACETS)),
         )
         for output in made["outputs"]:
             output["facets"] = draw(
@@ -431,7 +430,9 @@ def test_a_column_lineage_beyond_the_limit_is_left_out_and_reported() -> None:
 def test_a_mutated_event_is_folded_or_refused_and_nothing_else(data: st.DataObject) -> None:
     made = child("dag.a", "dag", reads="x", writes="y")
     made["outputs"][0]["facets"] = schema("x") | lineage("x", "x")
-    junk = st.sampled_from([None, 0, "", "x", [], [[]], {}, {"_deleted": 1}, True, 1e308, "\x00"])
+    junk: st.SearchStrategy[Any] = st.sampled_from(
+        [None, 0, "", "x", [], [[]], {}, {"_deleted": 1}, True, 1e308, "\x00"]
+    )
     target: Any = made
     while isinstance(target, dict | list) and target:
         keys = list(target) if isinstance(target, dict) else list(range(len(target)))
