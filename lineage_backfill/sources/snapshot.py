@@ -1,0 +1,184 @@
+"""A lineage snapshot in a file: gzip, one JSON record a line, closed by a hash over all of them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.lineage import (
+    ColumnEdge,
+    DatasetNode,
+    JobNode,
+    LineageSnapshot,
+    RunRecord,
+)
+from lineage_backfill.model import DatasetRef, JobRef
+
+FORMAT = "lineage-backfill snapshot"
+VERSION = 1
+_HINT = "Take it again with `lineage-backfill lineage pull`."
+_SEPARATORS = (",", ":")
+
+Record = JobNode | DatasetNode | ColumnEdge | RunRecord
+
+
+class SnapshotSource:
+    """Lineage from a file that `save_snapshot` wrote; its hash is checked before it is believed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> LineageSnapshot:
+        """Return the lineage as it was saved; raises LineageError if the file is not whole."""
+        try:
+            return self._read()
+        except FileNotFoundError as error:
+            raise LineageError(f"{self._path}: no such file", hint=_HINT) from error
+        except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+            raise LineageError(
+                f"{self._path}: not a whole lineage snapshot: {error}", hint=_HINT
+            ) from error
+
+    def _read(self) -> LineageSnapshot:
+        found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+        with gzip.open(self._path, "rb") as stream:
+            first = stream.readline()
+            digest = hashlib.sha256(first)
+            header = json.loads(first)
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise ValueError("its first line is not ours")
+            if header["version"] != VERSION:
+                raise LineageError(
+                    f"{self._path}: its version is {header['version']}, ours is {VERSION}",
+                    hint=_HINT,
+                )
+            closed = None
+            for line in stream:
+                record = json.loads(line)
+                if "kind" not in record:
+                    closed = record["sha256"]
+                    break
+                digest.update(line)
+                found[record["kind"]].append(_decode(record))
+        if closed != digest.hexdigest():
+            raise ValueError("it is cut off" if closed is None else "its hash differs")
+        return LineageSnapshot.of(
+            found["job"],
+            found["dataset"],
+            column_edges=tuple(found["column"]),
+            history=tuple(found["run"]),
+            source="snapshot",
+            taken_at=_instant(header["taken_at"]),
+            warnings=tuple(header["warnings"]),
+        )
+
+
+def save_snapshot(snapshot: LineageSnapshot, path: Path) -> None:
+    """Write the snapshot, whole or not at all; the same snapshot gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    digest = hashlib.sha256()
+    try:
+        with draft.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
+            for record in _records(snapshot):
+                line = _line(record)
+                digest.update(line)
+                stream.write(line)
+            stream.write(_line({"sha256": digest.hexdigest()}))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
+    yield {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": snapshot.source,
+        "taken_at": _plain(snapshot.taken_at),
+        "content_hash": snapshot.content_hash,
+        "warnings": snapshot.warnings,
+    }
+    for node in snapshot.jobs.values():
+        yield _encode("job", node)
+    for dataset in snapshot.datasets.values():
+        yield _encode("dataset", dataset)
+    for edge in snapshot.column_edges:
+        yield _encode("column", edge)
+    for run in snapshot.history:
+        yield _encode("run", run)
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=_SEPARATORS).encode() + b"\n"
+
+
+def _encode(kind: str, record: Record) -> dict[str, Any]:
+    """Return the members that differ from their defaults."""
+    members = ((field, getattr(record, field.name)) for field in fields(record))
+    return {"kind": kind} | {
+        field.name: _plain(value)
+        for field, value in members
+        if field.default is MISSING or value != field.default
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DatasetRef | JobRef):
+        return [value.namespace, value.name]
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _decode(record: dict[str, Any]) -> Record:
+    make, readers = _KINDS[record.pop("kind")]
+    for name in readers.keys() & record.keys():
+        record[name] = readers[name](record[name])
+    return make(**record)
+
+
+def _job(value: list[str]) -> JobRef:
+    return JobRef(*value)
+
+
+def _dataset(value: list[str]) -> DatasetRef:
+    return DatasetRef(*value)
+
+
+def _datasets(value: list[list[str]]) -> tuple[DatasetRef, ...]:
+    return tuple(DatasetRef(*item) for item in value)
+
+
+def _instant(value: str | None) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None
+
+
+#: How the members of each kind of record that are not plain JSON are read.
+_KINDS: dict[str, tuple[Callable[..., Record], dict[str, Any]]] = {
+    "job": (
+        JobNode,
+        {"ref": _job, "parent": _job, "owners": tuple, "tags": tuple}
+        | dict.fromkeys(("reads", "writes", "former_reads", "former_writes"), _datasets),
+    ),
+    "dataset": (
+        DatasetNode,
+        {"ref": _dataset, "aliases": _datasets}
+        | dict.fromkeys(("fields", "owners", "tags"), tuple),
+    ),
+    "column": (ColumnEdge, {"job": _job, "input": _dataset, "output": _dataset}),
+    "run": (
+        RunRecord,
+        {"job": _job}
+        | dict.fromkeys(("started_at", "ended_at", "nominal_start", "nominal_end"), _instant),
+    ),
+}

@@ -1,0 +1,101 @@
+"""A saved snapshot comes back the same, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources.events import EventSource
+from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
+
+DATA = Path(__file__).parents[2] / "data" / "lineage"
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def taken() -> LineageSnapshot:
+    return EventSource([DATA], clock=lambda: NOW).read()
+
+
+@pytest.fixture
+def saved(taken: LineageSnapshot, tmp_path: Path) -> Path:
+    path = tmp_path / "folder" / "lineage.json.gz"
+    save_snapshot(taken, path)
+    return path
+
+
+def test_it_comes_back_the_same(taken: LineageSnapshot, saved: Path) -> None:
+    back = SnapshotSource(saved).read()
+    assert back.jobs == taken.jobs
+    assert back.datasets == taken.datasets
+    assert back.column_edges == taken.column_edges
+    assert back.history == taken.history
+    assert (back.warnings, back.taken_at) == (taken.warnings, NOW)
+    assert (back.source, back.content_hash) == ("snapshot", taken.content_hash)
+
+
+def test_every_member_comes_back(tmp_path: Path) -> None:
+    table = DatasetRef("d", "t")
+    node = JobNode(
+        ref=JobRef("n", "j"),
+        reads=(table,),
+        writes=(table,),
+        former_reads=(table,),
+        former_writes=(table,),
+        parent=JobRef("n", "p"),
+        processing="BATCH",
+        owners=("o",),
+        tags=("t",),
+        location="git",
+        partitioning={"run": {"grain": "day"}},
+    )
+    save_snapshot(LineageSnapshot.of([node]), tmp_path / "s")
+    back = SnapshotSource(tmp_path / "s").read()
+    assert (back.jobs, back.taken_at) == ({node.ref: node}, None)
+
+
+def test_the_same_snapshot_gives_the_same_bytes(taken: LineageSnapshot, saved: Path) -> None:
+    before = saved.read_bytes()
+    save_snapshot(taken, saved)
+    assert saved.read_bytes() == before
+    assert [file.name for file in saved.parent.iterdir()] == [saved.name]
+
+
+def repack(data: bytes, old: bytes, new: bytes) -> bytes:
+    return gzip.compress(gzip.decompress(data).replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-1000], "not a whole"),
+        (lambda data: repack(data, b'{"sha256"', b"{"), "not a whole"),
+        (lambda data: repack(data, gzip.decompress(data)[-80:], b""), "not a whole"),
+        (lambda data: repack(data, gzip.decompress(data).splitlines(True)[-1], b""), "cut off"),
+        (lambda data: repack(data, b"etl_", b"elt_"), "its hash differs"),
+        (lambda data: repack(data, b'"version":1', b'"version":2'), "version is 2"),
+        (lambda _: b"hello", "not a whole"),
+        (lambda _: gzip.compress(b"{}\n"), "first line is not ours"),
+        (lambda _: gzip.compress(b"[]\n"), "first line is not ours"),
+        (lambda _: b"", "not a whole"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused(
+    saved: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    saved.write_bytes(damage(saved.read_bytes()))
+    with pytest.raises(LineageError, match=message) as caught:
+        SnapshotSource(saved).read()
+    assert "lineage pull" in caught.value.hint
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LineageError, match="no such file"):
+        SnapshotSource(tmp_path / "gone").read()
