@@ -12,9 +12,10 @@ from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import RequestOptions
 from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.graph.names import resolve_dataset, resolve_job
+from lineage_backfill.graph.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import parse_partitions
+from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.plan import KeySet
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
@@ -25,6 +26,32 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RAILS = ("protected", "not-idempotent", "expired", "max-runs")
 
 Ref = TypeVar("Ref", DatasetRef, JobRef)
+
+
+class Names:
+    """Finds datasets and jobs by what a person calls them."""
+
+    def __init__(
+        self, snapshot: LineageSnapshot, declarations: Declarations, namespace: str | None = None
+    ) -> None:
+        catalog = Catalog(snapshot, declarations, now=datetime.now(UTC))
+        self._datasets, self._jobs = catalog.all_datasets(), catalog.all_jobs()
+        self._namespace = namespace
+        self._home = namespace or declarations.namespace or ""
+
+    def dataset(self, text: str) -> DatasetRef:
+        """Return the dataset; raises UnknownNameError or AmbiguousNameError."""
+        home = DatasetRef(self._home, text)  # what a bare name means in this project
+        if home in self._datasets:
+            return home
+        return resolve(text, self._datasets, kind="dataset", namespace=self._namespace)
+
+    def job(self, text: str) -> JobRef:
+        """Return the job; raises UnknownNameError or AmbiguousNameError."""
+        home = JobRef(self._home, text)
+        if home in self._jobs:
+            return home
+        return resolve(text, self._jobs, kind="job", namespace=self._namespace)
 
 
 def read_request(
@@ -44,13 +71,9 @@ def read_request(
         changed, jobs = _roots(options.request)
     elif datasets or options.job:
         keys = _keys(options)
-        where = (snapshot, declarations, options.namespace)
-        changed = tuple(
-            ChangedDataset(dataset=resolve_dataset(name, *where), keys=keys) for name in datasets
-        )
-        jobs = tuple(
-            ChangedJob(job=resolve_job(name, *where), keys=keys) for name in options.job or ()
-        )
+        names = Names(snapshot, declarations, options.namespace)
+        changed = tuple(ChangedDataset(dataset=names.dataset(one), keys=keys) for one in datasets)
+        jobs = tuple(ChangedJob(job=names.job(one), keys=keys) for one in options.job or ())
     else:
         raise UsageError(
             "Nothing is named that changed",
@@ -163,4 +186,6 @@ def _key_set(value: Any, place: str) -> KeySet:
 
 
 def _listed(values: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
+    return tuple(
+        name.strip() for value in values or () for name in value.split(",") if name.strip()
+    )

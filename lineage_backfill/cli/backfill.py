@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,21 @@ from lineage_backfill.cli.options import (
     takes_options,
 )
 from lineage_backfill.errors import GuardRailError, UsageError
+from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
+    from lineage_backfill.cli.progress import PlainProgress
     from lineage_backfill.config import Project
     from lineage_backfill.plan.plan import Plan
 
-#: The run ended, and some runs failed or are blocked.
+#: What `run` ends with, by the state of the backfill.
+_EXIT_CODES = {
+    BackfillState.SUCCEEDED: 0,
+    BackfillState.FAILED: 3,
+    BackfillState.CANCELLED: 3,
+    BackfillState.RUNNING: 8,
+    BackfillState.INTERRUPTED: 130,
+}
 _NOT_ALL = 3
 
 
@@ -46,20 +56,119 @@ def run(
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
     from lineage_backfill import app
-    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli import documents, terminal
     from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.planning import make_plan, open_project, show
+    from lineage_backfill.cli.planning import make_plan, show
 
     limit = read_duration(timeout)
-    saved = _saved(datasets or [], request)
+    saved = _saved_plan(datasets or (), request)
     if saved is None:
-        made = make_plan(datasets or [], request, source)
+        made = make_plan(datasets or (), request, source)
         plan, project, snapshot = made.plan, made.project, made.snapshot
     else:
-        project = open_project(source)
+        project = source.open()
         snapshot = app.read_lineage(project)
-        plan = app.check_plan(project, snapshot, saved)
+        plan = app.check_plan(project, snapshot, documents.load(saved))
     show(plan, terminal.err(), snapshot=snapshot)
     app.check_runnable(project, plan)
     if plan.runs:
         _confirm(plan, yes)
+    _drive(
+        project,
+        lambda reporter: app.start(
+            project, plan, reporter=reporter, max_parallel=max_parallel, timeout=limit
+        ),
+        as_json=as_json,
+    )
+
+
+@takes_options
+def resume(
+    source: SourceOptions,
+    backfill: BackfillArgument = None,
+    max_parallel: ParallelOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a backfill that was interrupted; what has succeeded is not run again."""
+    from lineage_backfill import app
+    from lineage_backfill.cli.asking import read_duration
+
+    project, limit = source.open(), read_duration(timeout)
+    _drive(
+        project,
+        lambda reporter: app.resume(
+            project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
+        ),
+        as_json=as_json,
+    )
+
+
+@takes_options
+def retry(
+    source: SourceOptions,
+    backfill: BackfillArgument = None,
+    max_parallel: ParallelOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run again what failed, and what was blocked by it; nothing else."""
+    from lineage_backfill import app
+    from lineage_backfill.cli.asking import read_duration
+
+    project, limit = source.open(), read_duration(timeout)
+    _drive(
+        project,
+        lambda reporter: app.retry(
+            project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
+        ),
+        as_json=as_json,
+    )
+
+
+def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
+    """Return the plan file, if that is what was named."""
+    if len(datasets) != 1 or not datasets[0].endswith(".json") or not Path(datasets[0]).is_file():
+        return None
+    if request.is_given:
+        raise UsageError(
+            f"{datasets[0]} is a plan already; it is run as it was saved",
+            hint="Leave out the other options, or make another plan with `impact --out`.",
+        )
+    return Path(datasets[0])
+
+
+def _confirm(plan: Plan, yes: bool) -> None:
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.render import counted
+
+    if yes:
+        return
+    if not terminal.is_interactive():
+        raise GuardRailError(
+            "There is nobody to ask whether to run this", hint="Say so with --yes."
+        )
+    typer.confirm(f"Run {counted(plan.totals['runs'], 'run')}?", abort=True, err=True)
+
+
+def _drive(
+    project: Project, drive: Callable[[PlainProgress], BackfillRecord], *, as_json: bool
+) -> None:
+    """Run a backfill under live progress, say how it ended, and exit by that."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli.progress import progress
+
+    reporter = progress(terminal.err())
+    with reporter.showing():
+        record = drive(reporter)
+    document = app.status(project, record.id)
+    if as_json:
+        documents.emit(document)
+    code = _EXIT_CODES[record.state]
+    if record.state is not BackfillState.SUCCEEDED:
+        terminal.say(_NEXT[record.state].format(id=record.id))
+    if code == 0 and app.blocked(project, record.id):
+        code = _NOT_ALL
+    if code:
+        raise typer.Exit(code)

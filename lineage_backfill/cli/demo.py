@@ -17,9 +17,7 @@ def demo(
     folder: Annotated[
         Path, typer.Argument(help="Where to build it; begun afresh each time.")
     ] = Path("lineage-backfill-demo"),
-    year: Annotated[
-        bool, typer.Option("--year", help="All of 2013 instead of its March.")
-    ] = False,
+    year: Annotated[bool, typer.Option("--year", help="All of 2013 instead of its March.")] = False,
 ) -> None:
     """Break a feed of real flights, fix it, and see exactly what it broke re-run on Spark."""
     from lineage_backfill.cli import terminal

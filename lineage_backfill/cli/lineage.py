@@ -37,15 +37,14 @@ def show(
 ) -> None:
     """List the jobs with what they read and write."""
     from lineage_backfill import app
-    from lineage_backfill.cli.planning import open_project
 
-    project = open_project(source)
+    project = source.open()
     snapshot = app.read_lineage(project)
     jobs = list(snapshot.jobs.values())
     if dataset is not None:
-        from lineage_backfill.graph.names import resolve_dataset
+        from lineage_backfill.cli.asking import Names
 
-        ref = resolve_dataset(dataset, snapshot, project.declarations, namespace)
+        ref = Names(snapshot, project.declarations, namespace).dataset(dataset)
         jobs = [job for job in jobs if ref in job.reads or ref in job.writes]
     if as_json:
         from lineage_backfill.cli import documents

@@ -91,8 +91,10 @@ def _tell_usage(error: TyperException) -> int:
 
     context = getattr(error, "ctx", None)
     console = err()
-    console.print(f"error: {safe(error.format_message())}", style="red", soft_wrap=True)
-    if context is not None:
+    message = error.format_message()
+    if message:  # none where the help has just been shown
+        console.print(f"error: {safe(message)}", style="red", soft_wrap=True)
+    if message and context is not None:
         console.print(f"  See `{context.command_path} --help`.", soft_wrap=True)
     # Typer says 2, which here means that there is work to do.
     return UsageError.exit_code if error.exit_code == 2 else error.exit_code

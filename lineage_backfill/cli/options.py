@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from lineage_backfill.config import Project
 
 _WHAT = "What changed"
 _HOW_FAR = "How far to go"
@@ -44,6 +47,14 @@ class SourceOptions:
         Path | None,
         Option(help="A saved lineage snapshot.", rich_help_panel=_LINEAGE, metavar="FILE"),
     ] = None
+
+    def open(self) -> Project:
+        """Return the project that these options name."""
+        from lineage_backfill.app import open_project
+
+        return open_project(
+            self.config, events=self.events, marquez=self.marquez, snapshot=self.snapshot
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +166,7 @@ class RequestOptions:
         bool,
         Option(
             "--allow-max-runs",
-            help="Plan more runs than [limits] max_runs.",
+            help="Plan more runs than limits.max_runs.",
             rich_help_panel=_RAILS,
         ),
     ] = False
@@ -170,7 +181,7 @@ DatasetsArgument = Annotated[
     list[str] | None,
     Argument(
         help="Datasets that are right again and whose readers are not.",
-        metavar="[DATASET]...",
+        metavar="DATASET",
         show_default=False,
     ),
 ]
@@ -178,7 +189,7 @@ BackfillArgument = Annotated[
     str | None,
     Argument(
         help="Its id or the beginning of it; else the newest one.",
-        metavar="[BACKFILL]",
+        metavar="BACKFILL",
         show_default=False,
     ),
 ]
@@ -199,7 +210,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
     parameters: list[inspect.Parameter] = []
     for one in own:
-        parameters += _flattened(one.annotation) if one.name in groups else [one]
+        if one.name in groups:
+            parameters += _flattened(one.annotation)
+        else:
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def call(**values: Any) -> None:
@@ -213,6 +227,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+@cache
 def _flattened(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [

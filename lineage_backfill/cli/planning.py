@@ -27,19 +27,10 @@ class Made:
     snapshot: LineageSnapshot
 
 
-def open_project(source: SourceOptions) -> Project:
-    """Return the project that the options name."""
-    return app.open_project(
-        source.config, events=source.events, marquez=source.marquez, snapshot=source.snapshot
-    )
-
-
-def make_plan(
-    datasets: Sequence[str], options: RequestOptions, source: SourceOptions
-) -> Made:
+def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOptions) -> Made:
     """Return the plan that the options ask for."""
     now = read_instant(options.now)
-    project = open_project(source)
+    project = source.open()
     snapshot = app.read_lineage(project)
     request = read_request(datasets, options, snapshot, project.declarations)
     plan = app.make_plan(project, snapshot, request, now=now)

@@ -31,9 +31,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting as it holds here; secrets are masked."""
-    from lineage_backfill.cli.planning import open_project
 
-    project = open_project(source)
+    project = source.open()
     if as_json:
         from lineage_backfill.cli import documents
 

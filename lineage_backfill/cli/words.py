@@ -17,5 +17,9 @@ def in_words(reason: Mapping[str, Any], names: Namer) -> str:
 
 
 def before(job: PlannedJob) -> JobRef | None:
-    path = [JobRef(hop["job"]["namespace"], hop["job"]["name"]) for hop in job.reason.get("path", ()) if hop.get("job")]
+    path = [
+        JobRef(hop["job"]["namespace"], hop["job"]["name"])
+        for hop in job.reason.get("path", ())
+        if hop.get("job")
+    ]
     return path[-2] if len(path) > 1 else None

@@ -1,0 +1,73 @@
+"""`status`, `report` and `history`: what is known of backfills."""
+
+from __future__ import annotations
+
+import typer
+
+from lineage_backfill.cli.options import (
+    BackfillArgument,
+    JsonOption,
+    SourceOptions,
+    takes_options,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for verb in (status, report, history):
+        app.command()(verb)
+
+
+@takes_options
+def status(
+    source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
+) -> None:
+    """Show where a backfill and each of its runs stand."""
+    from lineage_backfill import app
+
+    document = app.status(source.open(), backfill)
+    if as_json:
+        from lineage_backfill.cli import documents
+
+        documents.emit(document)
+    else:
+        from lineage_backfill.cli import terminal
+        from lineage_backfill.cli.accounts import status_table
+
+        terminal.out().print(status_table(document))
+
+
+@takes_options
+def report(
+    source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
+) -> None:
+    """Show what a backfill has touched beside what it had planned, rows before and after."""
+    from lineage_backfill import app
+
+    document = app.report(source.open(), backfill)
+    if as_json:
+        from lineage_backfill.cli import documents
+
+        documents.emit(document)
+    else:
+        from lineage_backfill.cli import terminal
+        from lineage_backfill.cli.accounts import report_table
+
+        terminal.out().print(report_table(document))
+
+
+@takes_options
+def history(source: SourceOptions, as_json: JsonOption = False) -> None:
+    """List the backfills of this project, the newest first."""
+    from lineage_backfill import app
+
+    document = app.history(source.open())
+    if as_json:
+        from lineage_backfill.cli import documents
+
+        documents.emit(document)
+    else:
+        from lineage_backfill.cli import terminal
+        from lineage_backfill.cli.accounts import history_table
+
+        terminal.out().print(history_table(document))

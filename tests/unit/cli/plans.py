@@ -1,0 +1,3 @@
+"""Plans made by hand, for what shows them."""
+
+from __future__ import annotations

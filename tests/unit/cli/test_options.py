@@ -1,0 +1,180 @@
+"""Options: dataclasses become options, and the words on the line become a request."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lineage_backfill.cli.asking import read_duration, read_instant, read_request
+from lineage_backfill.cli.options import RequestOptions, SourceOptions, takes_options
+from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.declarations import Declarations
+from lineage_backfill.plan.request import ChangedDataset, ChangedJob
+
+RAW, CLEAN = DatasetRef("shop", "raw"), DatasetRef("shop", "clean")
+SNAPSHOT = LineageSnapshot.of(
+    [
+        JobNode(ref=JobRef("shop", "cleaning"), reads=(RAW,), writes=(CLEAN,)),
+        JobNode(ref=JobRef("other", "cleaning"), reads=(DatasetRef("other", "x:y/z"),)),
+    ]
+)
+DECLARATIONS = Declarations(namespace="shop")
+
+
+def test_a_command_takes_dataclasses_whole() -> None:
+    app = typer.Typer()
+    seen: list[object] = []
+
+    @app.command()
+    @takes_options
+    def verb(
+        request: RequestOptions,
+        source: SourceOptions,
+        names: Annotated[list[str] | None, typer.Argument()] = None,
+        loud: bool = False,
+    ) -> None:
+        """Say it."""
+        seen.extend((request, source, names, loud))
+
+    arguments = ["a", "b", "--from", "1", "--loud", "--select", "x+", "--select", "y", "--exact"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert seen == [
+        RequestOptions(from_="1", select=["x+", "y"], exact=True),
+        SourceOptions(),
+        ["a", "b"],
+        True,
+    ]
+
+
+def test_nothing_given_is_nothing_given() -> None:
+    assert not RequestOptions().is_given
+    assert RequestOptions(depth=1).is_given
+
+
+CASES = [
+    ("a range", {"from_": "1", "to": "3"}, ("1..3",)),
+    ("no end: to the newest key", {"from_": "1"}, ("1..",)),
+    ("a set", {"partitions": "1, 3..4"}, ("1", "3..4")),
+    ("no keys: an unpartitioned dataset", {}, None),
+]
+
+
+@pytest.mark.parametrize(("what", "options", "keys"), CASES, ids=[case[0] for case in CASES])
+def test_keys(what: str, options: dict[str, str], keys: object) -> None:
+    request = read_request(["raw"], RequestOptions(**options), SNAPSHOT, DECLARATIONS)
+    assert request.changed == (ChangedDataset(dataset=RAW, keys=keys),)
+
+
+def test_keys_from_a_file(tmp_path: Path) -> None:
+    boxes = [{"day": ["2024-06-01..2024-06-03"], "region": ["eu"]}]
+    (tmp_path / "keys.json").write_text(json.dumps(boxes))
+    options = RequestOptions(partitions=f"@{tmp_path / 'keys.json'}")
+    request = read_request(["raw"], options, SNAPSHOT, DECLARATIONS)
+    assert request.changed[0].keys == tuple(boxes)
+
+
+def test_the_whole_request_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    raw, cleaning = {"namespace": "shop", "name": "raw"}, {"namespace": "other", "name": "cleaning"}
+    file.write_text(
+        json.dumps(
+            {
+                "changed": [{"dataset": raw, "partitions": ["1"]}, {"dataset": raw}],
+                "jobs": [{"job": cleaning, "partitions": ["2..3"]}],
+            }
+        )
+    )
+    request = read_request([], RequestOptions(request=file), SNAPSHOT, DECLARATIONS)
+    assert request.changed == (
+        ChangedDataset(dataset=RAW, keys=("1",)),
+        ChangedDataset(dataset=RAW, keys=None),
+    )
+    assert request.jobs == (ChangedJob(job=JobRef("other", "cleaning"), keys=("2..3",)),)
+
+
+def test_all_else_is_passed_on() -> None:
+    options = RequestOptions(
+        job=["cleaning"],
+        columns=["price, tax", "id"],
+        exclude=["tag:slow"],
+        depth=2,
+        reverse=True,
+        allow_protected=True,
+        allow_max_runs=True,
+    )
+    request = read_request([], options, SNAPSHOT, DECLARATIONS)
+    assert request.jobs == (ChangedJob(job=JobRef("shop", "cleaning"), keys=None),)
+    assert request.columns == ("price", "tax", "id")
+    assert (request.exclude, request.depth, request.reverse) == (("tag:slow",), 2, True)
+    assert request.allow == {"protected", "max-runs"}
+
+
+REFUSED = [
+    ("nothing named", [], {}, "Nothing is named"),
+    ("two ways to say the keys", ["raw"], {"from_": "1", "partitions": "2"}, "both"),
+    ("an end without a beginning", ["raw"], {"to": "2"}, "--to needs --from"),
+    ("a request file and a dataset", ["raw"], {"request": Path("x.json")}, "by itself"),
+    ("a file that is not there", ["raw"], {"partitions": "@nowhere.json"}, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "datasets", "options", "message"), REFUSED, ids=[case[0] for case in REFUSED]
+)
+def test_refused(what: str, datasets: list[str], options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_request(datasets, RequestOptions(**options), SNAPSHOT, DECLARATIONS)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[]",
+        "{}",
+        '{"roots": []}',
+        '{"changed": ["raw"]}',
+        '{"changed": [{"dataset": "raw"}]}',
+        '{"changed": [{"dataset": {"namespace": "a", "name": "b"}, "partitions": "1"}]}',
+        "{",
+    ],
+)
+def test_request_files_that_are_none(tmp_path: Path, document: str) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(document)
+    with pytest.raises(UsageError, match=r"request\.json"):
+        read_request([], RequestOptions(request=file), SNAPSHOT, DECLARATIONS)
+
+
+def test_names_are_matched_never_split() -> None:
+    request = read_request(["x:y/z"], RequestOptions(), SNAPSHOT, DECLARATIONS)
+    assert request.changed[0].dataset == DatasetRef("other", "x:y/z")
+    with pytest.raises(UnknownNameError):
+        read_request(["rwa"], RequestOptions(), SNAPSHOT, DECLARATIONS)
+    with pytest.raises(AmbiguousNameError):
+        read_request([], RequestOptions(job=["cleaning"]), SNAPSHOT, Declarations())
+
+
+def test_instants_have_an_offset() -> None:
+    assert read_instant("2024-04-01T02:00:00+02:00") == datetime(2024, 4, 1, tzinfo=UTC)
+    assert read_instant(None).tzinfo is UTC
+    for text in ("2024-04-01T00:00:00", "tomorrow"):
+        with pytest.raises(UsageError):
+            read_instant(text)
+
+
+def test_durations() -> None:
+    assert read_duration("90s") == timedelta(seconds=90)
+    assert read_duration("1.5h") == timedelta(minutes=90)
+    assert read_duration(None) is None
+    for text in ("90", "-1s", "soon"):
+        with pytest.raises(UsageError):
+            read_duration(text)
