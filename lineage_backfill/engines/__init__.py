@@ -1,0 +1,46 @@
+"""Adapters that run one job elsewhere; each is loaded when a project names its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from lineage_backfill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lineage_backfill.ports import Engine
+
+#: Where the engine of each kind is found; third parties add theirs by an entry point of GROUP.
+ENGINES: Mapping[str, str] = {
+    "command": "lineage_backfill.engines.command:CommandEngine",
+    "local": "lineage_backfill.engines.local:LocalEngine",
+}
+GROUP = "lineage_backfill.engines"
+
+
+def create_engine(
+    kind: str, settings: Mapping[str, object], *, project: Path, state_dir: Path
+) -> Engine:
+    """Make the engine of a kind; `settings` are those of its table in the project file.
+
+    `project` is the folder of the project file, `state_dir` where the engine may keep files.
+    Raises ConfigError for an unknown kind and for settings that it does not take.
+    """
+    others = {point.name: point.value for point in entry_points(group=GROUP)}
+    known = {**others, **ENGINES}
+    if kind not in known:
+        raise ConfigError(
+            f"there is no engine of kind {kind!r}", hint=f"Use one of {', '.join(sorted(known))}."
+        )
+    module, _, name = known[kind].partition(":")
+    engine_class = getattr(import_module(module), name)
+    try:
+        return cast("Engine", engine_class(project=project, state_dir=state_dir, **settings))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the settings of engine {kind!r} do not fit: {error}",
+            hint="See the documentation of this engine for its settings.",
+        ) from error

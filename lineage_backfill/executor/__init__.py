@@ -1,0 +1,1 @@
+"""Drives a plan: what may start, what is tried again, what came of it."""

@@ -103,6 +103,10 @@ class Scheduler:
         for run in runs:
             self._offer(run)
 
+    def run(self, run_id: str) -> PlannedRun:
+        """Return a run of the plan by its id."""
+        return self._runs[run_id]
+
     def ready(self) -> list[PlannedRun]:
         """Take the runs that may start now; they count as under way from here on."""
         taken: list[PlannedRun] = []

@@ -1,0 +1,128 @@
+"""The folder of one attempt: its run spec, its result and who works on it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from lineage_backfill.errors import EngineError
+from lineage_backfill.ports import AttemptState, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    """What an engine keeps beside the run spec at `path`/spec.json."""
+
+    path: Path
+
+    @property
+    def spec_path(self) -> Path:
+        """The run spec, written by the executor."""
+        return self.path / "spec.json"
+
+    @property
+    def log_path(self) -> Path:
+        """What the attempt has printed."""
+        return self.path / "log.txt"
+
+    @property
+    def claim_path(self) -> Path:
+        """Who works on the attempt."""
+        return self.path / "claim.json"
+
+    def spec(self) -> Mapping[str, Any]:
+        """Return the run spec."""
+        spec: Mapping[str, Any] = json.loads(self.spec_path.read_text(encoding="utf-8"))
+        return spec
+
+    def outcome(self) -> Outcome | None:
+        """Return what the result file says, None as long as there is none of this attempt."""
+        spec = self.spec()
+        try:
+            text = Path(spec["result_path"]).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            result = json.loads(text)
+            if result["token"] != spec["token"]:
+                return None
+            error = result.get("error") or {}
+            succeeded = result["state"] == "succeeded"
+            return Outcome(
+                state=AttemptState.SUCCEEDED if succeeded else AttemptState.FAILED,
+                result=result,
+                error=None if succeeded else _error_text(error),
+                transient=bool(error.get("transient", False)),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"the result file {spec['result_path']} cannot be read: {error!r}"
+            return Outcome(state=AttemptState.FAILED, error=message)
+
+    def claim(self, claim: Mapping[str, Any]) -> None:
+        """Write down who works on the attempt, before it is asked to."""
+        temporary = self.claim_path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(claim), encoding="utf-8")
+        temporary.replace(self.claim_path)
+
+    def claimed_by(self) -> Mapping[str, Any] | None:
+        """Return what `claim` has written, None if nobody was asked."""
+        try:
+            claim: Mapping[str, Any] = json.loads(self.claim_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return claim
+
+
+def _error_text(error: Mapping[str, Any]) -> str:
+    parts = (error.get("class"), error.get("message"))
+    return ": ".join(str(part) for part in parts if part) or "the attempt failed without saying why"
+
+
+class LifeSign:
+    """A file that stays locked as long as a process lives that was given its descriptor.
+
+    Unlike a process id it cannot come to mean another process, and one can wait for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def give(self) -> IO[str]:
+        """Lock the file and return it, to be inherited by the process and closed by ours."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise EngineError(f"{self.path} is held by another process") from error
+        return file
+
+    def is_alive(self) -> bool:
+        """Whether the process lives."""
+        try:
+            with self.path.open("r", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def wait(self) -> None:
+        """Wait until the process has ended."""
+        with suppress(FileNotFoundError), self.path.open("r", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process and its children, which share a group of their own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,135 @@
+"""One warm worker process: started, asked, listened to, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.engines.attempt import LifeSign, kill_group
+from lineage_backfill.errors import EnvironmentMissingError
+
+#: The command of a worker; `--reply-fd` and `--project` are added.
+SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
+_LOG_TAIL = 2_000  # characters
+
+
+class WorkerDied(Exception):
+    """The worker ended in the middle of its work; the message says how."""
+
+
+class Worker:
+    """A process that answers requests, one at a time, over its standard input and a reply pipe.
+
+    It has a process group of its own, so that Ctrl-C in a terminal reaches only the executor, and
+    a life sign, so that a later executor can tell whether it still works.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        project: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = uuid.uuid4().hex[:12]
+        self.log_path = folder / f"{name}.log"
+        self.life_sign = LifeSign(folder / f"{name}.alive")
+        reply_end, write_end = os.pipe()
+        try:
+            with self.life_sign.give() as sign, self.log_path.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*command, "--reply-fd", str(write_end), "--project", str(project)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(write_end, sign.fileno()),
+                    start_new_session=True,
+                    env={**os.environ, **environment},
+                )
+        except OSError as error:
+            os.close(reply_end)
+            raise EnvironmentMissingError(
+                f"the worker {command[0]} cannot be started: {error}",
+                hint="See that the `python` of this engine exists.",
+            ) from error
+        finally:
+            os.close(write_end)
+        self._replies = os.fdopen(reply_end, encoding="utf-8")
+        self.is_busy = True  # with starting
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its process group."""
+        return self._process.pid
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+        try:
+            reply = self._reply()
+            self.is_busy = False
+        except WorkerDied as error:
+            raise EnvironmentMissingError(
+                f"the Spark worker did not start: {error}",
+                hint="Run `lineage-backfill doctor`: it says what is missing.",
+            ) from error
+        if reply.get("op") != "ready":
+            error_ = reply.get("error") or {}
+            raise EnvironmentMissingError(
+                str(error_.get("message") or reply),
+                hint=str(error_.get("hint") or "Run `lineage-backfill doctor`."),
+            )
+
+    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request and wait for its reply; raises WorkerDied."""
+        line = json.dumps(request) + "\n"
+        self.is_busy = True
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it has died; the reply pipe says so, after what it still had to say
+        while True:
+            reply = self._reply()
+            if reply.get("id") == request["id"]:
+                self.is_busy = False
+                return reply
+
+    def kill(self) -> None:
+        """End it at once, with all its children."""
+        kill_group(self.pid)
+
+    def close(self, patience: float = 5.0) -> None:
+        """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self.kill()  # whatever is left of the group
+        self._process.wait()
+        self._replies.close()
+        self.life_sign.path.unlink(missing_ok=True)
+
+    def _reply(self) -> Mapping[str, Any]:
+        line = self._replies.readline()
+        if not line.endswith("\n"):
+            raise WorkerDied(self._how_it_ended())
+        reply: Mapping[str, Any] = json.loads(line)
+        return reply
+
+    def _how_it_ended(self) -> str:
+        self._process.wait()
+        code = self._process.returncode
+        ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        tail = self.log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+        return f"the worker process {ended}" + (f"\n{tail}" if tail else "")

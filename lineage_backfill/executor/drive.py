@@ -1,0 +1,406 @@
+"""One drive of one backfill: a single loop that decides, writes down and then acts."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from lineage_backfill.errors import BackfillError, ServiceUnreachableError, StoreError
+from lineage_backfill.executor.retry import RetryPolicy
+from lineage_backfill.executor.scheduler import Blocked, Scheduler
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.ports import (
+    AttemptState,
+    Clock,
+    Engine,
+    Lease,
+    Move,
+    Outcome,
+    Reporter,
+    RunRecord,
+    RunStore,
+    Wish,
+)
+
+#: Makes the run spec of (run, attempt, token, path of the result file).
+SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
+#: Something that happened; run by the loop, it gives the moves that follow from it.
+Event = Callable[[], list[Move]]
+
+#: How long a lease holds without a sign of life.
+LEASE = timedelta(seconds=30)
+_HEARTBEAT = 1.0  # seconds; also how soon a wish from another terminal is seen
+_GRACE = 15.0  # seconds that stopped runs get to end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a run, and the folder of its spec, result and log."""
+
+    run: PlannedRun
+    number: int
+    token: str
+    folder: Path
+
+    @property
+    def spec_path(self) -> Path:
+        """Where its run spec stands."""
+        return self.folder / "spec.json"
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
+        assert self.run.engine is not None
+        return self.run.engine
+
+
+class Drive:
+    """Drives one backfill, under a lease, from where the store says it stands to an end.
+
+    Everything that happens comes through one queue: ended attempts, wishes, Ctrl-C. So nothing
+    waits for the tick of a poll, and only one thread decides.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        lease: Lease,
+        engines: Mapping[str, Engine],
+        scheduler: Scheduler,
+        spec_builder: SpecBuilder,
+        parameters: Mapping[str, Any],
+        folder: Path,
+        reporter: Reporter,
+        retry: RetryPolicy,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._engines = engines
+        self._scheduler = scheduler
+        self._spec_builder = spec_builder
+        self._parameters = parameters
+        self._folder = folder
+        self._reporter = reporter
+        self._retry = retry
+        self._clock = clock
+        self._happened: SimpleQueue[Event] = SimpleQueue()
+        self._attempts: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._running: dict[str, Attempt] = {}  # by token
+        self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
+        self._delayed: list[tuple[float, str]] = []
+        self._stopping = False
+        self._cancelling = False
+        self._deadline: float | None = None
+        self._over = threading.Event()
+
+    def run(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> BackfillState:
+        """Drive to an end and return what came of it; the state is left to the caller to write.
+
+        Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
+        """
+        moves = self._obey(self._store.renew(self._lease, now=self._clock.now(), ttl=LEASE))
+        for name, engine in self._engines.items():
+            engine.listen(partial(self._tell, name))
+        heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
+        heartbeat.start()
+        try:
+            moves += self._take_up(runs, records)
+            while True:
+                starting = [] if self._stopping else self._open(self._scheduler.ready())
+                self._write_down(moves, starting)
+                self._submit(starting)
+                if self._is_over():
+                    return self._state()
+                moves = self._wait()
+        finally:
+            self._over.set()
+            heartbeat.join()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether attempts are under way that this drive has not seen the end of."""
+        return bool(self._running)
+
+    def stop(self) -> None:
+        """Stop: the first time running attempts may end, the second time they are stopped.
+
+        Any thread and any signal handler may call this.
+        """
+        self._happened.put(self._stop)
+
+    # What is found at the start
+
+    def _take_up(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> list[Move]:
+        """Reconcile what an earlier executor left under way with the engines, by token."""
+        moves = []
+        for record in records:
+            self._attempts[record.run_id] = record.attempt
+            if record.state in (RunState.SUBMITTED, RunState.RUNNING) and record.token:
+                attempt = self._attempt(runs[record.run_id], record.attempt, record.token)
+                moves += self._adopt(attempt, record)
+        return moves + _blocked(self._scheduler.doomed())
+
+    def _adopt(self, attempt: Attempt, record: RunRecord) -> list[Move]:
+        engine = self._engines[attempt.engine]
+        handle = engine.find(attempt.spec_path, attempt.token)
+        if handle is None:
+            self._scheduler.delayed(attempt.run.id)
+            self._scheduler.offered(attempt.run.id)
+            lost = Outcome(state=AttemptState.LOST, error="the engine has no such attempt")
+            return [_move(attempt, RunState.PENDING, lost)]
+        self._running[attempt.token] = attempt
+        self._handles[attempt.engine, handle] = attempt.token
+        if engine.poll(handle).state.is_final:  # it ended before anybody listened
+            self._tell(attempt.engine, handle)
+        return [_handed_over(attempt, handle)] if record.state is RunState.SUBMITTED else []
+
+    # Deciding, writing down, acting
+
+    def _open(self, runs: Sequence[PlannedRun]) -> list[Attempt]:
+        attempts = []
+        for run in runs:
+            self._attempts[run.id] = number = self._attempts.get(run.id, 0) + 1
+            self._tries[run.id] += 1
+            token = f"{self._store.id[:12]}-{random.SystemRandom().getrandbits(80):020x}"
+            attempts.append(self._attempt(run, number, token))
+        return attempts
+
+    def _attempt(self, run: PlannedRun, number: int, token: str) -> Attempt:
+        folder = self._folder / "runs" / run.id / str(number)
+        return Attempt(run=run, number=number, token=token, folder=folder)
+
+    def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
+        """Record what has ended and what is intended, in one transaction; then tell of the ends."""
+        intents = [
+            Move(
+                run_id=attempt.run.id,
+                state=RunState.SUBMITTED,
+                attempt=attempt.number,
+                token=attempt.token,
+            )
+            for attempt in starting
+        ]
+        self._record(moves + intents)
+        for move in moves:
+            if move.state.is_final:
+                run = self._scheduler.run(move.run_id)
+                self._reporter.run_finished(run, move.state, move.error or "")
+
+    def _submit(self, starting: Sequence[Attempt]) -> None:
+        handed_over = []
+        for attempt in starting:
+            self._running[attempt.token] = attempt
+            try:
+                self._write_spec(attempt)
+                handle = self._engines[attempt.engine].submit(attempt.spec_path, attempt.token)
+            except StoreError:
+                raise
+            except BackfillError as error:
+                refused = Outcome(
+                    state=AttemptState.FAILED,
+                    error=f"{error} {error.hint}".strip(),
+                    transient=isinstance(error, ServiceUnreachableError),
+                )
+                self._happened.put(partial(self._settle, attempt, refused))
+            else:
+                self._handles[attempt.engine, handle] = attempt.token
+                handed_over.append((attempt, handle))
+        self._record([_handed_over(attempt, handle) for attempt, handle in handed_over])
+        for attempt, _ in handed_over:
+            self._reporter.run_started(attempt.run, attempt.number)
+
+    def _write_spec(self, attempt: Attempt) -> None:
+        result_path = attempt.folder / "result.json"
+        spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
+        spec["backfill_id"] = self._lease.backfill_id
+        spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
+        try:
+            attempt.folder.mkdir(parents=True, exist_ok=True)
+            attempt.spec_path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"the run spec {attempt.spec_path} cannot be written: {error}",
+                hint=f"Make room or give the right to write, then `resume {spec['backfill_id']}`.",
+            ) from error
+
+    def _record(self, moves: Sequence[Move]) -> None:
+        if moves:
+            self._store.record(self._lease, moves, now=self._clock.now())
+
+    # What happens meanwhile
+
+    def _tell(self, engine: str, handle: str) -> None:
+        self._happened.put(partial(self._ended, engine, handle))
+
+    def _wait(self) -> list[Move]:
+        """Wait until something happens; returns the moves that follow from all that has."""
+        moves: list[Move] = []
+        timeout = self._patience()
+        while True:
+            try:
+                event = self._happened.get(timeout=timeout)
+            except Empty:
+                break
+            moves += event()
+            timeout = 0
+        while self._delayed and self._delayed[0][0] <= time.monotonic():
+            self._scheduler.offered(heapq.heappop(self._delayed)[1])
+        return moves
+
+    def _patience(self) -> float | None:
+        """Return the seconds until something is due by itself, None if nothing is."""
+        due = [self._deadline] if self._deadline is not None else []
+        if self._delayed and not self._stopping:
+            due.append(self._delayed[0][0])
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _ended(self, engine: str, handle: str) -> list[Move]:
+        token = self._handles.get((engine, handle))
+        if token is None:
+            return []  # told twice, or not ours
+        outcome = self._engines[engine].poll(handle)
+        if not outcome.state.is_final:
+            return []
+        del self._handles[engine, handle]
+        return self._settle(self._running[token], outcome)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
+        """Decide what the end of an attempt means for its run and for those below it."""
+        del self._running[attempt.token]
+        run = attempt.run
+        if outcome.state is AttemptState.SUCCEEDED:
+            self._scheduler.succeeded(run.id)
+            return [_move(attempt, RunState.SUCCEEDED, outcome)]
+        if outcome.state is AttemptState.CANCELLED:
+            if self._deadline is not None and not self._cancelling:  # stopped, to be resumed
+                self._scheduler.delayed(run.id)
+                return [_move(attempt, RunState.PENDING, outcome)]
+            blocked = self._scheduler.failed(run.id, RunState.CANCELLED)
+            return [_move(attempt, RunState.CANCELLED, outcome), *_blocked(blocked)]
+        delay = self._retry.delay(
+            self._tries[run.id],
+            transient=outcome.transient or outcome.state is AttemptState.LOST,
+            chance=random.random(),  # noqa: S311 - not for secrets
+        )
+        if delay is None:
+            blocked = self._scheduler.failed(run.id)
+            return [_move(attempt, RunState.FAILED, outcome), *_blocked(blocked)]
+        self._scheduler.delayed(run.id)
+        heapq.heappush(self._delayed, (time.monotonic() + delay.total_seconds(), run.id))
+        self._reporter.run_delayed(run, delay, outcome.error or "")
+        return [_move(attempt, RunState.PENDING, outcome)]
+
+    def _stop(self) -> list[Move]:
+        hard = self._stopping
+        self._stopping = True
+        self._reporter.stopping(len(self._running), hard=hard)
+        if hard:
+            self._kill()
+        return []
+
+    def _kill(self) -> None:
+        self._deadline = time.monotonic() + _GRACE
+        for engine, handle in list(self._handles):
+            self._engines[engine].cancel(handle)
+
+    def _obey(self, wish: Wish | None) -> list[Move]:
+        if wish is None:
+            return []
+        self._stopping = True
+        self._reporter.stopping(len(self._running), hard=wish is Wish.KILL)
+        if wish is Wish.PAUSE:
+            return []
+        self._cancelling = True
+        if wish is Wish.KILL:
+            self._kill()
+        return [
+            Move(run_id=run.id, state=RunState.CANCELLED, error="cancelled by the user")
+            for run in self._scheduler.cancelled()
+        ]
+
+    def _heartbeat(self) -> None:
+        """Hold the lease and listen for wishes, in a thread of its own."""
+        seen: Wish | None = None
+        while not self._over.wait(_HEARTBEAT):
+            try:
+                wish = self._store.renew(self._lease, now=self._clock.now(), ttl=LEASE)
+            except StoreError:
+                continue  # perhaps only busy; the loop meets the same trouble if it lasts
+            except BackfillError as error:
+                self._happened.put(partial(_fail, error))
+                return
+            if wish is not None and wish is not seen:
+                self._happened.put(partial(self._obey, wish))
+            seen = wish
+
+    # The end
+
+    def _is_over(self) -> bool:
+        if self._running:
+            return self._deadline is not None and time.monotonic() >= self._deadline
+        return self._stopping or not self._delayed
+
+    def _state(self) -> BackfillState:
+        states = set(self._scheduler.states.values())
+        if self._cancelling and RunState.CANCELLED in states:
+            return BackfillState.CANCELLED
+        if not all(state.is_final for state in states):
+            return BackfillState.INTERRUPTED
+        return BackfillState.SUCCEEDED if states <= {RunState.SUCCEEDED} else BackfillState.FAILED
+
+
+def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
+    return Move(
+        run_id=attempt.run.id,
+        state=state,
+        attempt=attempt.number,
+        attempt_state=outcome.state,
+        result=outcome.result,
+        error=outcome.error,
+    )
+
+
+def _handed_over(attempt: Attempt, handle: str) -> Move:
+    return Move(
+        run_id=attempt.run.id,
+        state=RunState.RUNNING,
+        attempt=attempt.number,
+        attempt_state=AttemptState.RUNNING,
+        handle=handle,
+    )
+
+
+def _blocked(blocked: Iterable[Blocked]) -> list[Move]:
+    return [
+        Move(
+            run_id=one.run.id,
+            state=RunState.BLOCKED,
+            error=f"{one.cause.job} {keys_in_short(one.cause)} ({one.cause.id}) did not succeed",
+        )
+        for one in blocked
+    ]
+
+
+def keys_in_short(run: PlannedRun, limit: int = 3) -> str:
+    """Return the first few of the keys and ranges of a run as text."""
+    shown = ", ".join(str(key) for key in run.partitions[:limit])
+    return f"{shown}, …" if len(run.partitions) > limit else shown
+
+
+def _fail(error: BackfillError) -> list[Move]:
+    raise error

@@ -1,0 +1,298 @@
+"""The executor: starts, drives, resumes, retries, pauses and cancels backfills."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
+from lineage_backfill.executor.drive import LEASE, Drive, SpecBuilder
+from lineage_backfill.executor.retry import RetryPolicy
+from lineage_backfill.executor.scheduler import JobLimits, Scheduler
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.plan.document import plan_from_dict, plan_to_dict
+from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.ports import (
+    BackfillRecord,
+    Clock,
+    Engine,
+    Lease,
+    Move,
+    Reporter,
+    RunRecord,
+    RunStore,
+    Wish,
+)
+
+_AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def now(self) -> datetime:
+        """Return the current instant, in UTC."""
+        return datetime.now(UTC)
+
+
+class Executor:
+    """Runs plans: the store remembers, the engines work, the reporter is told.
+
+    `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs go
+    below `state_dir`, in `backfills/<backfill>/runs/<run>/<attempt>/`.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        engines: Mapping[str, Engine],
+        spec_builder: SpecBuilder,
+        reporter: Reporter | None = None,
+        max_parallel: int = 4,
+        pools: Mapping[str, int] | None = None,
+        jobs: Mapping[JobRef, JobLimits] | None = None,
+        state_dir: Path,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._engines = engines
+        self._spec_builder = spec_builder
+        self._reporter = reporter or Reporter()
+        self._max_parallel = max_parallel
+        self._pools = pools or {}
+        self._jobs = jobs or {}
+        self._state_dir = state_dir
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._driving: Drive | None = None
+
+    def start(
+        self,
+        plan: Plan,
+        *,
+        submitted_by: str = "",
+        description: str = "",
+        reason: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        code_version: str = "",
+    ) -> str:
+        """Write a new backfill into the store and return its id; `drive` runs it.
+
+        Raises UsageError for a run without an engine, GuardRailError for a plan without its runs.
+        """
+        if plan.runs is None:
+            raise GuardRailError(
+                f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
+                hint="Narrow the request, or allow more with --max-runs.",
+            )
+        self._check_engines(plan.runs)
+        now = self._clock.now()
+        record = BackfillRecord(
+            id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            plan_id=plan.id,
+            state=BackfillState.RUNNING,
+            submitted_at=now,
+            updated_at=now,
+            submitted_by=submitted_by,
+            description=description,
+            reason=reason,
+            parameters=parameters or {},
+            code_version=code_version,
+        )
+        self._store.create(record, plan_to_dict(plan), plan.runs)
+        return record.id
+
+    def drive(self, backfill_id: str) -> BackfillState:
+        """Drive a backfill to an end and return its state.
+
+        Ctrl-C once lets running attempts end, twice stops them; both leave it to be resumed.
+        Raises ConflictError while another executor drives it or another backfill writes one of
+        its partitions, EnvironmentMissingError before the first submission.
+        """
+        with self._leased(backfill_id) as lease:
+            return self._drive(lease)
+
+    def resume(self, backfill_id: str) -> BackfillState:
+        """Go on with a backfill that was paused, interrupted or killed."""
+        with self._leased(backfill_id) as lease:
+            self._store.ask(backfill_id, None, now=self._clock.now())
+            return self._drive(lease)
+
+    def retry(self, backfill_id: str) -> BackfillState:
+        """Run again what failed, was blocked or was cancelled, and what never started."""
+        with self._leased(backfill_id) as lease:
+            self._store.ask(backfill_id, None, now=self._clock.now())
+            again = [
+                Move(run_id=run.run_id, state=RunState.PENDING)
+                for run in self._store.runs(backfill_id)
+                if run.state in _AGAIN
+            ]
+            self._store.record(lease, again, now=self._clock.now())
+            return self._drive(lease)
+
+    def pause(self, backfill_id: str) -> None:
+        """Ask whoever drives the backfill to submit no more; `resume` goes on."""
+        self._store.ask(backfill_id, Wish.PAUSE, now=self._clock.now())
+
+    def cancel(self, backfill_id: str, *, kill: bool = False) -> BackfillState | None:
+        """Give up all that has not started; `kill` stops what is running as well.
+
+        Returns the state, None where another executor drives the backfill and has been asked.
+        """
+        self._store.ask(backfill_id, Wish.KILL if kill else Wish.CANCEL, now=self._clock.now())
+        try:
+            with self._leased(backfill_id) as lease:
+                return self._drive(lease)
+        except ConflictError:
+            return None
+
+    def stop(self) -> None:
+        """Stop the drive under way as Ctrl-C does; any thread may call this."""
+        if self._driving is not None:
+            self._driving.stop()
+
+    def _drive(self, lease: Lease) -> BackfillState:
+        backfill_id = lease.backfill_id
+        plan = plan_from_dict(self._store.plan(backfill_id))
+        record = self._store.backfill(backfill_id)
+        runs = {run.id: run for run in plan.runs or ()}
+        records = self._store.runs(backfill_id)
+        left = [runs[one.run_id] for one in records if not one.state.is_final]
+        self._check_engines(left)
+        engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
+        if record.wish is None:  # else nothing will be submitted
+            self._store.lock(lease, _writes(left))
+            for engine in engines.values():
+                engine.open()
+        self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
+        self._reporter.backfill_started(backfill_id, plan)
+        drive = Drive(
+            store=self._store,
+            lease=lease,
+            engines=engines,
+            scheduler=self._scheduler(plan, records),
+            spec_builder=self._spec_builder,
+            parameters=record.parameters,
+            folder=self._state_dir / "backfills" / backfill_id,
+            reporter=self._reporter,
+            retry=self._retry,
+            clock=self._clock,
+        )
+        self._driving = drive
+        with _ctrl_c(drive):
+            state = drive.run(runs, records)
+        self._store.enter(lease, state, now=self._clock.now())
+        self._reporter.backfill_finished(backfill_id, state)
+        return state
+
+    def _scheduler(self, plan: Plan, records: Sequence[RunRecord]) -> Scheduler:
+        return Scheduler(
+            plan.runs or (),
+            max_parallel=self._max_parallel,
+            states={one.run_id: one.state for one in records},
+            jobs=self._jobs,
+            pools=self._pools,
+        )
+
+    def _check_engines(self, runs: Sequence[PlannedRun]) -> None:
+        for run in runs:
+            if run.engine not in self._engines:
+                missing = f"engine {run.engine!r} is not declared" if run.engine else "no engine"
+                raise UsageError(
+                    f"job {run.job} cannot be run: {missing}",
+                    hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
+                )
+
+    @contextmanager
+    def _leased(self, backfill_id: str) -> Iterator[Lease]:
+        """Hold the lease; it is kept for a successor to reconcile where attempts are left over."""
+        self._driving = None
+        lease = self._store.acquire(
+            backfill_id, _owner(), now=self._clock.now(), ttl=LEASE, is_dead=_is_dead
+        )
+        try:
+            yield lease
+        except BaseException:
+            with suppress(BackfillError):  # the first error says more
+                self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
+            raise
+        finally:
+            if self._driving is None or not self._driving.is_busy:
+                self._store.release(lease)
+
+
+@contextmanager
+def _ctrl_c(drive: Drive) -> Iterator[None]:
+    """Turn the first two Ctrl-C (or terminations) into stops; a third one interrupts for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are for the main thread; others call `stop`
+        return
+    count = 0
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 2:
+            raise KeyboardInterrupt
+        drive.stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
+    """Return what the runs write, together for each dataset."""
+    written: dict[DatasetRef, list[Any] | None] = {}
+    for run in runs:
+        for write in run.writes:
+            keys = written.setdefault(write.dataset, [])
+            if write.keys is None:
+                written[write.dataset] = None
+            elif keys is not None:
+                keys.extend(write.keys)
+    return [
+        DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
+        for dataset, keys in written.items()
+    ]
+
+
+def _owner() -> str:
+    return f"{_machine()} process {os.getpid()}"
+
+
+def _machine() -> str:
+    """Name this machine and, within it, the space in which process ids mean something."""
+    try:
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        space = ""
+    return " ".join(filter(None, (socket.gethostname(), space)))
+
+
+def _is_dead(owner: str) -> bool:
+    """Whether an owner is known to have died: a process of this machine that is no more."""
+    machine, _, pid = owner.rpartition(" process ")
+    if machine != _machine() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,220 @@
+"""What every engine promises, tried on each of them without Spark."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.engines import create_engine
+from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
+from lineage_backfill.ports import AttemptState, Engine
+
+FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
+
+
+class Bench:
+    """An engine at work in a folder, and the ends that it has told of."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine = engine
+        self.folder = folder
+        self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        engine.listen(self.ended.put)
+        engine.open()
+
+    def spec(
+        self, action: str, *, token: str = "t-1", attempt: int = 1, **parameters: object
+    ) -> Path:
+        folder = self.folder / "runs" / token
+        folder.mkdir(parents=True, exist_ok=True)
+        spec = {
+            "run_id": "r-1",
+            "attempt": attempt,
+            "token": token,
+            "job": {"namespace": "n", "name": "j", "entrypoint": f"fake:{action}"},
+            "parameters": parameters,
+            "result_path": str(folder / "result.json"),
+        }
+        (folder / "spec.json").write_text(json.dumps(spec))
+        return folder / "spec.json"
+
+    def submit(self, action: str, *, token: str = "t-1", **parameters: object) -> str:
+        return self.engine.submit(self.spec(action, token=token, **parameters), token)
+
+    def wait(self, handle: str) -> AttemptState:
+        assert self.ended.get(timeout=20) == handle
+        return self.engine.poll(handle).state
+
+    def journal(self) -> list[str]:
+        path = self.folder / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def settings(kind: str) -> dict[str, object]:
+    if kind == "local":
+        return {"command": (sys.executable, str(FAKE_WORKER))}
+    return {"argv": [sys.executable, str(FAKE_WORKER.with_name("fake_command.py")), "{spec}"]}
+
+
+@pytest.fixture(params=["local", "command"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
+    engine = create_engine(kind, settings(kind), project=tmp_path, state_dir=tmp_path / "state")
+    yield Bench(engine, tmp_path)
+    engine.close()
+
+
+def test_a_good_run_succeeds_with_its_result(bench: Bench) -> None:
+    handle = bench.submit("succeed")
+    assert bench.wait(handle) is AttemptState.SUCCEEDED
+    result = bench.engine.poll(handle).result
+    assert result is not None
+    assert result["token"] == "t-1"
+
+
+def test_a_job_that_raises_fails_with_its_error(bench: Bench) -> None:
+    handle = bench.submit("fail")
+    assert bench.wait(handle) is AttemptState.FAILED
+    outcome = bench.engine.poll(handle)
+    assert outcome.error == "ValueError: no such column"
+    assert not outcome.transient
+
+
+def test_a_crash_is_a_passing_failure_and_the_next_run_works(bench: Bench) -> None:
+    crashed = bench.submit("crash", token="t-1")
+    assert bench.wait(crashed) is AttemptState.FAILED
+    outcome = bench.engine.poll(crashed)
+    assert outcome.transient
+    assert "signal 9" in (outcome.error or "")
+    assert bench.wait(bench.submit("succeed", token="t-2")) is AttemptState.SUCCEEDED
+
+
+def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
+    path = bench.spec("crash")
+    result = {"token": "t-1", "state": "succeeded", "outputs": []}
+    (path.parent / "result.json").write_text(json.dumps(result))
+    assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.SUCCEEDED
+
+
+def test_a_result_with_another_token_does_not_count(bench: Bench) -> None:
+    path = bench.spec("crash")
+    (path.parent / "result.json").write_text('{"token": "t-0", "state": "succeeded"}')
+    assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.FAILED
+
+
+def test_the_same_token_starts_one_attempt(bench: Bench) -> None:
+    path = bench.spec("succeed")
+    handle = bench.engine.submit(path, "t-1")
+    assert bench.engine.submit(path, "t-1") == handle
+    assert bench.wait(handle) is AttemptState.SUCCEEDED
+    assert bench.engine.submit(path, "t-1") == handle
+    assert bench.journal() == ["r-1 t-1"]
+
+
+def test_the_log_is_that_of_the_attempt(bench: Bench) -> None:
+    bench.wait(bench.submit("succeed", token="t-1"))
+    handle = bench.submit("succeed", token="t-2")
+    bench.wait(handle)
+    assert bench.engine.logs(handle).count("running r-1") == 1
+
+
+def test_cancel_stops_a_running_attempt(bench: Bench) -> None:
+    handle = bench.submit("sleep")
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    bench.engine.cancel(handle)
+    assert bench.wait(handle) is AttemptState.CANCELLED
+    bench.engine.cancel(handle)
+    assert bench.journal() == []
+
+
+def test_close_does_not_wait_for_what_runs(bench: Bench) -> None:
+    handle = bench.submit("sleep")
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    bench.engine.close()
+    assert time.monotonic() - begun < 5
+
+
+def test_an_attempt_that_was_never_handed_over_is_not_found(bench: Bench) -> None:
+    assert bench.engine.find(bench.folder / "runs" / "t-9" / "spec.json", "t-9") is None
+    assert bench.engine.find(bench.spec("succeed"), "t-1") is None
+
+
+def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -> None:
+    path = bench.spec("sleep", seconds=1)
+    first = bench.engine.submit(path, "t-1")
+    while bench.engine.poll(first).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    engine = create_engine(
+        kind, settings(kind), project=bench.folder, state_dir=bench.folder / "state"
+    )
+    try:
+        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        engine.listen(ended.put)
+        handle = engine.find(path, "t-1")
+        assert handle is not None
+        assert engine.poll(handle).state is AttemptState.RUNNING
+        bench.wait(first)
+        bench.engine.close()
+        assert ended.get(timeout=20) == handle
+        assert engine.poll(handle).state is AttemptState.SUCCEEDED
+    finally:
+        engine.close()
+    assert bench.journal() == ["r-1 t-1"]
+
+
+def test_local_reports_what_is_missing_when_it_is_opened(tmp_path: Path) -> None:
+    engine = create_engine(
+        "local",
+        settings("local") | {"env": {"FAKE_WORKER_MISSING": "no Java was found"}},
+        project=tmp_path,
+        state_dir=tmp_path,
+    )
+    with pytest.raises(EnvironmentMissingError, match="no Java was found"):
+        engine.open()
+    engine.close()
+
+
+def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
+    from lineage_backfill.engines.local import LocalEngine
+
+    command = (sys.executable, str(FAKE_WORKER))
+    engine = LocalEngine(project=tmp_path, state_dir=tmp_path, command=command)
+    try:
+        assert engine.call("fake:echo", {"a": 1}) == {"a": 1}
+        with pytest.raises(EngineError, match="KeyError"):
+            engine.call("fake:raise")
+        with pytest.raises(EngineError, match="signal 9"):
+            engine.call("fake:crash")
+        assert engine.call("fake:echo", {"a": 2}) == {"a": 2}
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("spork", {}, "no engine of kind 'spork'"),
+        ("local", {"slots": 0}, "slots"),
+        ("local", {"colour": "red"}, "colour"),
+        ("command", {}, "argv"),
+        ("command", {"argv": ["run", "{spek}"]}, "spek"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    kind: str, settings: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_engine(kind, settings, project=tmp_path, state_dir=tmp_path)
