@@ -299,7 +299,7 @@ class _HourGrid(_ClockGrid):
             landed = (instant + after) // 3_600 != (instant + before - 1) // 3_600
             if after > before and not landed:
                 # The jump stays within one label: that hour is short, and ends when it ends.
-                border = instant - (instant + after) % -3_600
+                border = instant + -(instant + after) % 3_600
             else:
                 border = instant
             first, number, phase = spans[-1]

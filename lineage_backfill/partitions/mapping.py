@@ -25,7 +25,7 @@ from lineage_backfill.partitions.text import Key, expand, parse
 #: What a user's function gets (a run key) and gives (keys or ranges of the input).
 KeyFunction = Callable[[Any], Iterable[Any]]
 
-Kind = Literal["overlap", "identity", "window", "offset", "all", "map", "python"]
+Kind = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class EdgeMapping(ABC):
         self.upstream = upstream
         self.run = run
         self.name = name
+        #: The newest run key that would be stale if it existed yet, where there is one.
+        self.beyond: int | None = None
         self._affected: dict[PartitionSet, PartitionSet] = {}
         self._required: dict[PartitionSet, PartitionSet] = {}
 
@@ -66,7 +68,11 @@ class EdgeMapping(ABC):
         """Return the existing run keys that read any of the changed partitions."""
         found = self._affected.get(changed)
         if found is None:
-            found = self._affected[changed] = self.run.clip(self._find_affected(changed))
+            reached = self._find_affected(changed)
+            found = self._affected[changed] = self.run.clip(reached)
+            time = self.run.time
+            if found is not reached and time is not None and reached.ordinals.hi > time.last:
+                self.beyond = max(self.beyond or time.last, reached.ordinals.hi)
         return found
 
     def required(self, keys: PartitionSet) -> PartitionSet:
@@ -94,6 +100,10 @@ class EdgeMapping(ABC):
     def unbounded(self) -> Calendar | None:
         """The calendar that would have to be listed without a first key, else None."""
         return None
+
+    def missing(self) -> list[str]:
+        """Return sentences about static keys that one side has and the other lacks."""
+        return []
 
     @abstractmethod
     def _find_affected(self, changed: PartitionSet) -> PartitionSet: ...
@@ -334,7 +344,6 @@ class _Boxes(EdgeMapping):
         )
 
     def missing(self) -> list[str]:
-        """Return sentences about static keys that one side has and the other lacks."""
         return self._statics.missing()
 
     def closure(self, keys: PartitionSet) -> PartitionSet:

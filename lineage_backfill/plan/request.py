@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.plan.plan import KeySet
+from lineage_backfill.partitions.text import KeySet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

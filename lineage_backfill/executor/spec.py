@@ -1,0 +1,186 @@
+"""From planned runs to run specs: the JSON that a Spark job is told what to do by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import Key, KeySet, expand, parse
+from lineage_backfill.plan import facets
+from lineage_backfill.plan.catalog import Catalog
+from lineage_backfill.plan.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    WriteDeclaration,
+)
+from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+
+SCHEMA_VERSION = 1
+
+
+class RunSpecs:
+    """Makes the run specs of one plan; keys mean what they meant when it was made.
+
+    `root` is the folder that relative locations start from, `outbox` the folder for lineage
+    events, `lineage_url` an endpoint to send them to.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        declarations: Declarations,
+        snapshot: LineageSnapshot,
+        *,
+        backfill_id: str,
+        root: Path,
+        outbox: Path | None = None,
+        lineage_url: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        now = datetime.fromisoformat(plan.now.replace("Z", "+00:00")).astimezone(UTC)
+        self._catalog = Catalog(snapshot, declarations, now=now)
+        self._declarations = declarations
+        self._backfill_id = backfill_id
+        self._root = root
+        self._outbox = outbox
+        self._url = lineage_url
+        self._parameters = dict(parameters or {})
+
+    def __call__(
+        self, run: PlannedRun, attempt: int, token: str, result_path: Path
+    ) -> dict[str, Any]:
+        """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
+        catalog = self._catalog
+        declared = catalog.job_declaration(run.job)
+        calendar = catalog.job(run.job).calendar
+        if calendar is None or declared is None or declared.entrypoint is None:
+            raise DeclarationError(
+                f"job {run.job} has no entrypoint",
+                hint='declare it: [[job]] entrypoint = "package.module:function"',
+            )
+        keys = list(expand(calendar, parse(calendar, run.partitions)))
+        writes = {write.dataset: write for write in declared.writes}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "backfill_id": self._backfill_id,
+            "run_id": run.id,
+            "attempt": attempt,
+            "token": token,
+            "job": {**_ref(run.job), "entrypoint": declared.entrypoint},
+            "partitions": list(run.partitions),
+            "keys": [_run_key(key) for key in keys],
+            "outputs": [self._output(part, writes.get(part.dataset.name)) for part in run.writes],
+            "inputs": [self._input(part) for part in run.reads],
+            "parameters": self._parameters,
+            "lineage": {
+                "outbox": str(self._outbox) if self._outbox else None,
+                "url": self._url,
+                "facets": self._facets(run),
+            },
+            "result_path": str(result_path),
+        }
+
+    def _output(self, part: DatasetPartitions, write: WriteDeclaration | None) -> dict[str, Any]:
+        write = write or WriteDeclaration(dataset=part.dataset.name)
+        scope = self._values(part.dataset, part.keys or ("*",))
+        table = self._table(part.dataset)
+        return {**table, "scope": scope, "mode": write.mode, "on_empty": write.on_empty}
+
+    def _input(self, part: DatasetPartitions) -> dict[str, Any]:
+        keys = "*" if part.keys is None else self._values(part.dataset, part.keys)
+        return {**self._table(part.dataset), "partitions": keys, "version": None}
+
+    def _table(self, dataset: DatasetRef) -> dict[str, Any]:
+        declared = self._catalog.dataset_declaration(dataset)
+        if declared is None or (declared.location is None and declared.table is None):
+            raise DeclarationError(
+                f"where dataset {dataset} is stored is not declared",
+                hint=f"declare it: [[dataset]] name = {dataset.name!r} and its location or table",
+            )
+        where: dict[str, str] = {}
+        if declared.table is not None:
+            where["table"] = declared.table
+        elif declared.location is not None:
+            location = declared.location
+            remote = "://" in location
+            where["location"] = location if remote else str((self._root / location).resolve())
+        return {
+            "dataset": _ref(dataset),
+            "format": declared.format or "delta",
+            **where,
+            "columns": list(_columns(declared)),
+        }
+
+    def _values(self, dataset: DatasetRef, keys: KeySet) -> list[dict[str, Any]]:
+        """Return each key with the text of its physical partition columns."""
+        calendar = self._catalog.calendar(dataset)
+        declared = self._catalog.dataset_declaration(dataset)
+        if calendar is None or declared is None:
+            raise DeclarationError(
+                f"the partitioning of {dataset} is unknown", hint="declare it in the project file"
+            )
+        columns = _columns(declared)
+        if not calendar.is_whole and not columns:
+            raise DeclarationError(
+                f"dataset {dataset} is partitioned, and its physical columns are not declared",
+                hint='declare them: columns = { ds = "%Y-%m-%d" }',
+            )
+        return [
+            {"key": key.label, "values": _physical(key, columns, calendar)}
+            for key in expand(calendar, parse(calendar, keys))
+        ]
+
+    def _facets(self, run: PlannedRun) -> dict[str, Any]:
+        """Return the partitioning facets that the job sends with its lineage."""
+        zone = self._declarations.zone
+        datasets = []
+        for ref in {part.dataset: None for part in (*run.reads, *run.writes)}:
+            declared = self._catalog.dataset_declaration(ref)
+            sent = facets.dataset_facet(declared, zone) if declared else {}
+            if sent:
+                datasets.append({"dataset": _ref(ref), "partitioning": sent})
+        job = self._catalog.job_declaration(run.job)
+        return {
+            "datasets": datasets,
+            "job": {"partitioning": facets.job_facet(job, zone)} if job else {},
+        }
+
+
+def _columns(declared: DatasetDeclaration) -> dict[str, str | None]:
+    """Return the physical columns: a format of the local start, or None for the key itself."""
+    if declared.columns:
+        return dict(declared.columns)
+    return {d.column: None for d in declared.dimensions if d.column is not None}
+
+
+def _physical(key: Key, columns: Mapping[str, str | None], calendar: Calendar) -> dict[str, str]:
+    """Return the text of each physical column of a key."""
+    values = {}
+    for column, form in columns.items():
+        if form is not None and key.local is not None:
+            values[column] = key.local.strftime(form)
+        elif column in key.statics:
+            values[column] = key.statics[column]
+        elif key.time_label is not None:
+            values[column] = key.time_label
+        else:
+            values[column] = str(key.label)
+    return values
+
+
+def _run_key(key: Key) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": key.label}
+    if key.start is not None and key.end is not None:
+        found["start"] = key.start.isoformat().replace("+00:00", "Z")
+        found["end"] = key.end.isoformat().replace("+00:00", "Z")
+    return found
+
+
+def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
+    return {"namespace": ref.namespace, "name": ref.name}

@@ -1,0 +1,60 @@
+"""Column lineage: which readers a change of a few columns cannot reach."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Final
+
+from lineage_backfill.graph.lineage import ColumnEdge
+from lineage_backfill.model import DatasetRef, JobRef
+
+#: Stands for every column: of a dataset whose columns nobody told apart, or of a whole output.
+ALL: Final = "*"
+
+
+def missed_edges(
+    changed: Mapping[DatasetRef, Set[str]],
+    column_edges: Iterable[ColumnEdge],
+    readers: Mapping[DatasetRef, Iterable[JobRef]],
+    writes: Callable[[JobRef], Iterable[DatasetRef]],
+) -> tuple[frozenset[tuple[JobRef, DatasetRef]], frozenset[tuple[JobRef, DatasetRef]]]:
+    """Return the edges (reader, input) that none of the changed columns travels along.
+
+    The second set holds the edges that are kept only because their job has no column lineage.
+    A column that decides which rows there are (filter, join, group by: an INDIRECT dependency in
+    OpenLineage's columnLineage facet) changes the columns that depend on it as a value does.
+    """
+    by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
+    traced: set[tuple[JobRef, DatasetRef]] = set()  # the outputs that column lineage is known of
+    for edge in column_edges:
+        by_reader.setdefault((edge.job, edge.input), []).append(edge)
+        traced.add((edge.job, edge.output))
+    dirty: dict[DatasetRef, set[str]] = {ref: set(columns) for ref, columns in changed.items()}
+    queue = deque(dirty)
+    reached: set[tuple[JobRef, DatasetRef]] = set()
+    touched: set[tuple[JobRef, DatasetRef]] = set()
+    blind: set[tuple[JobRef, DatasetRef]] = set()
+    while queue:
+        dataset = queue.popleft()
+        columns = dirty[dataset]
+        for job in readers.get(dataset, ()):
+            touched.add((job, dataset))
+            outputs = tuple(writes(job))
+            made: dict[DatasetRef, set[str]] = {}
+            for output in outputs:
+                if ALL in columns or (job, output) not in traced:
+                    made[output] = {ALL}
+            if ALL not in columns and (made or not outputs):
+                blind.add((job, dataset))
+            for edge in by_reader.get((job, dataset), ()):
+                if edge.output in outputs and edge.input_column in (*columns, ALL):
+                    made.setdefault(edge.output, set()).add(edge.output_column)
+            if made or not outputs:
+                reached.add((job, dataset))
+            for output, names in made.items():
+                held = dirty.setdefault(output, set())
+                if not names <= held:
+                    held |= names
+                    queue.append(output)
+    return frozenset(touched - reached), frozenset(blind & reached)

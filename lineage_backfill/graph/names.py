@@ -1,0 +1,38 @@
+"""Names as people type them, matched against the known datasets and jobs, never split."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TypeVar
+
+from lineage_backfill.errors import AmbiguousNameError, UnknownNameError
+from lineage_backfill.model import DatasetRef, JobRef
+
+Ref = TypeVar("Ref", DatasetRef, JobRef)
+
+
+def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None = None) -> Ref:
+    """Return the one dataset or job that a text names.
+
+    A bare name does where only one has it, else `namespace:name`; `namespace` narrows the search.
+    Raises UnknownNameError with near misses, AmbiguousNameError with the candidates.
+    """
+    refs = [ref for ref in known if namespace is None or ref.namespace == namespace]
+    # Both readings are looked up, for a name may itself hold a colon.
+    found = sorted({ref for ref in refs if text in (ref.name, f"{ref.namespace}:{ref.name}")})
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise AmbiguousNameError(
+            f"{text!r} names {len(found)} {kind}s",
+            hint="say which: " + " or ".join(str(ref) for ref in found[:5]),
+        )
+    near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif refs:
+        hint = f"the lineage knows {len(refs)} {kind}s; `lineage-backfill lineage` lists them"
+    else:
+        hint = f"the lineage knows no {kind} at all: check where it is read from"
+    raise UnknownNameError(f"no {kind} is named {text!r}", hint=hint)
