@@ -97,7 +97,22 @@ def test_the_command_line_loads_where_there_is_no_spark() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", command], check=True, cwd=ROOT)
 
 
+def installed_with(names: set[str]) -> set[str]:
+    """Return the names and, all the way down, those of what they themselves install."""
+    found: set[str] = set()
+    while names:
+        found |= names
+        wanted = [Requirement(r) for name in names for r in importlib.metadata.requires(name) or []]
+        names = {
+            str(canonicalize_name(r.name))
+            for r in wanted
+            if r.marker is None or r.marker.evaluate({"extra": ""})
+        } - found
+    return found
+
+
 def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
+    there = installed_with(ON_THE_CLUSTER) | OPTIONAL
     known = importlib.metadata.packages_distributions()
     for path in (ROOT / "spark_runtime").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -111,7 +126,7 @@ def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
             for top in {name.partition(".")[0] for name in names}:
                 if top not in sys.stdlib_module_names | {"spark_runtime"}:
                     owners = {canonicalize_name(owner) for owner in known.get(top, [])}
-                    assert owners & (ON_THE_CLUSTER | OPTIONAL), f"{path.name} imports {top}"
+                    assert owners & there, f"{path.name} imports {top}"
 
 
 def test_the_version_is_that_of_the_changelog() -> None:
