@@ -164,6 +164,9 @@ class LocalEngine:
     def _worker(self) -> Worker:
         """Return the worker of this thread, started if need be."""
         worker: Worker | None = getattr(self._own, "worker", None)
+        if worker is not None and worker.has_ended:
+            self._drop(worker)
+            worker = None
         if worker is None:
             worker = Worker(
                 self._command,
@@ -200,10 +203,10 @@ class LocalEngine:
 
     def _outcome(self, task: _Task) -> Outcome:
         """Run the attempt; what the result file says counts before all else."""
-        died: str | None = None
+        died = said = None
         if not (task.is_cancelled or self._is_closed):
             try:
-                self._work(task, self._worker())
+                said = self._work(task, self._worker())
             except WorkerDied as error:
                 died = str(error)
             except BackfillError as error:
@@ -213,10 +216,11 @@ class LocalEngine:
             return outcome
         if task.is_cancelled or self._is_closed:
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
-        message = died or "the worker finished the attempt and left no result file"
+        message = died or said or "the worker finished the attempt and left no result file"
         return Outcome(state=AttemptState.FAILED, error=message, transient=died is not None)
 
-    def _work(self, task: _Task, worker: Worker) -> None:
+    def _work(self, task: _Task, worker: Worker) -> str | None:
+        """Let the worker run the attempt; returns what it complained of, if it did."""
         start = worker.log_path.stat().st_size
         task.folder.claim(
             {
@@ -228,10 +232,13 @@ class LocalEngine:
         )
         with task.mutex:
             if task.is_cancelled:
-                return
+                return None
             task.worker, task.state = worker, AttemptState.RUNNING
         try:
-            worker.ask({"op": "run", "id": uuid.uuid4().hex, "spec": str(task.folder.spec_path)})
+            reply = worker.ask(
+                {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.folder.spec_path)}
+            )
+            return _complaint(reply["error"]) if reply["op"] == "raised" else None
         except WorkerDied:
             self._drop(worker)
             raise
@@ -247,14 +254,17 @@ class LocalEngine:
             self._drop(worker)
             raise EngineError(f"{entrypoint}: {error}") from error
         if reply["op"] == "raised":
-            error_ = reply["error"]
-            raise EngineError(f"{entrypoint}: {error_['class']}: {error_['message']}")
+            raise EngineError(f"{entrypoint}: {_complaint(reply['error'])}")
         return reply["value"]
 
     def _watch(self, handle: str, claim: Mapping[str, Any]) -> None:
         """Wait for the end of a worker that an earlier executor had started."""
         LifeSign(Path(claim["life_sign"])).wait()
         self._listener(handle)
+
+
+def _complaint(error: Mapping[str, Any]) -> str:
+    return f"{error['class']}: {error['message']}"
 
 
 def _read_from(path: Path, start: int) -> bytes:

@@ -71,6 +71,11 @@ class Worker:
         """Its process id, which is also that of its process group."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is no more."""
+        return self._process.poll() is not None
+
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
         try:

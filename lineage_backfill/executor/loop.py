@@ -228,8 +228,11 @@ class Executor:
                 self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
             raise
         finally:
-            if self._driving is None or not self._driving.is_busy:
+            if not self._is_busy():
                 self._store.release(lease)
+
+    def _is_busy(self) -> bool:
+        return self._driving is not None and self._driving.is_busy
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plan.plan import PlannedRun
 
-#: The place of a run in the order of starting: priority, wave, age.
+#: The place of a run in the order of starting: priority, wave, position in the plan.
 Rank = tuple[int, int, int]
 
 
@@ -64,8 +64,7 @@ class _Pool:
 class Scheduler:
     """Holds the state of every run of a plan and says which may start, in order, under the caps.
 
-    `states` are those of the run store (absent: pending). `newest_first` turns the order of the
-    plan around within a wave.
+    `states` are those of the run store (absent: pending).
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Scheduler:
         states: Mapping[str, RunState] | None = None,
         jobs: Mapping[JobRef, JobLimits] | None = None,
         pools: Mapping[str, int] | None = None,
-        newest_first: bool = False,
     ) -> None:
         states, jobs, pools = states or {}, jobs or {}, pools or {}
         self._runs = {run.id: run for run in runs}
@@ -92,7 +90,7 @@ class Scheduler:
         self._room = max_parallel
         for position, run in enumerate(runs):
             priority = self._jobs[run.job].limits.priority
-            self._rank[run.id] = (-priority, run.wave, -position if newest_first else position)
+            self._rank[run.id] = (-priority, run.wave, position)
             self._missing[run.id] = sum(
                 self.states[up] is not RunState.SUCCEEDED for up in run.upstream
             )

@@ -1,0 +1,405 @@
+"""What the executor does with a plan, on an engine that ends attempts as a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import ConflictError, GuardRailError, UsageError
+from lineage_backfill.executor.loop import Executor
+from lineage_backfill.executor.retry import RetryPolicy
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.ports import AttemptState, Move, Reporter, RunStore
+from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import SqlRunStore
+from tests.fakes import (
+    NOW,
+    FakeEngine,
+    RefusingEngine,
+    failed,
+    plan_of,
+    planned_run,
+    spec_of,
+)
+
+QUICK = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=1))
+DIAMOND = plan_of(
+    planned_run("a"),
+    planned_run("b", "a", wave=2),
+    planned_run("c", "a", wave=2),
+    planned_run("d", "b", "c", wave=3),
+    planned_run("e"),
+)
+
+
+@dataclass
+class Told(Reporter):
+    """Keeps what it was told."""
+
+    lines: list[str] = field(default_factory=list)
+    on_stopping: Callable[[], None] = lambda: None
+
+    def run_started(self, run: PlannedRun, attempt: int) -> None:
+        self.lines.append(f"started {run.id} {attempt}")
+
+    def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
+        self.lines.append(f"{state} {run.id} {detail}".strip())
+
+    def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
+        self.lines.append(f"delayed {run.id} {detail}")
+
+    def stopping(self, running: int, *, hard: bool) -> None:
+        self.lines.append(f"stopping {running} {'hard' if hard else 'gently'}")
+        self.on_stopping()
+
+
+class Bench:
+    """An executor with what it works on."""
+
+    def __init__(self, store: RunStore, folder: Path) -> None:
+        self.store = store
+        self.folder = folder
+        self.told = Told()
+
+    def executor(self, engine: FakeEngine, *, max_parallel: int = 4) -> Executor:
+        return Executor(
+            store=self.store,
+            engines={"fake": engine},
+            spec_builder=spec_of,
+            reporter=self.told,
+            max_parallel=max_parallel,
+            state_dir=self.folder,
+            retry=QUICK,
+        )
+
+    def states(self, backfill_id: str) -> dict[str, RunState]:
+        return {run.run_id: run.state for run in self.store.runs(backfill_id)}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    store: RunStore = MemoryRunStore()
+    if request.param == "sqlite":
+        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+    yield Bench(store, tmp_path)
+    store.close()
+
+
+def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Executor, str]:
+    executor = bench.executor(engine)
+    return executor, executor.start(plan, submitted_by="ann", reason="bad hours")
+
+
+def test_all_runs_run_in_order_and_the_store_knows(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    order = [run for run, _ in engine.submitted]
+    assert sorted(order) == ["a", "b", "c", "d", "e"]
+    assert order.index("a") < order.index("b") < order.index("d") > order.index("c")
+    assert set(bench.states(backfill_id).values()) == {RunState.SUCCEEDED}
+    record = bench.store.backfill(backfill_id)
+    assert record.state is BackfillState.SUCCEEDED
+    assert (record.submitted_by, record.reason) == ("ann", "bad hours")
+    assert record.ended_at is not None
+    assert all(one.state is AttemptState.SUCCEEDED for one in bench.store.attempts(backfill_id))
+
+
+def test_the_spec_is_on_disk_before_the_engine_is_asked(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    executor.drive(backfill_id)
+    folder = bench.folder / "backfills" / backfill_id / "runs" / "a" / "1"
+    spec = json.loads((folder / "spec.json").read_text())
+    [attempt] = bench.store.attempts(backfill_id)
+    assert spec["backfill_id"] == backfill_id
+    assert spec["token"] == attempt.token
+    assert spec["result_path"] == str(folder / "result.json")
+
+
+def test_the_intent_is_written_before_the_engine_is_asked(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    seen: list[RunState] = []
+    engine.on_submit = lambda run_id: seen.append(bench.states(backfill_id)[run_id])
+    executor.drive(backfill_id)
+    assert seen == [RunState.SUBMITTED]
+
+
+def test_a_failure_blocks_its_descendants_only_and_retry_finishes(bench: Bench) -> None:
+    engine = FakeEngine({("b", 1): failed("no such column")})
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.states(backfill_id) == {
+        "a": RunState.SUCCEEDED,
+        "b": RunState.FAILED,
+        "c": RunState.SUCCEEDED,
+        "d": RunState.BLOCKED,
+        "e": RunState.SUCCEEDED,
+    }
+    assert "failed b no such column" in bench.told.lines
+    assert "blocked d n:b 2024-03-01 (b) did not succeed" in bench.told.lines
+    assert executor.retry(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted[-2:] == [("b", 2), ("d", 1)]
+    assert len(engine.submitted) == 6
+
+
+def test_what_will_pass_is_tried_again(bench: Bench) -> None:
+    engine = FakeEngine({("a", 1): failed("gone", transient=True)})
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 1), ("a", 2)]
+    assert "delayed a gone" in bench.told.lines
+    first, second = bench.store.attempts(backfill_id)
+    assert (first.state, first.error) == (AttemptState.FAILED, "gone")
+    assert first.token != second.token
+
+
+def test_what_does_not_pass_fails_in_the_end(bench: Bench) -> None:
+    gone = failed("gone", transient=True)
+    engine = FakeEngine({("a", n): gone for n in range(1, 9)})
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert len(engine.submitted) == QUICK.max_attempts
+
+
+def test_an_engine_that_refuses_is_a_failed_attempt(bench: Bench) -> None:
+    executor, backfill_id = start(bench, RefusingEngine(), plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.told.lines == ["failed a the queue is closed Open it."]
+
+
+def test_no_more_than_max_parallel_are_under_way(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor = bench.executor(engine, max_parallel=2)
+    backfill_id = executor.start(plan_of(*(planned_run(f"r{n}") for n in range(5))))
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    for count in (2, 3, 4, 5):
+        engine.wait_for(count)
+        assert len(engine.submitted) == count
+        engine.end(next(token for token in engine.known if token not in engine.ended))
+    engine.end(next(token for token in engine.known if token not in engine.ended))
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+def test_the_first_stop_lets_running_ones_end_and_resume_goes_on(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(2)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    executor.stop()
+    assert stopped.wait(5)
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert "stopping 2 gently" in bench.told.lines
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert [run for run, _ in engine.submitted] == ["a", "e"]
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert len(engine.submitted) == 5
+
+
+def test_the_second_stop_stops_running_ones_and_resume_runs_them_again(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(2)
+    executor.stop()
+    executor.stop()
+    thread.join(10)
+    assert bench.told.lines[-1] == "stopping 2 hard"
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert set(bench.states(backfill_id).values()) == {RunState.PENDING}
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_ctrl_c_is_a_stop(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    engine.on_submit = lambda run_id: run_id == "a" and os.kill(os.getpid(), signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT)
+    assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is before
+    assert RunState.PENDING in bench.states(backfill_id).values()
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(2)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    bench.executor(engine).pause(backfill_id)
+    assert stopped.wait(5)
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+
+
+def test_cancel_from_elsewhere_gives_up_the_rest(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(2)
+    assert bench.executor(engine).cancel(backfill_id, kill=True) is None
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
+    assert set(bench.states(backfill_id).values()) == {RunState.CANCELLED}
+    engine.holds = False
+    assert bench.executor(engine).retry(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_cancel_of_an_idle_backfill_needs_no_engine(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    assert executor.cancel(backfill_id) is BackfillState.CANCELLED
+    assert engine.opened == 0
+    assert engine.submitted == []
+
+
+def test_only_one_executor_drives_a_backfill(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(2)
+    with pytest.raises(ConflictError, match=f"{backfill_id} is driven by"):
+        bench.executor(engine).drive(backfill_id)
+    engine.holds = False
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+def test_a_driver_whose_lease_was_taken_over_stops_writing(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    errors: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            executor.drive(backfill_id)
+        except ConflictError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    engine.wait_for(2)
+    bench.store.acquire(
+        backfill_id, "another", now=NOW, ttl=timedelta(seconds=9), is_dead=lambda _: True
+    )
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert "has taken over" in str(errors[0])
+    assert RunState.SUCCEEDED not in bench.states(backfill_id).values()
+
+
+def test_two_backfills_conflict_on_partitions_and_disjoint_ones_do_not(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    march = plan_of(planned_run("r1", job="daily", keys=("2024-03-01..2024-03-09",)))
+    executor, first = start(bench, engine, march)
+    thread = threading.Thread(target=executor.drive, args=(first,))
+    thread.start()
+    engine.wait_for(1)
+    other = FakeEngine()
+    overlapping = plan_of(planned_run("r2", job="daily", keys=("2024-03-05", "2024-03-20")))
+    second_executor, second = start(bench, other, overlapping)
+    with pytest.raises(ConflictError, match=rf"{first} holds partitions of n:daily.*2024-03-05$"):
+        second_executor.drive(second)
+    assert other.submitted == []
+    disjoint = plan_of(planned_run("r3", job="daily", keys=("2024-03-10..2024-03-12",)))
+    third_executor, third = start(bench, other, disjoint)
+    assert third_executor.drive(third) is BackfillState.SUCCEEDED
+    engine.end(next(iter(engine.known)))
+    thread.join(10)
+    assert second_executor.resume(second) is BackfillState.SUCCEEDED
+
+
+@pytest.mark.parametrize("state", [RunState.SUBMITTED, RunState.RUNNING])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_in_doubt_is_reconciled_by_its_token(
+    bench: Bench, state: RunState, known: bool
+) -> None:
+    """An executor died between intent and handle, or after it."""
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a"), planned_run("b", "a")))
+    lease = bench.store.acquire(backfill_id, "dead", now=NOW, ttl=timedelta(seconds=1))
+    intent = Move(run_id="a", state=RunState.SUBMITTED, attempt=1, token="t-1")
+    moves = [intent]
+    if state is RunState.RUNNING:
+        moves.append(
+            Move(
+                run_id="a",
+                state=state,
+                attempt=1,
+                attempt_state=AttemptState.RUNNING,
+                handle="t-1",
+            )
+        )
+    bench.store.record(lease, moves, now=NOW)
+    if known:
+        engine.known["t-1"] = ("a", 1)
+        engine.end("t-1")
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == ([("b", 1)] if known else [("a", 2), ("b", 1)])
+    attempts = {(one.run_id, one.attempt): one for one in bench.store.attempts(backfill_id)}
+    first = attempts["a", 1]
+    assert first.state is (AttemptState.SUCCEEDED if known else AttemptState.LOST)
+
+
+def test_the_store_names_the_last_thing_it_knows_when_a_drive_breaks(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+
+    def broken(run_id: str) -> None:
+        raise RuntimeError(run_id)
+
+    engine.on_submit = broken
+    with pytest.raises(RuntimeError):
+        executor.drive(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+
+
+def test_a_job_without_an_engine_is_refused_before_anything_is_done(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor = bench.executor(engine)
+    plan = plan_of(planned_run("a"), planned_run("b", engine=None))
+    with pytest.raises(UsageError, match="job n:b cannot be run: no engine"):
+        executor.start(plan)
+    assert bench.store.backfills() == ()
+
+
+def test_a_plan_that_is_too_large_is_refused(bench: Bench) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(GuardRailError, match="max_runs"):
+        bench.executor(FakeEngine()).start(replace(DIAMOND, runs=None))
+
+
+def test_an_empty_plan_succeeds(bench: Bench) -> None:
+    executor, backfill_id = start(bench, FakeEngine(), plan_of())
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
