@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import RequestOptions
@@ -15,6 +16,7 @@ from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import parse_partitions
+from lineage_backfill.plan.asked import key_set_from_list, request_from_dict
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.plan import KeySet
@@ -68,30 +70,30 @@ def read_request(
             hint="Leave out the datasets, --job and the keys, or leave out --request.",
         )
     if options.request:
-        changed, jobs = _roots(options.request)
-    elif datasets or options.job:
+        asked = request_from_dict(documents.load(options.request), str(options.request))
+    else:
         keys = _keys(options)
         names = Names(snapshot, declarations, options.namespace)
-        changed = tuple(ChangedDataset(dataset=names.dataset(one), keys=keys) for one in datasets)
-        jobs = tuple(ChangedJob(job=names.job(one), keys=keys) for one in options.job or ())
-    else:
+        asked = Request(
+            changed=tuple(ChangedDataset(dataset=names.dataset(n), keys=keys) for n in datasets),
+            jobs=tuple(ChangedJob(job=names.job(n), keys=keys) for n in options.job or ()),
+        )
+    if not (asked.changed or asked.jobs):
         raise UsageError(
-            "Nothing is named that changed",
+            "nothing is named that changed",
             hint="Name a dataset, as in `lineage-backfill impact DATASET --from KEY`, or --job.",
         )
-    return Request(
-        changed=changed,
-        jobs=jobs,
-        columns=_listed(options.columns),
-        select=tuple(options.select or ()),
-        exclude=tuple(options.exclude or ()),
-        depth=options.depth,
-        exact=options.exact,
-        reverse=options.reverse,
-        include_former=options.include_former,
-        allow=frozenset(
-            rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")
-        ),
+    return replace(
+        asked,
+        columns=_listed(options.columns) or asked.columns,
+        select=tuple(options.select or asked.select),
+        exclude=tuple(options.exclude or asked.exclude),
+        depth=options.depth or asked.depth,
+        exact=options.exact or asked.exact,
+        reverse=options.reverse or asked.reverse,
+        include_former=options.include_former or asked.include_former,
+        allow=asked.allow
+        | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )
 
 
@@ -131,58 +133,12 @@ def _keys(options: RequestOptions) -> KeySet | None:
                 "--partitions and --from/--to both name the keys", hint="Keep one of them."
             )
         if options.partitions.startswith("@"):
-            return _key_set(documents.load(Path(options.partitions[1:])), "The set of keys")
+            file = Path(options.partitions[1:])
+            return key_set_from_list(documents.load(file), str(file))
         return parse_partitions(options.partitions)
     if options.from_ is None and options.to is not None:
         raise UsageError("--to needs --from", hint="Add --from with the first key.")
     return None if options.from_ is None else (f"{options.from_}..{options.to or ''}",)
-
-
-def _roots(file: Path) -> tuple[tuple[ChangedDataset, ...], tuple[ChangedJob, ...]]:
-    document = documents.load(file)
-    if not isinstance(document, dict) or not document or document.keys() - {"changed", "jobs"}:
-        raise UsageError(
-            f"{file} is not a request",
-            hint='It holds {"changed": [{"dataset": …, "partitions": […]}], "jobs": […]}.',
-        )
-    changed = tuple(
-        ChangedDataset(dataset=ref, keys=keys)
-        for ref, keys in _each(document, "changed", "dataset", DatasetRef, file)
-    )
-    jobs = tuple(
-        ChangedJob(job=ref, keys=keys) for ref, keys in _each(document, "jobs", "job", JobRef, file)
-    )
-    return changed, jobs
-
-
-def _each(
-    document: Mapping[str, Any], member: str, kind: str, make: Callable[[str, str], Ref], file: Path
-) -> list[tuple[Ref, KeySet | None]]:
-    found = []
-    for number, one in enumerate(document.get(member, [])):
-        place = f"{file}: {member}[{number}]"
-        name = one.get(kind) if isinstance(one, dict) else None
-        if not isinstance(name, dict) or not all(
-            isinstance(name.get(part), str) for part in ("namespace", "name")
-        ):
-            raise UsageError(
-                f"{place} names no {kind}",
-                hint=f'Write {{"{kind}": {{"namespace": …, "name": …}}, "partitions": […]}}.',
-            )
-        keys = one.get("partitions")
-        found.append(
-            (make(name["namespace"], name["name"]), None if keys is None else _key_set(keys, place))
-        )
-    return found
-
-
-def _key_set(value: Any, place: str) -> KeySet:
-    if not isinstance(value, list) or not all(isinstance(one, str | dict) for one in value):
-        raise UsageError(
-            f"{place} is not a list of keys, ranges and boxes",
-            hint='As in ["2024-06-01..2024-06-03"] or [{"day": ["2024-06-01"], "region": ["eu"]}].',
-        )
-    return tuple(value)
 
 
 def _listed(values: Sequence[str] | None) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def status(
         documents.emit(document)
     else:
         from lineage_backfill.cli import terminal
-        from lineage_backfill.cli.accounts import status_table
+        from lineage_backfill.cli.tables import status_table
 
         terminal.out().print(status_table(document))
 
@@ -51,7 +51,7 @@ def report(
         documents.emit(document)
     else:
         from lineage_backfill.cli import terminal
-        from lineage_backfill.cli.accounts import report_table
+        from lineage_backfill.cli.tables import report_table
 
         terminal.out().print(report_table(document))
 
@@ -68,6 +68,6 @@ def history(source: SourceOptions, as_json: JsonOption = False) -> None:
         documents.emit(document)
     else:
         from lineage_backfill.cli import terminal
-        from lineage_backfill.cli.accounts import history_table
+        from lineage_backfill.cli.tables import history_table
 
         terminal.out().print(history_table(document))

@@ -38,10 +38,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - the callback has answered it
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[  # noqa: ARG001 - main() has taken it out
+    debug: Annotated[
         bool, typer.Option(_DEBUG, help="Show tracebacks; allowed anywhere on the line.")
     ] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import before, in_words
+from lineage_backfill.cli.words import before, in_words, why_left
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.plan import KeySet, Plan, PlannedJob
 
@@ -101,7 +101,7 @@ def preview(plan: Plan, *, width: int, untouched: Sequence[JobRef] = ()) -> Rend
     parts.append(_totals(plan))
     if plan.warnings:
         parts.append(Text("\n").join(warning(one) for one in plan.warnings))
-    return Group(*_apart(parts))
+    return Group(*apart(parts))
 
 
 def warning(text: str) -> Text:
@@ -109,7 +109,8 @@ def warning(text: str) -> Text:
     return Text(f"warning: {safe(text)}", style="yellow")
 
 
-def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """Yield the parts with an empty line between each two."""
     for number, part in enumerate(parts):
         if number:
             yield Text()
@@ -162,7 +163,9 @@ def _not_run(others: Sequence[PlannedJob], names: Names) -> Table:
 def _left_stale(job: PlannedJob) -> Text:
     if not job.left_stale:
         return Text()
-    return Text(f"\nleft stale: {keys_on_a_line(job.left_stale)}", style="yellow")
+    why = why_left(job.reason)
+    text = f"\nleft stale: {keys_on_a_line(job.left_stale)}{f', for {why}' if why else ''}"
+    return Text(text, style="yellow")
 
 
 def _tell_more(rows: Table, jobs: int) -> None:

@@ -34,7 +34,7 @@ class LocalEngine:
 
     A worker that dies is a failed attempt; the next one gets a new worker. The result file is the
     truth: what it says counts, whatever became of the worker. `env` is added to the environment of
-    the workers, `python` runs them.
+    the workers, `python` runs them, `conf` holds Spark settings.
     """
 
     def __init__(
@@ -45,13 +45,14 @@ class LocalEngine:
         slots: int = 1,
         python: str | None = None,
         env: Mapping[str, str] | None = None,
+        conf: Mapping[str, object] | None = None,
         command: tuple[str, ...] | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"`slots` must be at least 1, not {slots}")
-        self._command = (
-            tuple(command) if command else (python or SPARK_WORKER[0], *SPARK_WORKER[1:])
-        )
+        worker = tuple(command) if command else (python or SPARK_WORKER[0], *SPARK_WORKER[1:])
+        settings = ((name, _conf_text(value)) for name, value in (conf or {}).items())
+        self._command = (*worker, *(f"--conf={name}={value}" for name, value in settings))
         self._project = project
         self._folder = state_dir / "workers"
         self._environment = dict(env or {})
@@ -261,6 +262,10 @@ class LocalEngine:
         """Wait for the end of a worker that an earlier executor had started."""
         LifeSign(Path(claim["life_sign"])).wait()
         self._listener(handle)
+
+
+def _conf_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _complaint(error: Mapping[str, Any]) -> str:

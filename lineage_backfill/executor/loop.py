@@ -94,7 +94,7 @@ class Executor:
         if plan.runs is None:
             raise GuardRailError(
                 f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
-                hint="Narrow the request, or allow more with --max-runs.",
+                hint="Narrow the request, or allow more with --allow-max-runs.",
             )
         self._check_engines(plan.runs)
         now = self._clock.now()

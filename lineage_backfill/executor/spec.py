@@ -10,7 +10,6 @@ from typing import Any
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
@@ -131,10 +130,7 @@ class RunSpecs:
                 f"dataset {dataset} is partitioned, and its physical columns are not declared",
                 hint='declare them: columns = { ds = "%Y-%m-%d" }',
             )
-        return [
-            {"key": key.label, "values": _physical(key, columns, calendar)}
-            for key in expand(calendar, parse(calendar, keys))
-        ]
+        return [_physical(key, columns) for key in expand(calendar, parse(calendar, keys))]
 
     def _facets(self, run: PlannedRun) -> dict[str, Any]:
         """Return the partitioning facets that the job sends with its lineage."""
@@ -152,26 +148,32 @@ class RunSpecs:
         }
 
 
-def _columns(declared: DatasetDeclaration) -> dict[str, str | None]:
-    """Return the physical columns: a format of the local start, or None for the key itself."""
+def _columns(declared: DatasetDeclaration) -> dict[str, tuple[str | None, str | None]]:
+    """Return each physical column with its format of the local start and its dimension."""
     if declared.columns:
-        return dict(declared.columns)
-    return {d.column: None for d in declared.dimensions if d.column is not None}
+        return {column: (form, None) for column, form in declared.columns.items()}
+    return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
 
 
-def _physical(key: Key, columns: Mapping[str, str | None], calendar: Calendar) -> dict[str, str]:
-    """Return the text of each physical column of a key."""
+def _physical(key: Key, columns: Mapping[str, tuple[str | None, str | None]]) -> dict[str, Any]:
+    """Return a key with the text of each of its physical columns.
+
+    `date` is there where the text of a time column is no date: what stands in a DATE column then.
+    """
     values = {}
-    for column, form in columns.items():
+    for column, (form, dimension) in columns.items():
         if form is not None and key.local is not None:
             values[column] = key.local.strftime(form)
-        elif column in key.statics:
-            values[column] = key.statics[column]
+        elif (dimension or column) in key.statics:
+            values[column] = key.statics[dimension or column]
         elif key.time_label is not None:
             values[column] = key.time_label
         else:
             values[column] = str(key.label)
-    return values
+    found: dict[str, Any] = {"key": key.label, "values": values}
+    if key.local is not None and key.local.date().isoformat() not in values.values():
+        found["date"] = key.local.date().isoformat()
+    return found
 
 
 def _run_key(key: Key) -> dict[str, Any]:

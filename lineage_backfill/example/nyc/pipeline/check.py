@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
+from pyspark.sql import functions as F
 
 from pipeline import jobs
 from spark_runtime import RunContext
@@ -74,7 +74,7 @@ def _running_total(daily: DataFrame, table: Mapping[str, Any]) -> DataFrame:
         # Computed here and now: a plan that holds every day before it would grow without end.
         before = jobs.running_total(today, before, _asking(day)).localCheckpoint()
         days.append(before)
-    return reduce(DataFrame.unionByName, days)
+    return reduce(lambda some, more: some.unionByName(more), days)
 
 
 def _asking(*keys: str) -> RunContext:
@@ -89,7 +89,7 @@ def _days(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _existing(rows: DataFrame, table: Mapping[str, Any]) -> DataFrame:
-    """Keep the partitions that exist: a month has half weeks at its edges, which none is made of."""
+    """Keep the partitions that exist: the half weeks at the edges of a month do not."""
     if "start" not in table:
         return rows
     column = table.get("column") or next(iter(table["columns"]))
@@ -111,7 +111,8 @@ def main() -> None:
 
     found = differences(get_session(), root=str(Path.cwd()))
     for name, rows in found.items():
-        print(f"{name}: {'as recomputed' if not rows else f'{rows} rows differ'}")
+        verdict = f"{rows} rows differ" if rows else "as recomputed"
+        sys.stdout.write(f"{name}: {verdict}\n")
     sys.exit(1 if any(found.values()) else 0)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
+from pyspark.sql import functions as F
 
 HOUR = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}")
 
@@ -106,7 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     action = spoil if arguments.action == "spoil" else repair
     rows = action(get_session(), root=str(Path.cwd()), hours=arguments.hours)
-    print(f"flights_hourly: {rows} flights delivered again")
+    sys.stdout.write(f"flights_hourly: {rows} flights delivered again\n")
 
 
 if __name__ == "__main__":

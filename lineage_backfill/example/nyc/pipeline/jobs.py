@@ -2,12 +2,13 @@
 
 A job is given the partitions that it needs and returns those that it was asked for. It neither
 reads nor writes a table itself, so that the same function serves one hour, a year, and a test.
+`batch="range"`: it can do many partitions at once.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
+from pyspark.sql import functions as F
 
 from spark_runtime import RunContext, job
 
@@ -15,7 +16,7 @@ ZONE = "America/New_York"
 LATE = 15  # minutes after which a departure counts as late
 
 
-@job(inputs={"feed": "flights_hourly"}, output="flights")
+@job(inputs={"feed": "flights_hourly"}, output="flights", batch="range")
 def ingest_flights(feed: DataFrame) -> DataFrame:
     """Give the feed's text its types; `NA` becomes NULL."""
     return feed.select(
@@ -30,7 +31,7 @@ def ingest_flights(feed: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"feed": "weather_hourly"}, output="weather")
+@job(inputs={"feed": "weather_hourly"}, output="weather", batch="range")
 def ingest_weather(feed: DataFrame) -> DataFrame:
     """Give the feed's text its types; `NA` becomes NULL."""
     return feed.select(
@@ -42,7 +43,7 @@ def ingest_weather(feed: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"flights": "flights"}, output="flights_clean")
+@job(inputs={"flights": "flights"}, output="flights_clean", batch="range")
 def clean_flights(flights: DataFrame) -> DataFrame:
     """Keep each departure once; who left early is zero minutes late, who never left has NULL."""
     return flights.distinct().select(
@@ -57,7 +58,7 @@ def clean_flights(flights: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"weather": "weather"}, output="weather_clean")
+@job(inputs={"weather": "weather"}, output="weather_clean", batch="range")
 def clean_weather(weather: DataFrame) -> DataFrame:
     """Keep the observations that have a temperature, and say in words what they mean for flying."""
     return weather.dropna(subset=["temp"]).select(
@@ -69,14 +70,18 @@ def clean_weather(weather: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"flights": "flights_clean", "weather": "weather_clean"}, output="flights_weather")
+@job(
+    inputs={"flights": "flights_clean", "weather": "weather_clean"},
+    output="flights_weather",
+    batch="range",
+)
 def join_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Put the weather at its airport beside each departure."""
     observed = weather.select("hour_utc", "origin", "temp", "conditions")
     return flights.join(observed, ["hour_utc", "origin"], "left")
 
 
-@job(inputs={"flights": "flights_weather"}, output="flights_daily")
+@job(inputs={"flights": "flights_weather"}, output="flights_daily", batch="range")
 def flights_daily(flights: DataFrame) -> DataFrame:
     """Count a day's departures by carrier; a day begins and ends at midnight in New York."""
     foul = F.coalesce(F.col("conditions") != "fair", F.lit(False))
@@ -90,7 +95,7 @@ def flights_daily(flights: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"days": "flights_daily"}, output="rolling_week")
+@job(inputs={"days": "flights_daily"}, output="rolling_week", batch="range")
 def rolling_week(days: DataFrame, run: RunContext) -> DataFrame:
     """Sum the seven days that end with each day asked for."""
     # A day counts towards its own week and towards those of the six days after it.
@@ -99,7 +104,7 @@ def rolling_week(days: DataFrame, run: RunContext) -> DataFrame:
     return weeks.where(asked_for).groupBy("day", "carrier").agg(*totals())
 
 
-@job(inputs={"days": "flights_daily"}, output="flights_weekly")
+@job(inputs={"days": "flights_daily"}, output="flights_weekly", batch="range")
 def flights_weekly(days: DataFrame) -> DataFrame:
     """Sum the days of each ISO week, Monday to Sunday."""
     year = F.extract(F.lit("YEAROFWEEK"), "day").cast("string")
@@ -107,7 +112,7 @@ def flights_weekly(days: DataFrame) -> DataFrame:
     return days.groupBy(F.concat(year, F.lit("-W"), number).alias("week"), "carrier").agg(*totals())
 
 
-@job(inputs={"days": "flights_daily"}, output="flights_monthly")
+@job(inputs={"days": "flights_daily"}, output="flights_monthly", batch="range")
 def flights_monthly(days: DataFrame) -> DataFrame:
     """Sum the days of each month."""
     month = F.trunc("day", "month").alias("month")
@@ -125,7 +130,7 @@ def running_total(today: DataFrame, before: DataFrame | None, run: RunContext) -
     return so_far.groupBy(F.lit(day.key).cast("date").alias("day"), "carrier").agg(*totals())
 
 
-@job(inputs={"flights": "flights_clean", "airlines": "airlines"}, output="carriers")
+@job(inputs={"flights": "flights_clean", "airlines": "airlines"}, output="carriers", batch="range")
 def carriers(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     """Describe each carrier by all its departures so far."""
     left = F.count("late_minutes")
@@ -140,7 +145,9 @@ def carriers(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     return known.join(airlines, "carrier", "left")
 
 
-@job(inputs={"days": "flights_daily", "carriers": "carriers"}, output="carrier_daily")
+@job(
+    inputs={"days": "flights_daily", "carriers": "carriers"}, output="carrier_daily", batch="range"
+)
 def carrier_daily(days: DataFrame, carriers: DataFrame) -> DataFrame:
     """Hold each carrier's day against what is usual for it."""
     usual = carriers.select("carrier", "name", F.col("late_share").alias("usual_late_share"))
@@ -150,7 +157,7 @@ def carrier_daily(days: DataFrame, carriers: DataFrame) -> DataFrame:
     )
 
 
-@job(inputs={"weather": "weather_clean"}, output="weather_daily")
+@job(inputs={"weather": "weather_clean"}, output="weather_daily", batch="range")
 def weather_daily(weather: DataFrame) -> DataFrame:
     """Sum up a New York day's weather at each airport."""
     return weather.groupBy(local_day("hour_utc").alias("day"), "origin").agg(

@@ -1,0 +1,258 @@
+"""Random small worlds of datasets and jobs, for the definition and for the planner alike."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+    DimensionDeclaration,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+)
+from lineage_backfill.plan.plan import Plan
+from lineage_backfill.plan.request import ChangedDataset, Request
+from tests.oracle.definition import Cal, Job, Key, Read, World
+
+NOW = datetime(2024, 8, 20, 12, tzinfo=UTC)
+ZONES = (
+    "UTC",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "America/Sao_Paulo",
+    "Asia/Beirut",
+)
+#: Where the walked time holds a jump of New York's, Beirut's and Lord Howe's clocks.
+MOMENTS = ("2023-11-02", "2024-03-07", "2024-03-28", "2024-04-04")
+REGIONS = ("eu", "us", "apac")
+#: How many periods of a grain make a few days to a few months.
+COUNTS = {"hour": 60, "half": 40, "eight": 12, "day": 12, "week": 4, "month": 3, "quarter": 1}
+ORDER = ("half", "hour", "eight", "day", "week", "month", "quarter")
+
+
+def _calendar(rng: random.Random, around: str) -> Cal:
+    shape = rng.random()
+    if shape < 0.08:
+        return Cal()
+    if shape < 0.16:
+        return Cal(statics=tuple(sorted(rng.sample(REGIONS, rng.randint(1, 3)))))
+    grain = rng.choice(("hour", "hour", "day", "day", "day", "half", "eight", "week", "month"))
+    zone = "UTC" if grain == "eight" else rng.choice(ZONES)
+    cal = Cal(grain=grain, zone=zone)
+    labels = [(span.label, span.start) for span in cal.all_spans]
+    begin = datetime.fromisoformat(around).replace(tzinfo=UTC)
+    first = next(i for i, (_, start) in enumerate(labels) if start >= begin)
+    first -= rng.randint(0, 2)
+    last = first + rng.randint(max(1, COUNTS[grain] // 2), COUNTS[grain])
+    statics = tuple(sorted(rng.sample(REGIONS, 2))) if shape > 0.88 else None
+    return Cal(
+        grain=grain, zone=zone, first=labels[first][0], last=labels[last][0], statics=statics
+    )
+
+
+def _finer_or_same(cal: Cal, run: Cal) -> bool:
+    """Whether one run key makes whole partitions of the output (the planner refuses others)."""
+    if run.statics and not cal.statics:
+        return False
+    if not run.grain:
+        return True
+    if not cal.grain or cal.zone != run.zone:
+        return False
+    if cal.grain == run.grain:
+        return True
+    return (cal.grain, run.grain) in {("hour", "day"), ("day", "week"), ("day", "month")}
+
+
+def make_world(seed: int) -> World:
+    """Return the world of a seed: up to seven jobs in layers, with every kind of mapping."""
+    rng = random.Random(seed)
+    around = rng.choice(MOMENTS)
+    datasets = {"root": _calendar(rng, around)}
+    if rng.random() < 0.3:
+        datasets["other"] = _calendar(rng, around)
+    jobs: list[Job] = []
+    for number in range(rng.randint(1, 6)):
+        name = f"j{number}"
+        run = _calendar(rng, around)
+        output = f"d{number}"
+        declares = False
+        outputs = {output: run}
+        if rng.random() < 0.15:
+            # A second output of a finer calendar, under a declared run calendar.
+            second = _calendar(rng, around)
+            if _finer_or_same(second, run) and second != run:
+                outputs[f"{output}b"] = second
+                declares = True
+        known = sorted(datasets)
+        reads = []
+        for dataset in rng.sample(known, min(len(known), rng.randint(1, 3))):
+            reads.append(_read(rng, dataset, datasets[dataset], run))
+        lookback = rng.choice((0, 0, 0, 1, 2)) if run.grain else 0
+        datasets.update(outputs)
+        if run.grain and rng.random() < 0.25:
+            kind = rng.choice(("offset", "offset", "window", "none"))
+            back = rng.choice((1, 1, 2, 3))
+            if kind == "offset":
+                reads.append(Read(output, "offset", before=back, after=-back))
+            elif kind == "window":
+                reads.append(Read(output, "window", before=back))
+            else:
+                reads.append(Read(output, "none"))
+        jobs.append(Job(name, run, tuple(reads), tuple(outputs), lookback, declares))
+    changed: dict[str, set[Key]] = {}
+    keys = datasets["root"].existing()
+    changed["root"] = set(rng.sample(keys, min(len(keys), rng.choice((1, 1, 2, 5)))))
+    if rng.random() < 0.2:
+        extra = rng.choice(sorted(datasets))
+        more = datasets[extra].existing()
+        changed[extra] = changed.get(extra, set()) | set(rng.sample(more, 1))
+    excluded = {job.name for job in jobs if rng.random() < 0.08}
+    return World(datasets, jobs, changed, excluded, exact=rng.random() < 0.2)
+
+
+def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
+    roll = rng.random()
+    if up.grain and run.grain:
+        if roll < 0.2:
+            return Read(dataset, "window", before=rng.randint(0, 3), after=rng.randint(0, 1))
+        if roll < 0.3:
+            by = rng.choice((-1, -2, 1))
+            return Read(dataset, "offset", before=-by, after=by)
+    if roll > 0.95:
+        return Read(dataset, "all")
+    if roll > 0.9:
+        return Read(dataset, "none")
+    plain = up.statics and run.statics and not up.grain and not run.grain
+    if plain and roll < 0.4:
+        table = tuple(
+            (key, tuple(rng.sample(up.statics, rng.randint(0, len(up.statics)))))
+            for key in run.statics or ()
+        )
+        return Read(dataset, "map", table=table)
+    return Read(dataset)
+
+
+# --- the same world for the planner ---------------------------------------------------------------
+
+
+def _declare(cal: Cal) -> dict[str, Any]:
+    time: dict[str, Any] = {}
+    if cal.grain == "half":
+        time = {"cron": "30 * * * *"}
+    elif cal.grain == "eight":
+        time = {"every": "8h"}
+    elif cal.grain:
+        time = {"grain": cal.grain}
+    if cal.grain:
+        time |= {"zone": cal.zone, "start": cal.first, "end": cal.last}
+    if cal.statics and cal.grain:
+        return {
+            "dimensions": (
+                DimensionDeclaration(name="time", calendar=CalendarDeclaration(**time)),
+                DimensionDeclaration(name="region", calendar=CalendarDeclaration(keys=cal.statics)),
+            )
+        }
+    if cal.statics:
+        return {"calendar": CalendarDeclaration(keys=cal.statics), "columns": {"region": None}}
+    return {"calendar": CalendarDeclaration(**(time or {"grain": "none"}))}
+
+
+def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return the world in the planner's own terms."""
+
+    def ref(name: str) -> DatasetRef:
+        return DatasetRef("w", name)
+
+    jobs = [
+        JobNode(
+            ref=JobRef("w", job.name),
+            reads=tuple(ref(read.dataset) for read in job.reads),
+            writes=tuple(ref(name) for name in job.writes),
+        )
+        for job in world.jobs
+    ]
+    declared = []
+    for job in world.jobs:
+        run = _declare(job.run) if job.declares_run else {}
+        run.pop("columns", None)
+        reads = []
+        for read in job.reads:
+            if read.mapping == "default":
+                continue
+            reads.append(
+                ReadDeclaration(
+                    dataset=read.dataset,
+                    mapping=read.mapping,  # type: ignore[arg-type]
+                    before=read.before if read.mapping == "window" else 0,
+                    after=read.after if read.mapping == "window" else 0,
+                    by=read.after if read.mapping == "offset" else 0,
+                    map=dict(read.table),
+                )
+            )
+        writes = tuple(WriteDeclaration(dataset=name, lookback=job.lookback) for name in job.writes)
+        declared.append(JobDeclaration(name=job.name, reads=tuple(reads), writes=writes, **run))
+    declarations = Declarations(
+        namespace="w",
+        datasets=tuple(
+            DatasetDeclaration(name=name, **_declare(cal)) for name, cal in world.datasets.items()
+        ),
+        jobs=tuple(declared),
+    )
+    changed = tuple(
+        ChangedDataset(
+            dataset=ref(name),
+            keys=tuple(_request_key(world.datasets[name], key) for key in sorted(keys, key=str)),
+        )
+        for name, keys in world.changed.items()
+    )
+    request = Request(changed=changed, exclude=tuple(sorted(world.excluded)), exact=world.exact)
+    return request, LineageSnapshot.of(jobs), declarations
+
+
+def _request_key(cal: Cal, key: Key) -> Any:
+    if cal.grain and cal.statics:
+        time, static = key
+        assert time is not None
+        return {"time": [cal.all_spans[time].label], "region": [static]}
+    return cal.label(key)
+
+
+def labels(cal: Cal, keys: Any) -> set[str]:
+    """Return the labels of keys that a plan prints as keys, ranges and boxes."""
+    found: set[str] = set()
+    names = [span.label for span in cal.all_spans]
+
+    def times(texts: Any) -> list[str]:
+        result = []
+        for text in texts:
+            first, _, last = text.partition("..")
+            result += names[names.index(first) : names.index(last or first) + 1]
+        return result
+
+    for key in keys:
+        if not isinstance(key, str):
+            found |= {f"{t}/{s}" for t in times(key["time"]) for s in key["region"]}
+        elif cal.grain:
+            found |= set(times([key]))
+        else:
+            found.add(key)
+    return found
+
+
+def run_waits(world: World, plan: Plan) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """Return, for each (job, key) of a plan's runs, those that it waits for."""
+    cals = {job.name: job.run for job in world.jobs}
+    assert plan.runs is not None
+    names = {}
+    for run in plan.runs:
+        (label,) = labels(cals[run.job.name], run.partitions)
+        names[run.id] = (run.job.name, label)
+    return {names[run.id]: {names[up] for up in run.upstream} for run in plan.runs}
