@@ -53,6 +53,7 @@ class Worker:
                     stderr=subprocess.STDOUT,
                     pass_fds=(write_end, sign.fileno()),
                     start_new_session=True,
+                    cwd=project,
                     env={**os.environ, **environment},
                 )
         except OSError as error:
