@@ -1,0 +1,355 @@
+"""Reads a Delta table's log without Spark: versions, partitions, their rows, who wrote them.
+
+The state of a table is its commits played in order. Every state is immutable and shares what has
+not changed with the one before, so a warm process reads only the commits that are new to it.
+Where the first commits have been cleaned up, the state starts from a checkpoint if a reader for
+its Parquet files is given; otherwise it is incomplete, and what it does not know is None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from spark_runtime.errors import TableError
+from spark_runtime.values import PartitionColumn, Values, logged, partition_columns
+
+METADATA_KEY = "lineage_backfill"
+
+#: Reads the actions that the Parquet files of a checkpoint hold.
+CheckpointReader = Callable[[list[str]], Iterable[Mapping[str, Any]]]
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+#: A run looks at its table before and after, and at the versions that its inputs are pinned to.
+_STATES_KEPT = 8
+
+#: A data file: its path and the id of its deletion vector, if it has one.
+_File = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one partition holds: its files with their rows (None: not in the statistics).
+
+    `files` is None where the log does not reach back far enough to tell.
+    """
+
+    files: Mapping[_File, int | None] | None = field(default_factory=dict)
+    #: That of the rows, as recorded by the commit that wrote all of them.
+    fingerprint: str | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None if that is not known."""
+        if self.files is None:
+            return None
+        counts = list(self.files.values())
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+
+#: The fingerprint of no rows, whatever their columns.
+EMPTY_FINGERPRINT = "empty"
+NOTHING = Contents(fingerprint=EMPTY_FINGERPRINT)
+UNKNOWN = Contents(files=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table at one version."""
+
+    version: int = -1
+    complete: bool = True
+    columns: tuple[PartitionColumn, ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    clustered: bool = False
+    partitions: Mapping[Values, Contents] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    #: The version that the attempt with this token committed.
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    def contents(self, values: Values) -> Contents:
+        """What a partition holds."""
+        return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one commit did."""
+
+    version: int
+    #: The partitions whose rows it changed (an OPTIMIZE changes none).
+    touched: frozenset[Values]
+    operation: str
+    read_version: int | None
+    metadata: Mapping[str, Any]
+    """Ours, of `userMetadata`; empty if somebody else committed."""
+
+    def __str__(self) -> str:
+        who = self.metadata.get("backfill_id")
+        return f"version {self.version} ({self.operation}{f' of backfill {who}' if who else ''})"
+
+
+class DeltaLog:
+    """The log of one table; `location` is a path or a `file:` URL."""
+
+    def __init__(self, location: str, *, checkpoint_reader: CheckpointReader | None = None) -> None:
+        self.location = location
+        self.root = local_path(location)
+        self._folder = self.root / "_delta_log"
+        self._checkpoint_reader = checkpoint_reader
+        self._states: dict[int, TableState] = {}
+        self._mark: tuple[int, int] | None = None
+
+    def exists(self) -> bool:
+        """Whether there is a table; raises TableError where that cannot be known."""
+        return self.latest_version() is not None
+
+    def latest_version(self) -> int | None:
+        """Return the newest version, None if there is no table; raises TableError."""
+        commits, checkpoints = self._list()
+        newest = max((*commits, *checkpoints), default=None)
+        if newest is None and self.root.exists() and any(self.root.iterdir()):
+            hidden = all(entry.name.startswith(("_", ".")) for entry in self.root.iterdir())
+            if not hidden:
+                raise TableError(
+                    f"{self.location} holds files and is no Delta table",
+                    hint="name an empty folder, or convert it with CONVERT TO DELTA",
+                )
+        return newest
+
+    def state(self, version: int | None = None) -> TableState:
+        """Return the table at a version (None: the newest); raises TableError if it is gone."""
+        target = self.latest_version() if version is None else version
+        if target is None:
+            raise TableError(f"there is no Delta table at {self.location}")
+        newest = max(self._states, default=-1)
+        if newest >= 0 and self._stat(newest) != self._mark:
+            self._states.clear()  # deleted and made anew, with other files of the same names
+        if target not in self._states:
+            start = max((version for version in self._states if version < target), default=-1)
+            self._states[target] = self._play(self._states.get(start, TableState()), target)
+            while len(self._states) > _STATES_KEPT:
+                del self._states[min(self._states.keys() - {target})]
+            self._mark = self._stat(max(self._states))
+        return self._states[target]
+
+    def commits(self, after: int, until: int) -> Iterator[Commit]:
+        """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
+        columns, names = _columns_of(self.state(until))
+        for version in range(after + 1, until + 1):
+            yield _commit(version, self._read(version), columns, names)
+
+    def _play(self, state: TableState, target: int) -> TableState:
+        commits, checkpoints = self._list()
+        start = state.version + 1
+        if start not in commits:
+            start, state = self._from_checkpoint(commits, checkpoints, target)
+        for version in range(start, target + 1):
+            state = _advance(state, version, self._read(version))
+        return state
+
+    def _from_checkpoint(
+        self, commits: set[int], checkpoints: Mapping[int, list[str]], target: int
+    ) -> tuple[int, TableState]:
+        usable = [v for v in checkpoints if v <= target]
+        if not usable:
+            raise TableError(
+                f"version {target} of {self.location} is no longer in its log",
+                hint="its log was cleaned up; only newer versions can be read",
+            )
+        newest = max(usable)
+        state = TableState(complete=False, version=newest)
+        if self._checkpoint_reader is not None:
+            actions = self._checkpoint_reader(checkpoints[newest])
+            state = replace(_advance(TableState(), newest, list(actions)), complete=True)
+        return newest + 1, state
+
+    def _list(self) -> tuple[set[int], dict[int, list[str]]]:
+        commits: set[int] = set()
+        checkpoints: dict[int, list[str]] = {}
+        try:
+            names = [entry.name for entry in self._folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return commits, checkpoints
+        except OSError as error:  # not knowing whether a table exists is not the same as no table
+            raise TableError(f"the log of {self.location} cannot be read: {error}") from error
+        for name in names:
+            if match := _COMMIT.fullmatch(name):
+                commits.add(int(match[1]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                checkpoints.setdefault(int(match[1]), []).append(str(self._folder / name))
+        return commits, checkpoints
+
+    def _path(self, version: int) -> Path:
+        return self._folder / f"{version:020}.json"
+
+    def _read(self, version: int) -> list[dict[str, Any]]:
+        try:
+            text = self._path(version).read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise TableError(
+                f"version {version} of {self.location} is no longer in its log"
+            ) from error
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+    def _stat(self, version: int) -> tuple[int, int] | None:
+        try:
+            stat = self._path(version).stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+
+def local_path(location: str) -> Path:
+    """Return the path that a location names; raises TableError unless it is a local one."""
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", location):
+        raise TableError(
+            f"{location} is not on a local or mounted file system",
+            hint="mount the store, or give the path under which it is mounted",
+        )
+    return Path(location)
+
+
+def _advance(state: TableState, version: int, actions: Sequence[Mapping[str, Any]]) -> TableState:
+    """Return the table after one more commit."""
+    metadata = next((a["metaData"] for a in actions if a.get("metaData")), None)
+    if metadata is not None:
+        state = _with_metadata(state, metadata)
+    if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
+        state = replace(state, clustered=True)
+    columns, names = _columns_of(state)
+    commit = _commit(version, actions, columns, names)
+
+    changes: dict[Values, list[tuple[str, Mapping[str, Any]]]] = {}
+    for kind in ("remove", "add"):
+        for action in actions:
+            if body := action.get(kind):
+                changes.setdefault(_values(body, columns, names), []).append((kind, body))
+    recorded = {
+        tuple(values): fingerprint
+        for values, _rows_written, fingerprint in commit.metadata.get("partitions", ())
+    }
+    partitions = dict(state.partitions)
+    for values, bodies in changes.items():
+        before = state.contents(values)
+        kept = None if values in commit.touched else before.fingerprint
+        files = _changed(before.files, bodies)
+        if files is None or files:
+            partitions[values] = Contents(files, recorded.get(values, kept))
+        else:
+            partitions.pop(values, None)
+
+    txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
+    token = commit.metadata.get("token")
+    return replace(
+        state,
+        version=version,
+        partitions=partitions,
+        transactions={**state.transactions, **txns} if txns else state.transactions,
+        tokens={**state.tokens, token: version} if token else state.tokens,
+    )
+
+
+def _changed(
+    files: Mapping[_File, int | None] | None, bodies: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Mapping[_File, int | None] | None:
+    if files is None:
+        return None
+    changed = dict(files)
+    for kind, body in bodies:
+        if kind == "add":
+            changed[_file(body)] = _rows(body)
+        else:
+            changed.pop(_file(body), None)
+    return changed
+
+
+def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
+    schema = json.loads(metadata["schemaString"])
+    types = {field["name"].lower(): _type_name(field["type"]) for field in schema["fields"]}
+    return replace(
+        state,
+        schema=schema,
+        configuration=dict(metadata.get("configuration") or {}),
+        columns=partition_columns(metadata.get("partitionColumns") or (), types),
+    )
+
+
+def _type_name(kind: object) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"] if isinstance(kind, dict) else kind)
+
+
+def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[str, ...]]:
+    """Return the partition columns and the names under which the log holds their values."""
+    physical = {
+        field["name"].lower(): (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
+        for field in state.schema.get("fields", ())
+    }
+    return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
+
+
+def _commit(
+    version: int,
+    actions: Sequence[Mapping[str, Any]],
+    columns: tuple[PartitionColumn, ...],
+    names: tuple[str, ...],
+) -> Commit:
+    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
+    bodies = (a.get("add") or a.get("remove") for a in actions)
+    touched = {_values(b, columns, names) for b in bodies if b and b.get("dataChange", True)}
+    return Commit(
+        version=version,
+        touched=frozenset(touched),
+        operation=str(info.get("operation", "unknown operation")),
+        read_version=info.get("readVersion"),
+        metadata=_our_metadata(info.get("userMetadata")),
+    )
+
+
+def _our_metadata(text: str | None) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    ours = document.get(METADATA_KEY) if isinstance(document, dict) else None
+    return ours if isinstance(ours, dict) else {}
+
+
+def _values(
+    body: Mapping[str, Any], columns: tuple[PartitionColumn, ...], names: tuple[str, ...]
+) -> Values:
+    # A `remove` leaves NULL keys out altogether.
+    values = body.get("partitionValues") or {}
+    return tuple(
+        logged(column, values.get(name)) for column, name in zip(columns, names, strict=True)
+    )
+
+
+def _file(body: Mapping[str, Any]) -> _File:
+    vector = body.get("deletionVector")
+    if not vector:
+        return body["path"], None
+    return body["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def _rows(body: Mapping[str, Any]) -> int | None:
+    try:
+        records = json.loads(body.get("stats") or "{}").get("numRecords")
+    except ValueError:
+        return None
+    if records is None:
+        return None
+    vector = body.get("deletionVector")
+    return int(records) - int(vector["cardinality"]) if vector else int(records)

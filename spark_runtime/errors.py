@@ -1,0 +1,97 @@
+"""The one tree of errors inside a Spark job: each says what happened and what to do next."""
+
+from __future__ import annotations
+
+
+class RuntimeFailure(Exception):
+    """Anything that the runtime itself refuses or fails at.
+
+    `hint` is one sentence that says what to do next; `transient` says whether the same attempt may
+    succeed when it is simply made again.
+    """
+
+    transient = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class SpecError(RuntimeFailure):
+    """A run spec that is not what its schema says; the message names the place."""
+
+
+class EnvironmentMissingError(RuntimeFailure):
+    """A part of the environment that a Spark job needs is missing."""
+
+
+class SparkMissingError(EnvironmentMissingError):
+    """PySpark or its Delta package is not installed."""
+
+
+class JavaMissingError(EnvironmentMissingError):
+    """No Java is found, or one that this Spark cannot run on."""
+
+
+class JarsMissingError(EnvironmentMissingError):
+    """The Delta jars are not where they are expected."""
+
+
+class SessionError(EnvironmentMissingError):
+    """A session whose settings would let a write touch other partitions than its own."""
+
+
+class EntrypointError(RuntimeFailure):
+    """An entrypoint that cannot be imported, or does not fit the run spec."""
+
+
+class InputMissingError(RuntimeFailure):
+    """An input of the run that does not exist."""
+
+
+class TableError(RuntimeFailure):
+    """A table whose kind or partitioning does not allow what the run spec asks for."""
+
+
+class PartitionValueError(RuntimeFailure):
+    """A partition value that does not fit the type of its column."""
+
+
+class UnexpectedPartitionError(RuntimeFailure):
+    """Rows outside the partitions of the run; nothing was written."""
+
+
+class SchemaMismatchError(RuntimeFailure):
+    """Rows whose columns or types are not those of the table; nothing was written."""
+
+
+class EmptyPartitionError(RuntimeFailure):
+    """A partition without rows where the run spec does not allow one; nothing was written."""
+
+
+class CheckFailedError(RuntimeFailure):
+    """A check given with the job failed; nothing was written."""
+
+
+class ConstraintError(RuntimeFailure):
+    """Rows that break a constraint of the table; nothing was written."""
+
+
+class WriteConflictError(RuntimeFailure):
+    """Somebody else changed partitions of this run meanwhile; the message names the commit."""
+
+
+class StaleAttemptError(RuntimeFailure):
+    """A later attempt of the same run has written already; this one must not."""
+
+
+class VerificationError(RuntimeFailure):
+    """A commit touched other partitions than planned; they were put back."""
+
+
+class UndoRefusedError(RuntimeFailure):
+    """Partitions that cannot be put back without harm; nothing was changed."""

@@ -1,0 +1,292 @@
+"""Tells lineage what a run reads and writes: START and one last event, each of them complete.
+
+Events are OpenLineage's. They go to a file (one line each) and, where an address is given, over
+HTTP from a thread of its own: no run waits for it longer than `GRACE`, and none fails by it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from spark_runtime.deltalog import TableState
+from spark_runtime.spec import (
+    DatasetName,
+    InputSpec,
+    OutputResult,
+    OutputSpec,
+    Partition,
+    RunSpec,
+)
+
+PRODUCER = "urn:lineage-backfill"
+#: Seconds that a run waits at its end for its events to leave by HTTP.
+GRACE = 0.5
+#: Seconds to connect, and to wait for an answer.
+TIMEOUT = (0.5, 2.0)
+#: Seconds without further attempts after one that failed.
+PAUSE = 30.0
+
+_log = logging.getLogger(__name__)
+_FILE = f"{time.time_ns()}-{os.getpid()}.ndjson"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSeen:
+    """An input as the run reads it; `state` None means that it does not exist."""
+
+    spec: InputSpec
+    state: TableState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSeen:
+    """An output as the run finds or leaves it; `result` is there once it is written."""
+
+    spec: OutputSpec
+    state: TableState | None
+    result: OutputResult | None = None
+
+
+class Emitter:
+    """Emits the events of one run; whatever goes wrong is logged and nothing more."""
+
+    def __init__(self, run: RunSpec, started_at: datetime) -> None:
+        self._run = run
+        identity = f"{run.backfill_id}/{run.run_id}/{run.attempt}/{run.token}"
+        self._id = str(_run_uuid(started_at, identity))
+
+    def start(self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen]) -> None:
+        """Say that the run has started."""
+        self._emit("START", inputs, outputs, None)
+
+    def complete(self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen]) -> None:
+        """Say that the run has succeeded."""
+        self._emit("COMPLETE", inputs, outputs, None)
+
+    def fail(
+        self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen], message: str
+    ) -> None:
+        """Say that the run has failed, and why."""
+        self._emit("FAIL", inputs, outputs, message)
+
+    def _emit(
+        self,
+        kind: str,
+        inputs: Sequence[InputSeen],
+        outputs: Sequence[OutputSeen],
+        message: str | None,
+    ) -> None:
+        lineage = self._run.lineage
+        if lineage.outbox is None and lineage.url is None:
+            return
+        try:
+            line = json.dumps(self._event(kind, inputs, outputs, message), ensure_ascii=False)
+            if lineage.outbox is not None:
+                _append(Path(lineage.outbox), line)
+            if lineage.url is not None:
+                _sender(lineage.url).send(line, last=kind != "START")
+        except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
+            _log.warning("lineage event %s of run %s is lost: %s", kind, self._run.run_id, error)
+
+    def _event(
+        self,
+        kind: str,
+        inputs: Sequence[InputSeen],
+        outputs: Sequence[OutputSeen],
+        message: str | None,
+    ) -> dict[str, Any]:
+        from openlineage.client import event_v2, set_producer
+        from openlineage.client.facet_v2 import error_message_run, job_type_job, nominal_time_run
+        from openlineage.client.serde import Serde
+
+        set_producer(PRODUCER)
+        run_facets: dict[str, Any] = {}
+        if nominal := _nominal(self._run):
+            run_facets["nominalTime"] = nominal_time_run.NominalTimeRunFacet(*nominal)
+        if message is not None:
+            run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "python")
+        event = event_v2.RunEvent(
+            eventType=event_v2.RunState[kind],
+            eventTime=_text(datetime.now(UTC)),
+            producer=PRODUCER,
+            run=event_v2.Run(self._id, run_facets),
+            job=event_v2.Job(
+                self._run.job.name.namespace,
+                self._run.job.name.name,
+                {"jobType": job_type_job.JobTypeJobFacet("BATCH", "SPARK", jobType="JOB")},
+            ),
+            inputs=[_input(seen) for seen in inputs],
+            outputs=[_output(seen) for seen in outputs],
+        )
+        return self._with_our_facets(Serde.to_dict(event))
+
+    def _with_our_facets(self, event: dict[str, Any]) -> dict[str, Any]:
+        event["run"]["facets"]["lineageBackfill_run"] = _custom(
+            {
+                "backfillId": self._run.backfill_id,
+                "runId": self._run.run_id,
+                "attempt": self._run.attempt,
+                "keys": list(self._run.partitions),
+            }
+        )
+        facets = self._run.lineage.facets
+        if sent := facets.get("job", {}).get("partitioning"):
+            event["job"]["facets"]["lineageBackfill_partitioning"] = _custom(sent)
+        for entry in facets.get("datasets", ()):
+            name = DatasetName(entry["dataset"]["namespace"], entry["dataset"]["name"])
+            for dataset in (*event["inputs"], *event["outputs"]):
+                if DatasetName(dataset["namespace"], dataset["name"]) == name:
+                    dataset["facets"]["lineageBackfill_partitioning"] = _custom(
+                        entry["partitioning"]
+                    )
+        return event
+
+
+def _input(seen: InputSeen) -> Any:
+    from openlineage.client import event_v2
+    from openlineage.client.facet_v2 import base_subset_dataset as subset
+
+    name, wanted = seen.spec.dataset, seen.spec.partitions
+    facets: dict[str, Any] = {}
+    if wanted is not None and seen.spec.columns:
+        facets["subset"] = subset.InputSubsetInputDatasetFacet(_condition(wanted))
+    return event_v2.InputDataset(
+        name.namespace, name.name, inputFacets=facets, facets=_dataset_facets(seen.state)
+    )
+
+
+def _output(seen: OutputSeen) -> Any:
+    from openlineage.client import event_v2
+    from openlineage.client.facet_v2 import base_subset_dataset as subset
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    name = seen.spec.dataset
+    facets: dict[str, Any] = {}
+    if seen.spec.columns:
+        facets["subset"] = subset.OutputSubsetOutputDatasetFacet(_condition(seen.spec.scope))
+    if seen.result is not None:
+        counts = [part.rows for part in seen.result.partitions]
+        if None not in counts:
+            rows = sum(count for count in counts if count is not None)
+            facets["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(rows)
+    return event_v2.OutputDataset(
+        name.namespace, name.name, outputFacets=facets, facets=_dataset_facets(seen.state)
+    )
+
+
+def _condition(partitions: Iterable[Partition]) -> Any:
+    from openlineage.client.facet_v2 import base_subset_dataset as subset
+
+    return subset.PartitionSubsetCondition(
+        partitions=[
+            subset.Partition(dimensions=dict(partition.values), identifier=partition.key)
+            for partition in partitions
+        ]
+    )
+
+
+def _dataset_facets(state: TableState | None) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset
+
+    if state is None:
+        return {}
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=field["name"], type=_type(field["type"]))
+        for field in state.schema.get("fields", ())
+    ]
+    version = dataset_version_dataset.DatasetVersionDatasetFacet(str(state.version))
+    return {"schema": schema_dataset.SchemaDatasetFacet(fields), "version": version}
+
+
+def _type(kind: Any) -> str:
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "array":
+        return f"array<{_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_type(kind['keyType'])},{_type(kind['valueType'])}>"
+    members = ",".join(f"{field['name']}:{_type(field['type'])}" for field in kind["fields"])
+    return f"struct<{members}>"
+
+
+def _custom(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_producer": PRODUCER, "_schemaURL": f"{PRODUCER}:facets", **body}
+
+
+def _nominal(run: RunSpec) -> tuple[str, str] | None:
+    starts = [key.start for key in run.keys if key.start is not None]
+    ends = [key.end for key in run.keys if key.end is not None]
+    return (_text(min(starts)), _text(max(ends))) if starts and ends else None
+
+
+def _text(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _run_uuid(started_at: datetime, identity: str) -> uuid.UUID:
+    """Return a UUID of version 7: ordered by time, and the same for the same run."""
+    milliseconds = int(started_at.timestamp() * 1000)
+    rest = uuid.uuid5(uuid.NAMESPACE_URL, identity).int & ((1 << 74) - 1)
+    number = milliseconds << 80 | 0x7 << 76 | (rest >> 62) << 64 | 0b10 << 62 | rest & (1 << 62) - 1
+    return uuid.UUID(int=number)
+
+
+def _append(folder: Path, line: str) -> None:
+    # One file per process and one write per event: lines of several workers never mix.
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _FILE).open("ab", buffering=0) as file:
+        file.write(f"{line}\n".encode())
+
+
+class _Sender:
+    """Sends events to one address, in order, from a thread that nobody waits for long."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/") + "/api/v1/lineage"
+        self._queue: queue.Queue[tuple[str, threading.Event]] = queue.Queue()
+        self._quiet_until = 0.0
+        threading.Thread(target=self._work, name="lineage", daemon=True).start()
+
+    def send(self, line: str, *, last: bool) -> None:
+        sent = threading.Event()
+        self._queue.put((line, sent))
+        if last:
+            sent.wait(GRACE)
+
+    def _work(self) -> None:
+        import requests
+
+        while True:
+            line, sent = self._queue.get()
+            try:
+                if time.monotonic() >= self._quiet_until:
+                    headers = {"Content-Type": "application/json"}
+                    body = line.encode()
+                    requests.post(
+                        self._url, data=body, headers=headers, timeout=TIMEOUT
+                    ).raise_for_status()
+            except requests.RequestException as error:
+                self._quiet_until = time.monotonic() + PAUSE
+                _log.warning("lineage is not sent to %s: %s", self._url, error)
+            finally:
+                sent.set()
+
+
+_senders: dict[str, _Sender] = {}
+
+
+def _sender(url: str) -> _Sender:
+    if url not in _senders:
+        _senders[url] = _Sender(url)
+    return _senders[url]

@@ -1,0 +1,105 @@
+"""Reads inputs: only the partitions that a run needs, at a version that stays the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_runtime.errors import EntrypointError, InputMissingError, TableError
+from spark_runtime.spec import InputResult, InputSpec, PartitionRead
+from spark_runtime.tables import DeltaTables
+from spark_runtime.values import describe, predicate, scope_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_runtime.deltalog import TableState
+
+
+class Inputs:
+    """The inputs of one run, each pinned to a version when the run starts."""
+
+    def __init__(
+        self, spark: SparkSession, specs: tuple[InputSpec, ...], tables: DeltaTables
+    ) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._pinned = tuple(self._pin(spec) for spec in specs)
+
+    def read(self, dataset: str) -> DataFrame | None:
+        """Return the needed partitions of one input; see RunContext.read."""
+        spec = self._find(dataset)
+        if spec.version is None:
+            if spec.partitions:
+                raise InputMissingError(
+                    f"input {spec.dataset} does not exist at {spec.location or spec.table}",
+                    hint="run the job that writes it first",
+                )
+            return None
+        location = self._tables.location(spec)
+        frame = self._spark.read.format("delta").option("versionAsOf", spec.version).load(location)
+        if spec.partitions is None:
+            return frame
+        if not spec.partitions:
+            return frame.limit(0)
+        state = self._state(spec)
+        return frame.where(predicate(state.columns, scope_values(state.columns, spec.partitions)))
+
+    def results(self) -> tuple[InputResult, ...]:
+        """Return what was read: versions, and the fingerprints that the tables' log records."""
+        return tuple(
+            InputResult(
+                dataset=spec.dataset, version=spec.version, partitions=self._partitions(spec)
+            )
+            for spec in self._pinned
+        )
+
+    def specs(self) -> tuple[InputSpec, ...]:
+        """Return the inputs with their pinned versions."""
+        return self._pinned
+
+    def _find(self, dataset: str) -> InputSpec:
+        found = [spec for spec in self._pinned if spec.dataset.matches(dataset)]
+        if len(found) != 1:
+            names = ", ".join(str(spec.dataset) for spec in self._pinned) or "none"
+            raise EntrypointError(
+                f"{len(found)} inputs of this run are named {dataset!r}; it has: {names}",
+                hint="name it as namespace:name, and declare it in [[job.reads]] or in the lineage",
+            )
+        return found[0]
+
+    def _pin(self, spec: InputSpec) -> InputSpec:
+        if spec.version is not None:
+            return spec
+        return replace(spec, version=self._tables.latest_version(spec))
+
+    def _state(self, spec: InputSpec) -> TableState:
+        state = self._tables.log(spec).state(spec.version)
+        declared = {column.lower() for column in spec.columns}
+        if {column.name.lower() for column in state.columns} != declared:
+            raise TableError(
+                f"input {spec.dataset} is partitioned by "
+                f"{[column.name for column in state.columns]}, the run spec says "
+                f"{list(spec.columns)}",
+                hint="correct `columns` in the project file",
+            )
+        return state
+
+    def _partitions(self, spec: InputSpec) -> tuple[PartitionRead, ...]:
+        if spec.version is None:
+            return tuple(
+                PartitionRead(key=partition.key, fingerprint=None)
+                for partition in spec.partitions or ()
+            )
+        if spec.partitions is None:
+            state = self._tables.log(spec).state(spec.version)
+            return tuple(
+                PartitionRead(key=describe(state.columns, values), fingerprint=held.fingerprint)
+                for values, held in state.partitions.items()
+            )
+        state = self._state(spec)
+        reads = []
+        for values, key in scope_values(state.columns, spec.partitions).items():
+            held = state.contents(values)
+            reads.append(PartitionRead(key=key, fingerprint=held.fingerprint))
+        return tuple(reads)

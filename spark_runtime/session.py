@@ -1,0 +1,153 @@
+"""One SparkSession with Delta: from jars on this machine, or the one a cluster has given."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_runtime.errors import (
+    JarsMissingError,
+    JavaMissingError,
+    SessionError,
+    SparkMissingError,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS_VARIABLE = "LINEAGE_BACKFILL_JARS"
+MINIMUM_JAVA = 17
+
+#: Without these a literal, a time or a write could mean another partition; asserted before a write.
+SAFE_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "true",
+    "spark.databricks.delta.replaceWhere.dataColumns.enabled": "true",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "true",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+}
+
+#: What makes Spark a library on one machine: loopback, no UI, no work spread wider than the cores.
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.master": "local[*]",
+    "spark.app.name": "lineage-backfill",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.speculation": "false",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A local file's permissions are set by a forked `chmod`; this is the cheapest way to fork.
+    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
+}
+
+
+def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the running session, that of spark-submit, or a new local one; `conf` wins.
+
+    Raises SparkMissingError, JavaMissingError and JarsMissingError before anything is started.
+    """
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("delta") is None:
+        raise SparkMissingError(
+            "PySpark with Delta is not installed in this Python",
+            hint="pip install 'lineage-backfill[spark]'",
+        )
+    given = _is_given()
+    local = {} if given else {**LOCAL_CONF, "spark.jars": ",".join(map(str, find_jars()))}
+    if not given:
+        _check_java()
+        # Workers that Spark forks must be this Python, whatever PATH says.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in {**local, **SAFE_CONF, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    import delta.exceptions  # noqa: F401  (turns Delta's conflicts into Python classes)
+
+    return builder.getOrCreate()
+
+
+def assert_safe(spark: SparkSession) -> None:
+    """Raise SessionError unless the session has every setting that an exact write rests on."""
+    for name, expected in SAFE_CONF.items():
+        actual = spark.conf.get(name, expected)
+        if actual is None or actual.lower() != expected.lower():
+            raise SessionError(
+                f"the session has {name} = {actual}, a safe write needs {expected}",
+                hint=f"remove that setting or start Spark with --conf {name}={expected}",
+            )
+
+
+def find_jars() -> tuple[Path, ...]:
+    """Return the jars named by LINEAGE_BACKFILL_JARS, else those in the cache folder.
+
+    Raises JarsMissingError unless Delta's two jars are among them.
+    """
+    setting = os.environ.get(JARS_VARIABLE)
+    places = [Path(p) for p in setting.split(os.pathsep) if p] if setting else [jars_folder()]
+    jars = [jar for place in places for jar in (sorted(place.glob("*.jar")) or [place])]
+    jars = [jar for jar in jars if jar.suffix == ".jar" and jar.is_file()]
+    for prefix in ("delta-spark_", "delta-storage-"):
+        if not any(jar.name.startswith(prefix) for jar in jars):
+            raise JarsMissingError(
+                f"no {prefix}*.jar in {os.pathsep.join(map(str, places))}",
+                hint=f"run scripts/fetch-jars once, or set {JARS_VARIABLE} to the jars' folder",
+            )
+    return tuple(jars)
+
+
+def jars_folder() -> Path:
+    """Return the folder in which `scripts/fetch-jars` keeps the jars."""
+    if importlib.util.find_spec("platformdirs") is not None:
+        from platformdirs import user_cache_dir
+
+        return Path(user_cache_dir("lineage-backfill")) / "jars"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return Path(cache or Path.home() / ".cache") / "lineage-backfill" / "jars"
+
+
+def _is_given() -> bool:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
+        return True
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        raise JavaMissingError(
+            f"no Java found by {where}",
+            hint=f"install a JDK {MINIMUM_JAVA} (Debian: apt-get install openjdk-17-jre-headless)",
+        )
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', text)
+    if match is None or int(match[1]) < MINIMUM_JAVA:
+        raise JavaMissingError(
+            f"{java} is Java {match[1] if match else 'of unknown version'}, Spark 4 needs "
+            f"{MINIMUM_JAVA}",
+            hint=f"install a JDK {MINIMUM_JAVA} and point JAVA_HOME at it",
+        )

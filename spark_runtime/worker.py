@@ -1,0 +1,110 @@
+"""A warm process: one Spark session, many runs, told what to do in lines of JSON.
+
+Requests come on stdin, answers go to a file descriptor of their own, so whatever a job prints or
+reads cannot disturb them. The end of stdin ends the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from spark_runtime.errors import RuntimeFailure
+from spark_runtime.job import load_function
+from spark_runtime.runner import describe_error, run
+from spark_runtime.session import get_session
+from spark_runtime.spec import load_spec
+from spark_runtime.tables import DeltaTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
+    """Answer requests until stdin ends; return the exit code of the process."""
+    requests = _take_stdin()
+    os.set_inheritable(reply_fd, False)
+    with os.fdopen(reply_fd, "w", encoding="utf-8") as replies:
+        try:
+            spark = get_session(conf)
+        except Exception as error:  # noqa: BLE001 (said to whoever started the worker)
+            _reply(replies, op="raised", id=None, error=_error(error))
+            return 1
+        worker = _Worker(spark)
+        _reply(replies, op="ready")
+        for line in requests:
+            if line.strip():
+                _reply(replies, **worker.answer(line))
+                sys.stdout.flush()
+                if not worker.is_alive():
+                    return 1
+        spark.stop()
+    return 0
+
+
+class _Worker:
+    """Answers requests one by one; a job that raises is an answer like any other."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tables = DeltaTables(spark)
+
+    def answer(self, line: str) -> dict[str, Any]:
+        identity = None
+        try:
+            request = json.loads(line)
+            identity = request.get("id")
+            if request["op"] == "run":
+                return {"id": identity, **self._run(request["spec"])}
+            if request["op"] == "call":
+                value = load_function(request["entrypoint"])(
+                    self._spark, **request.get("arguments", {})
+                )
+                json.dumps(value)
+                return {"op": "returned", "id": identity, "value": value}
+            raise RuntimeFailure(f"unknown request {request['op']!r}")
+        except Exception as error:  # noqa: BLE001 (whatever a job raises is an answer)
+            traceback.print_exc(file=sys.stderr)
+            return {"op": "raised", "id": identity, "error": _error(error)}
+
+    def is_alive(self) -> bool:
+        """Whether the JVM still answers; a worker without one is of no use."""
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # noqa: BLE001 (a dead JVM shows in many ways)
+            return False
+
+    def _run(self, path: str) -> dict[str, Any]:
+        spec = load_spec(path)
+        result = run(self._spark, spec, self._tables)
+        return {"op": "finished", "state": result.state, "result_path": spec.result_path}
+
+
+def _take_stdin() -> IO[str]:
+    """Return the requests' stream, and leave jobs an empty stdin."""
+    requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return requests
+
+
+def _reply(replies: IO[str], **message: Any) -> None:
+    # Nobody left to hear it: stdin ends then, too.
+    with contextlib.suppress(BrokenPipeError):
+        replies.write(json.dumps(message, ensure_ascii=False) + "\n")
+        replies.flush()
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    described = describe_error(error)
+    return {
+        "class": described.class_name,
+        "message": described.message,
+        "hint": getattr(error, "hint", ""),
+    }

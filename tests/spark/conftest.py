@@ -1,0 +1,143 @@
+"""One Spark session for all tests here, and small builders for run specs and tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import EnvironmentMissingError
+from spark_runtime.spec import OutputResult, OutputSpec, RunSpec, parse_spec
+from spark_runtime.tables import DeltaTables
+from spark_runtime.writer import WriteOptions, write_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test in this folder: it needs Java and the jars."""
+    here = Path(__file__).parent
+    # PySpark leaves the sockets of `collect()` to the garbage collector.
+    ignored = (
+        "ignore:unclosed <socket:ResourceWarning",
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+    )
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.spark)
+            for warning in ignored:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session, with one core less noise than a real one: two threads."""
+    from spark_runtime.session import get_session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session = get_session(
+            {"spark.master": "local[2]", "spark.sql.warehouse.dir": str(warehouse)}
+        )
+    except EnvironmentMissingError as error:
+        pytest.fail(str(error))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def tables(spark: SparkSession) -> DeltaTables:
+    """The session's tables."""
+    return DeltaTables(spark)
+
+
+class Table:
+    """A Delta table under test: writes to it as a run does, and reads it back."""
+
+    def __init__(
+        self, spark: SparkSession, tables: DeltaTables, path: Path, columns: Sequence[str]
+    ) -> None:
+        self.spark = spark
+        self.tables = tables
+        self.path = str(path)
+        self.columns = tuple(columns)
+
+    def scope(self, partitions: Sequence[Mapping[str, str | None] | str]) -> list[dict[str, Any]]:
+        """Partitions as a spec holds them; a bare text is the value of the only column."""
+        scope = []
+        for partition in partitions:
+            values = {self.columns[0]: partition} if isinstance(partition, str) else partition
+            key = "/".join(f"{name}={value}" for name, value in values.items()) or "*"
+            scope.append({"key": key, "values": dict(values)})
+        return scope
+
+    def run_spec(
+        self, partitions: Sequence[Mapping[str, str | None] | str], **changes: Any
+    ) -> RunSpec:
+        """A run spec that writes these partitions; `changes` go to the run or to its output."""
+        output = {
+            "dataset": {"namespace": "test", "name": Path(self.path).name},
+            "format": "delta",
+            "location": self.path,
+            "columns": list(self.columns),
+            "scope": self.scope(partitions),
+        }
+        for name in ("mode", "on_empty"):
+            if name in changes:
+                output[name] = changes.pop(name)
+        run = {
+            "schema_version": 1,
+            "backfill_id": "b-1",
+            "run_id": "r-1",
+            "attempt": 1,
+            "job": {"namespace": "test", "name": "job", "entrypoint": "jobs:job"},
+            "partitions": [entry["key"] for entry in output["scope"]],
+            "keys": [],
+            "outputs": [output],
+            "inputs": [],
+            "result_path": self.path + ".result.json",
+            **changes,
+        }
+        run.setdefault("token", f"{run['backfill_id']}-{run['run_id']}-{run['attempt']}")
+        return parse_spec(run)
+
+    def write(
+        self,
+        frame: DataFrame,
+        partitions: Sequence[Mapping[str, str | None] | str],
+        options: WriteOptions | None = None,
+        **changes: Any,
+    ) -> OutputResult:
+        """Write as one run does."""
+        run = self.run_spec(partitions, **changes)
+        (output,) = run.outputs
+        assert isinstance(output, OutputSpec)
+        return write_partitions(frame, output, run, self.tables, options)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows, sorted."""
+        frame = self.spark.read.format("delta").load(self.path)
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    @property
+    def version(self) -> int | None:
+        """The newest version."""
+        from spark_runtime.deltalog import DeltaLog
+
+        return DeltaLog(self.path).latest_version()
+
+
+@pytest.fixture
+def table(spark: SparkSession, tables: DeltaTables, tmp_path: Path) -> Callable[..., Table]:
+    """Makes a table (not yet there) with the given partition columns."""
+
+    def make(*columns: str, name: str = "t") -> Table:
+        return Table(spark, tables, tmp_path / name, columns)
+
+    return make

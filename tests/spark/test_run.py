@@ -1,0 +1,251 @@
+"""A whole run: inputs pinned and pruned, job called, output written, lineage and result left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.runner import run
+from spark_runtime.spec import parse_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from spark_runtime.tables import DeltaTables
+
+PIPELINE = """
+from pyspark.sql import DataFrame, functions as F
+from spark_runtime import RunContext, job
+
+@job(inputs={"hours": "hours", "names": "test:names"}, output="days", batch="range")
+def days(hours: DataFrame, names: DataFrame | None, context: RunContext) -> DataFrame:
+    print("a job may print", [key.key for key in context.keys], names)
+    if context.parameters.get("fail"):
+        raise ValueError("as asked")
+    return hours.groupBy(F.substring("hour", 1, 10).alias("day")).agg(F.sum("n").alias("n"))
+
+def versions(spark, path):
+    return spark.read.format("delta").load(path).count()
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"pipeline_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(PIPELINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+@pytest.fixture
+def hours(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    made = table("hour", name="hours")
+    keys = [f"2024-01-0{day}T{hour:02}" for day in (1, 2) for hour in range(3)]
+    frame = spark.createDataFrame([(key, 1) for key in keys], "hour STRING, n INT")
+    made.write(frame, keys, run_id="r-0")
+    return made
+
+
+def spec(hours: Any, pipeline: str, **changes: Any) -> dict[str, Any]:
+    folder = Path(hours.path).parent
+    document: dict[str, Any] = {
+        "schema_version": 1,
+        "backfill_id": "b-1",
+        "run_id": "r-1",
+        "attempt": 1,
+        "token": "t-1",
+        "job": {"namespace": "test", "name": "days", "entrypoint": f"{pipeline}:days"},
+        "partitions": ["2024-01-01"],
+        "keys": [
+            {"key": "2024-01-01", "start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"}
+        ],
+        "outputs": [
+            {
+                "dataset": {"namespace": "test", "name": "days"},
+                "format": "delta",
+                "location": str(folder / "days"),
+                "columns": ["day"],
+                "scope": [{"key": "2024-01-01", "values": {"day": "2024-01-01"}}],
+                "mode": "overwrite",
+                "on_empty": "clear",
+            }
+        ],
+        "inputs": [
+            {
+                "dataset": {"namespace": "test", "name": "hours"},
+                "format": "delta",
+                "location": hours.path,
+                "columns": ["hour"],
+                "partitions": hours.scope([f"2024-01-01T{hour:02}" for hour in range(3)]),
+                "version": None,
+            },
+            {
+                "dataset": {"namespace": "test", "name": "names"},
+                "format": "delta",
+                "location": str(folder / "names"),
+                "columns": [],
+                "partitions": [],
+                "version": None,
+            },
+        ],
+        "parameters": {},
+        "lineage": {
+            "outbox": str(folder / "outbox"),
+            "url": None,
+            "facets": {
+                "job": {"partitioning": {"grain": "day"}},
+                "datasets": [
+                    {
+                        "dataset": {"namespace": "test", "name": "hours"},
+                        "partitioning": {"grain": "hour"},
+                    }
+                ],
+            },
+        },
+        "result_path": str(folder / "result.json"),
+    }
+    return document | changes
+
+
+def events(hours: Any) -> list[dict[str, Any]]:
+    files = (Path(hours.path).parent / "outbox").glob("*.ndjson")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_a_run_leaves_its_result_and_its_lineage(
+    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+) -> None:
+    document = spec(hours, pipeline)
+    run(spark, parse_spec(document), tables)
+    result = json.loads(Path(document["result_path"]).read_text())
+    assert result["state"] == "succeeded"
+    assert result["error"] is None
+    (output,) = result["outputs"]
+    (part,) = output["partitions"]
+    assert (part["key"], part["rows_before"], part["rows"]) == ("2024-01-01", 0, 1)
+    read, unread = result["inputs"]
+    assert read["version"] == 1
+    assert [p["key"] for p in read["partitions"]] == [f"hour=2024-01-01T{h:02}" for h in range(3)]
+    assert all(p["fingerprint"].startswith("lb1:") for p in read["partitions"])
+    assert unread == {
+        "dataset": {"namespace": "test", "name": "names"},
+        "version": None,
+        "partitions": [],
+    }
+
+    start, complete = events(hours)
+    assert [start["eventType"], complete["eventType"]] == ["START", "COMPLETE"]
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    for event in (start, complete):
+        assert [d["name"] for d in event["inputs"]] == ["hours", "names"]
+        assert [d["name"] for d in event["outputs"]] == ["days"]
+        assert "parent" not in event["run"]["facets"]
+        facets = event["run"]["facets"]
+        assert facets["nominalTime"]["nominalStartTime"] == "2024-01-01T00:00:00Z"
+        assert facets["lineageBackfill_run"]["backfillId"] == "b-1"
+        assert event["job"]["facets"]["jobType"]["jobType"] == "JOB"
+        assert event["job"]["facets"]["lineageBackfill_partitioning"]["grain"] == "day"
+        condition = event["inputs"][0]["inputFacets"]["subset"]["inputCondition"]
+        assert len(condition["partitions"]) == 3
+        assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == "1"
+        assert event["inputs"][0]["facets"]["lineageBackfill_partitioning"]["grain"] == "hour"
+    written = complete["outputs"][0]
+    assert [f["name"] for f in written["facets"]["schema"]["fields"]] == ["day", "n"]
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 1
+
+
+def test_a_job_that_raises_leaves_a_result_an_event_and_the_old_rows(
+    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+) -> None:
+    document = spec(hours, pipeline, parameters={"fail": True})
+    result = run(spark, parse_spec(document), tables)
+    assert result.state == "failed"
+    written = json.loads(Path(document["result_path"]).read_text())
+    assert written["error"] == {"class": "ValueError", "message": "as asked", "transient": False}
+    assert not (Path(hours.path).parent / "days").exists()
+    _start, fail = events(hours)
+    assert fail["eventType"] == "FAIL"
+    assert fail["run"]["facets"]["errorMessage"]["message"] == "as asked"
+    assert [d["name"] for d in fail["inputs"]] == ["hours", "names"]
+
+
+def test_inputs_are_pruned_and_stay_at_their_version(
+    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+) -> None:
+    from spark_runtime.reader import Inputs
+
+    inputs = Inputs(spark, parse_spec(spec(hours, pipeline)).inputs, tables)
+    frame = inputs.read("hours")
+    assert frame is not None
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "PartitionFilters: [hour" in plan
+    hours.write(spark.createDataFrame([], "hour STRING, n INT"), ["2024-01-01T00"])
+    assert len(hours.rows()) == 5
+    assert frame.count() == 3
+
+
+def test_a_missing_input_and_a_wrong_entrypoint_are_named(
+    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+) -> None:
+    document = spec(hours, pipeline)
+    document["inputs"][1]["columns"] = ["name"]
+    document["inputs"][1]["partitions"] = [{"key": "a", "values": {"name": "a"}}]
+    result = run(spark, parse_spec(document), tables)
+    assert result.error is not None
+    assert result.error.class_name == "InputMissingError"
+    assert "test:names" in result.error.message
+    document = spec(hours, pipeline)
+    document["job"]["entrypoint"] = f"{pipeline}:versions"
+    result = run(spark, parse_spec(document), tables)
+    assert result.error is not None
+    assert result.error.class_name == "EntrypointError"
+
+
+def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
+    hours: Any, pipeline: str, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(spec(hours, pipeline)))
+    bad.write_text(
+        json.dumps(
+            spec(hours, pipeline, parameters={"fail": 1}, token="t-2", run_id="r-2")  # noqa: S106
+        )
+    )
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]
+    command += ["--project", str(tmp_path), "--conf", "spark.master=local[1]"]
+    call = {"op": "call", "id": "4", "entrypoint": f"{pipeline}:versions"}
+    requests = [
+        {"op": "run", "id": "1", "spec": str(bad)},
+        {"op": "run", "id": "2", "spec": str(good)},
+        {"op": "run", "id": "3", "spec": str(tmp_path / "none.json")},
+        call | {"arguments": {"path": hours.path}},
+    ]
+    done = subprocess.run(
+        command,
+        input="".join(json.dumps(request) + "\n" for request in requests),
+        pass_fds=(writing,),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        ready, first, second, third, fourth = [json.loads(line) for line in stream]
+    assert done.returncode == 0, done.stderr
+    assert ready == {"op": "ready"}
+    result_path = spec(hours, pipeline)["result_path"]
+    assert first == {"id": "1", "op": "finished", "state": "failed", "result_path": result_path}
+    assert second == {"id": "2", "op": "finished", "state": "succeeded", "result_path": result_path}
+    assert (third["op"], third["error"]["class"]) == ("raised", "SpecError")
+    assert fourth == {"id": "4", "op": "returned", "value": 6}
+    assert "a job may print ['2024-01-01'] None" in done.stdout

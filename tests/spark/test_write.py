@@ -1,0 +1,197 @@
+"""write_partitions replaces exactly the scope of a run, on real Delta tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import (
+    ConstraintError,
+    EmptyPartitionError,
+    SchemaMismatchError,
+    SessionError,
+    StaleAttemptError,
+    TableError,
+    UnexpectedPartitionError,
+    WriteConflictError,
+)
+from spark_runtime.writer import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+
+
+def days(spark: SparkSession, *rows: tuple[str | None, int]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "day STRING, n INT")
+
+
+@pytest.fixture
+def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    made = table("day")
+    made.write(days(spark, *[(day, i) for i, day in enumerate(DAYS)]), DAYS, run_id="r-0")
+    return made
+
+
+def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    result = made.write(days(spark, ("2024-01-01", 1), ("2024-01-01", 2)), DAYS[:2])
+    assert made.rows() == [("2024-01-01", 1), ("2024-01-01", 2)]
+    assert (result.version_before, result.version) == (0, 1)
+    assert [(p.rows_before, p.rows, p.emptied) for p in result.partitions] == [
+        (0, 2, False),
+        (0, 0, False),
+    ]
+    assert [column.name for column in DeltaLog(made.path).state().columns] == ["day"]
+
+
+def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
+    spark: SparkSession, filled: Any
+) -> None:
+    result = filled.write(days(spark, ("2024-01-01", 7)), DAYS[:2])
+    assert filled.rows() == [("2024-01-01", 7), ("2024-01-03", 2)]
+    assert [(p.rows_before, p.rows, p.emptied) for p in result.partitions] == [
+        (1, 1, False),
+        (1, 0, True),
+    ]
+    assert DeltaLog(filled.path).state().contents(("2024-01-03",)).rows == 1
+
+
+@pytest.mark.parametrize("outside", ["2024-01-09", None, ""])
+def test_a_row_outside_the_scope_is_named_and_nothing_is_written(
+    spark: SparkSession, filled: Any, outside: str | None
+) -> None:
+    before = filled.version
+    with pytest.raises(UnexpectedPartitionError, match=rf"day={outside or 'NULL'}"):
+        filled.write(days(spark, ("2024-01-01", 7), (outside, 8)), DAYS[:1])
+    assert filled.version == before
+    assert len(filled.rows()) == 3
+
+
+def test_the_first_write_is_checked_like_any_other(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    with pytest.raises(UnexpectedPartitionError):
+        made.write(days(spark, ("2024-01-02", 1)), DAYS[:1])
+    assert made.rows() == []
+
+
+def test_the_same_attempt_twice_is_one_commit(spark: SparkSession, filled: Any) -> None:
+    first = filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+    again = filled.write(days(spark, ("2024-01-01", 8)), DAYS[:1])
+    assert again == first
+    assert ("2024-01-01", 7) in filled.rows()
+
+
+def test_a_later_attempt_replaces_again_and_an_earlier_one_comes_too_late(
+    spark: SparkSession, filled: Any
+) -> None:
+    filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1], attempt=2)
+    with pytest.raises(StaleAttemptError):
+        filled.write(days(spark, ("2024-01-01", 8)), DAYS[:1], attempt=1)
+    filled.write(days(spark, ("2024-01-01", 9)), DAYS[:1], attempt=3)
+    assert ("2024-01-01", 9) in filled.rows()
+
+
+@pytest.mark.parametrize(("on_empty", "left"), [("clear", 1), ("keep", 3)], ids=["clear", "keep"])
+def test_what_becomes_of_partitions_without_rows(
+    spark: SparkSession, filled: Any, on_empty: str, left: int
+) -> None:
+    result = filled.write(days(spark), DAYS[:2], on_empty=on_empty)
+    assert len(filled.rows()) == left
+    assert [p.rows for p in result.partitions] == ([0, 0] if on_empty == "clear" else [1, 1])
+    assert (result.version is None) == (on_empty == "keep")
+
+
+def test_no_rows_where_rows_are_required_is_an_error(spark: SparkSession, filled: Any) -> None:
+    with pytest.raises(EmptyPartitionError, match="day=2024-01-02"):
+        filled.write(days(spark, ("2024-01-01", 7)), DAYS[:2], on_empty="fail")
+    assert len(filled.rows()) == 3
+
+
+def test_other_columns_or_types_are_refused(spark: SparkSession, filled: Any) -> None:
+    wrong = spark.createDataFrame([("2024-01-01", 1, 2)], "day STRING, n LONG, m INT")
+    with pytest.raises(SchemaMismatchError, match=r"m is not in the table; n is bigint"):
+        filled.write(wrong, DAYS[:1])
+
+
+def test_columns_are_matched_by_name_whatever_their_order_and_case(
+    spark: SparkSession, filled: Any
+) -> None:
+    filled.write(spark.createDataFrame([(5, "2024-01-01")], "N INT, DAY STRING"), DAYS[:1])
+    assert ("2024-01-01", 5) in filled.rows()
+
+
+def test_other_partition_columns_than_the_tables_are_refused(
+    spark: SparkSession, filled: Any, table: Callable[..., Any]
+) -> None:
+    frame = days(spark, ("2024-01-01", 7))
+    with pytest.raises(TableError, match="partitioned by"):
+        table("n").write(frame, ["7"])
+    with pytest.raises(TableError, match="partitioned by"):
+        table().write(frame, [{}])
+
+
+def test_a_table_without_partitions_is_replaced_whole(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table()
+    made.write(days(spark, ("a", 1), ("b", 2)), [{}], run_id="r-0")
+    result = made.write(days(spark, ("c", 3)), [{}])
+    assert made.rows() == [("c", 3)]
+    assert [(p.key, p.rows_before, p.rows) for p in result.partitions] == [("*", 2, 1)]
+
+
+def test_somebody_elses_commit_to_the_scope_since_the_start_is_a_conflict(
+    spark: SparkSession, filled: Any
+) -> None:
+    started = filled.version
+    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(filled.path)
+    with pytest.raises(WriteConflictError, match=rf"version {started + 1} \(WRITE\)"):
+        filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
+    filled.write(days(spark, ("2024-01-02", 7)), DAYS[1:2], WriteOptions(since=started))
+    assert ("2024-01-02", 7) in filled.rows()
+
+
+def test_an_optimize_in_between_is_no_conflict(spark: SparkSession, filled: Any) -> None:
+    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(filled.path)
+    started = filled.version
+    spark.sql(f"OPTIMIZE delta.`{filled.path}`").collect()
+    assert filled.version == started + 1
+    filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
+    assert ("2024-01-01", 7) in filled.rows()
+
+
+def test_a_broken_constraint_is_named_without_the_row(spark: SparkSession, filled: Any) -> None:
+    spark.sql(f"ALTER TABLE delta.`{filled.path}` ADD CONSTRAINT small CHECK (n < 100)")
+    with pytest.raises(ConstraintError, match="DELTA_VIOLATE_CONSTRAINT") as raised:
+        filled.write(days(spark, ("2024-01-01", 12345)), DAYS[:1])
+    assert "12345" not in str(raised.value)
+    assert len(filled.rows()) == 3
+
+
+def test_a_session_without_its_safeguards_does_not_write(spark: SparkSession, filled: Any) -> None:
+    name = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+    spark.conf.set(name, "false")
+    try:
+        with pytest.raises(SessionError, match="constraintCheck"):
+            filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+    finally:
+        spark.conf.set(name, "true")
+
+
+def test_a_job_that_fails_while_its_rows_are_computed_leaves_the_old_ones(
+    spark: SparkSession, filled: Any
+) -> None:
+    bad = days(spark, ("2024-01-01", 0)).selectExpr("day", "CAST(1 / n AS INT) AS n")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        filled.write(bad, DAYS[:1])
+    assert len(filled.rows()) == 3
