@@ -248,7 +248,8 @@ class SqlRunStore:
             for (state, _), group in groupby(
                 moves, key=lambda move: (move.state, move.attempt_state is None)
             ):
-                _move(connection, lease.backfill_id, state, list(group), now)
+                if not _move(connection, lease.backfill_id, state, list(group), now):
+                    raise self._refusal(lease.backfill_id, moves)
             rows = [
                 {
                     "backfill_id": lease.backfill_id,
@@ -294,6 +295,16 @@ class SqlRunStore:
             if not rows and connection.execute(_exists(backfill_id)).one_or_none() is None:
                 raise _unknown(connection, backfill_id)
         return rows
+
+    def _refusal(self, backfill_id: str, moves: Sequence[Move]) -> BackfillError:
+        """Find the move that is not allowed; reads what stood before this transaction."""
+        query = sa.select(runs.c.run_id, runs.c.state).where(runs.c.backfill_id == backfill_id)
+        states = {row.run_id: RunState(row.state) for row in self._rows(query, backfill_id)}
+        for move in moves:
+            if states.get(move.run_id) not in SOURCES[move.state]:
+                break
+            states[move.run_id] = move.state
+        return refused_move(move.run_id, states.get(move.run_id), move.state)
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
@@ -422,8 +433,8 @@ def _move(
     state: RunState,
     moves: Sequence[Move],
     now: datetime,
-) -> None:
-    """Write moves into one state, as a few statements for all of them."""
+) -> bool:
+    """Write moves into one state, as a few statements for all; False if one is not allowed."""
     ended_at = now if state.is_final else None
     rows = [
         {
@@ -437,7 +448,7 @@ def _move(
         for move in moves
     ]
     if connection.execute(_to(state), rows).rowcount != len(rows):
-        raise _refusal(connection, backfill_id, moves)
+        return False
     if state is RunState.SUBMITTED:
         connection.execute(
             sa.insert(attempts),
@@ -470,6 +481,7 @@ def _move(
                 for move in moves
             ],
         )
+    return True
 
 
 @lru_cache
@@ -511,18 +523,6 @@ def _attempt_update() -> sa.Update:
             error=sa.bindparam("b_error"),
         )
     )
-
-
-def _refusal(connection: sa.Connection, backfill_id: str, moves: Sequence[Move]) -> BackfillError:
-    """Find the move that was not allowed; the others of its group may have been written."""
-    for move in moves:
-        query = sa.select(runs.c.state).where(
-            runs.c.backfill_id == backfill_id, runs.c.run_id == move.run_id
-        )
-        state = connection.execute(query).scalar_one_or_none()
-        if state != move.state:
-            return refused_move(move.run_id, RunState(state) if state else None, move.state)
-    return refused_move(moves[0].run_id, moves[0].state, moves[0].state)
 
 
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:

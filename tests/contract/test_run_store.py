@@ -1,0 +1,357 @@
+"""What every run store promises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
+from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, RunState
+from lineage_backfill.plan.plan import DatasetPartitions
+from lineage_backfill.ports import AttemptState, Lease, Move, RunStore, Wish
+from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import SqlRunStore
+from tests.fakes import NOW, backfill_record, planned_run
+
+TTL = timedelta(seconds=30)
+LATER = NOW + timedelta(seconds=31)
+PLAN = {"kind": "plan", "runs": []}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
+    made: RunStore = MemoryRunStore()
+    if request.param == "sqlite":
+        made = SqlRunStore(f"sqlite:///{tmp_path}/new/folder/runs.db")
+    yield made
+    made.close()
+
+
+def create(store: RunStore, backfill_id: str = "b-1", count: int = 2) -> Lease:
+    runs = [planned_run(f"r{n}", keys=("2024-03-01..2024-03-03",)) for n in range(count)]
+    store.create(backfill_record(backfill_id), PLAN, runs)
+    return lease_of(store, backfill_id)
+
+
+def lease_of(store: RunStore, backfill_id: str = "b-1") -> Lease:
+    return store.acquire(backfill_id, "me", now=NOW, ttl=TTL)
+
+
+def submitted(run_id: str = "r0", attempt: int = 1) -> Move:
+    token = f"{run_id}-{attempt}"
+    return Move(run_id=run_id, state=RunState.SUBMITTED, attempt=attempt, token=token)
+
+
+def running(run_id: str = "r0", attempt: int = 1) -> Move:
+    state = AttemptState.RUNNING
+    return Move(
+        run_id=run_id, state=RunState.RUNNING, attempt=attempt, attempt_state=state, handle="h"
+    )
+
+
+def ended(state: RunState, run_id: str = "r0", attempt: int = 1, error: str | None = None) -> Move:
+    good = state is RunState.SUCCEEDED
+    return Move(
+        run_id=run_id,
+        state=state,
+        attempt=attempt,
+        attempt_state=AttemptState.SUCCEEDED if good else AttemptState.FAILED,
+        result={"rows": [1, "ü"]} if good else None,
+        error=error,
+    )
+
+
+def test_a_backfill_comes_back_as_it_was_written(store: RunStore) -> None:
+    record = backfill_record(
+        description="d" * 1000,
+        reason="three bad hours",
+        submitted_by="ann",
+        parameters={"a": [1, None]},
+        code_version="abc",
+        scheduled_for=LATER,
+        expires_at=LATER,
+    )
+    runs = [planned_run("z", keys=("2024-03-01..2024-03-03", "2024-03-09")), planned_run("a")]
+    store.create(record, PLAN, runs)
+    assert store.backfill("b-1") == record
+    assert store.plan("b-1") == PLAN
+    assert [run.run_id for run in store.runs("b-1")] == ["z", "a"]
+    first = store.runs("b-1")[0]
+    assert (first.job, first.partitions, first.count) == (runs[0].job, runs[0].partitions, 2)
+    assert (first.state, first.attempt, first.token) == (RunState.PENDING, 0, None)
+
+
+def test_a_description_is_at_most_1000_characters_long() -> None:
+    with pytest.raises(UsageError, match="1001 characters"):
+        backfill_record(description="d" * 1001)
+
+
+def test_an_id_is_used_once(store: RunStore) -> None:
+    create(store)
+    with pytest.raises(StoreError):
+        store.create(backfill_record(), PLAN, [])
+
+
+def test_an_unknown_backfill_is_named_with_its_near_misses(store: RunStore) -> None:
+    create(store, "b-20240401-1234")
+    for read in (store.backfill, store.plan, store.runs, store.attempts, store.events):
+        with pytest.raises(UnknownNameError, match="no backfill b-20240401-1243") as caught:
+            read("b-20240401-1243")
+        assert "b-20240401-1234" in caught.value.hint
+    with pytest.raises(UnknownNameError):
+        store.acquire("b-9", "me", now=NOW, ttl=TTL)
+    with pytest.raises(UnknownNameError):
+        store.ask("b-9", Wish.PAUSE, now=NOW)
+
+
+def test_the_newest_backfill_is_listed_first_and_deleted_ones_are_not(store: RunStore) -> None:
+    for number in range(3):
+        at = NOW + timedelta(minutes=number)
+        store.create(backfill_record(f"b-{number}", submitted_at=at), PLAN, [])
+    store.delete("b-1", now=LATER)
+    assert [record.id for record in store.backfills()] == ["b-2", "b-0"]
+    assert store.backfill("b-1").deleted
+
+
+def test_an_attempt_goes_from_intent_to_outcome(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [submitted()], now=NOW)
+    [run, other] = store.runs("b-1")
+    assert (run.state, run.attempt, run.token) == (RunState.SUBMITTED, 1, "r0-1")
+    assert (run.started_at, run.ended_at) == (NOW, None)
+    assert other.state is RunState.PENDING
+    store.record(lease, [running()], now=NOW)
+    assert store.runs("b-1")[0].handle == "h"
+    store.record(lease, [ended(RunState.SUCCEEDED)], now=LATER)
+    run = store.runs("b-1")[0]
+    assert (run.state, run.ended_at) == (RunState.SUCCEEDED, LATER)
+    [attempt] = store.attempts("b-1")
+    assert attempt.state is AttemptState.SUCCEEDED
+    assert attempt.result == {"rows": [1, "ü"]}
+    assert (attempt.handle, attempt.submitted_at, attempt.ended_at) == ("h", NOW, LATER)
+
+
+def test_a_second_attempt_leaves_the_first_one_as_it_was(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [submitted(), running(), ended(RunState.PENDING, error="x")], now=NOW)
+    store.record(lease, [submitted(attempt=2)], now=LATER)
+    first, second = store.attempts("b-1")
+    assert (first.state, first.error) == (AttemptState.FAILED, "x")
+    assert (second.state, second.handle, second.error) == (AttemptState.QUEUED, None, None)
+    run = store.runs("b-1")[0]
+    assert (run.attempt, run.token, run.handle, run.error) == (2, "r0-2", None, None)
+
+
+def reach(store: RunStore, lease: Lease, state: RunState) -> None:
+    way = {
+        RunState.PENDING: [],
+        RunState.SUBMITTED: [submitted()],
+        RunState.RUNNING: [submitted(), running()],
+        RunState.SUCCEEDED: [submitted(), ended(RunState.SUCCEEDED)],
+        RunState.FAILED: [submitted(), ended(RunState.FAILED)],
+        RunState.BLOCKED: [Move(run_id="r0", state=RunState.BLOCKED)],
+        RunState.CANCELLED: [Move(run_id="r0", state=RunState.CANCELLED)],
+    }
+    store.record(lease, way[state], now=NOW)
+
+
+@pytest.mark.parametrize("old", list(RunState))
+@pytest.mark.parametrize("new", list(RunState))
+def test_only_allowed_moves_are_made(store: RunStore, old: RunState, new: RunState) -> None:
+    lease = create(store)
+    reach(store, lease, old)
+    before = store.runs("b-1"), store.attempts("b-1"), store.events("b-1")
+    move = submitted(attempt=2) if new is RunState.SUBMITTED else Move(run_id="r0", state=new)
+    if new in ALLOWED_MOVES[old]:
+        store.record(lease, [move], now=NOW)
+        assert store.runs("b-1")[0].state is new
+    else:
+        with pytest.raises(StoreError, match=f"r0 cannot go from {old} to {new}"):
+            store.record(lease, [submitted("r1"), move], now=NOW)
+        assert (store.runs("b-1"), store.attempts("b-1"), store.events("b-1")) == before
+
+
+def test_a_run_that_is_not_in_the_plan_is_refused(store: RunStore) -> None:
+    with pytest.raises(StoreError, match="no run r9"):
+        store.record(create(store), [submitted("r9")], now=NOW)
+
+
+def test_a_token_is_used_once(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [submitted()], now=NOW)
+    store.record(lease, [ended(RunState.PENDING)], now=NOW)
+    with pytest.raises(StoreError):
+        store.record(lease, [replace(submitted(attempt=1), token="r0-1")], now=NOW)
+
+
+def test_events_are_kept_in_order(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [submitted()], now=NOW)
+    store.record(lease, [ended(RunState.FAILED, error="boom")], now=LATER)
+    store.enter(lease, BackfillState.FAILED, now=LATER)
+    events = store.events("b-1")
+    assert [(one.kind, one.run_id) for one in events] == [
+        ("created", None),
+        ("leased", None),
+        ("submitted", "r0"),
+        ("failed", "r0"),
+        ("failed", None),
+    ]
+    assert events[3].detail == {"attempt": 1, "error": "boom"}
+    assert store.events("b-1", after=events[2].id) == events[3:]
+
+
+def test_the_state_of_a_backfill_says_when_it_ended(store: RunStore) -> None:
+    lease = create(store)
+    store.enter(lease, BackfillState.FAILED, now=LATER)
+    record = store.backfill("b-1")
+    assert (record.state, record.ended_at) == (BackfillState.FAILED, LATER)
+    store.enter(lease, BackfillState.RUNNING, now=LATER)
+    assert store.backfill("b-1").ended_at is None
+
+
+def test_a_lease_is_held_by_one_until_it_runs_out(store: RunStore) -> None:
+    first = create(store)
+    with pytest.raises(ConflictError, match="b-1 is driven by me"):
+        store.acquire("b-1", "you", now=NOW, ttl=TTL)
+    second = store.acquire("b-1", "you", now=LATER, ttl=TTL)
+    assert second.fence > first.fence
+
+
+def test_a_renewed_lease_holds_for_longer(store: RunStore) -> None:
+    lease = create(store)
+    store.renew(lease, now=NOW + timedelta(seconds=20), ttl=TTL)
+    with pytest.raises(ConflictError):
+        store.acquire("b-1", "you", now=LATER, ttl=TTL)
+
+
+def test_a_released_lease_is_free(store: RunStore) -> None:
+    store.release(create(store))
+    assert store.acquire("b-1", "you", now=NOW, ttl=TTL).fence == 2
+
+
+def test_the_lease_of_a_dead_owner_is_free(store: RunStore) -> None:
+    create(store)
+    taken = store.acquire("b-1", "you", now=NOW, ttl=TTL, is_dead=lambda owner: owner == "me")
+    assert taken.owner == "you"
+
+
+def test_writes_under_an_overtaken_lease_are_refused(store: RunStore) -> None:
+    old = create(store)
+    new = store.acquire("b-1", "you", now=LATER, ttl=TTL)
+    for write in (
+        lambda: store.record(old, [submitted()], now=LATER),
+        lambda: store.enter(old, BackfillState.FAILED, now=LATER),
+        lambda: store.renew(old, now=LATER, ttl=TTL),
+        lambda: store.lock(old, []),
+    ):
+        with pytest.raises(ConflictError, match="taken over"):
+            write()
+    store.release(old)
+    store.record(new, [submitted()], now=LATER)
+    assert store.runs("b-1")[0].state is RunState.SUBMITTED
+
+
+def test_a_driven_backfill_is_not_deleted(store: RunStore) -> None:
+    lease = create(store)
+    with pytest.raises(ConflictError):
+        store.delete("b-1", now=NOW)
+    store.release(lease)
+    store.delete("b-1", now=NOW)
+
+
+def test_a_wish_reaches_the_driver(store: RunStore) -> None:
+    lease = create(store)
+    assert store.renew(lease, now=NOW, ttl=TTL) is None
+    store.ask("b-1", Wish.PAUSE, now=NOW)
+    assert store.renew(lease, now=NOW, ttl=TTL) is Wish.PAUSE
+    assert store.backfill("b-1").wish is Wish.PAUSE
+    store.ask("b-1", None, now=NOW)
+    assert store.renew(lease, now=NOW, ttl=TTL) is None
+
+
+def writes(*keys: str, name: str = "daily") -> list[DatasetPartitions]:
+    return [DatasetPartitions(dataset=DatasetRef("n", name), keys=keys or None)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "held", "wanted", "conflict"),
+    [
+        ("the same key", ("2024-03-01",), ("2024-03-01",), "2024-03-01"),
+        ("another key", ("2024-03-01",), ("2024-03-02",), None),
+        ("ranges that touch", ("2024-03-01..2024-03-05",), ("2024-03-05..2024-03-09",), "2024"),
+        ("ranges apart", ("2024-03-01..2024-03-04",), ("2024-03-05..2024-03-09",), None),
+        ("a key in a gap", ("2024-03-01", "2024-03-03"), ("2024-03-02",), None),
+        ("an unpartitioned dataset", ("*",), ("*",), r"\*"),
+        ("all of a dataset", (), ("2024-03-01",), "2024-03-01"),
+        ("a repeated hour", ("2024-10-27T02+0300..2024-10-27T05",), ("2024-10-27T02+0200",), "T02"),
+        ("static keys", ("eu",), ("us",), None),
+    ],
+)
+def test_partitions_are_locked_against_other_backfills(
+    store: RunStore,
+    sentence: str,
+    held: tuple[str, ...],
+    wanted: tuple[str, ...],
+    conflict: str | None,
+) -> None:
+    holder, other = create(store, "b-1"), create(store, "b-2")
+    store.lock(holder, writes(*held))
+    store.lock(holder, writes(*held))  # its own are no hindrance
+    if conflict is None:
+        store.lock(other, writes(*wanted))
+    else:
+        with pytest.raises(ConflictError, match=f"b-1 holds partitions of n:daily.*{conflict}"):
+            store.lock(other, writes(*wanted))
+    store.lock(other, writes(*wanted, name="another"))
+    store.release(holder)
+    store.lock(other, writes(*wanted))
+
+
+def test_boxes_of_product_keys_meet_where_every_dimension_does(store: RunStore) -> None:
+    def box(day: str, region: str) -> list[DatasetPartitions]:
+        keys = ({"day": [day], "region": [region]},)
+        return [DatasetPartitions(dataset=DatasetRef("n", "by_region"), keys=keys)]
+
+    holder, other = create(store, "b-1"), create(store, "b-2")
+    store.lock(holder, box("2024-03-01..2024-03-03", "eu"))
+    store.lock(other, box("2024-03-02", "us"))
+    store.lock(other, box("2024-03-04", "eu"))
+    with pytest.raises(ConflictError):
+        store.lock(other, box("2024-03-02", "eu"))
+
+
+def test_many_threads_may_write_at_once(store: RunStore) -> None:
+    leases = [create(store, f"b-{n}", count=20) for n in range(4)]
+    errors: list[BaseException] = []
+
+    def work(lease: Lease) -> None:
+        try:
+            for number in range(20):
+                store.record(
+                    lease,
+                    [replace(submitted(f"r{number}"), token=f"{lease.backfill_id}-{number}")],
+                    now=NOW,
+                )
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(lease,)) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    for lease in leases:
+        states = {run.state for run in store.runs(lease.backfill_id)}
+        assert states == {RunState.SUBMITTED}
+
+
+def test_stores_have_names_of_their_own(store: RunStore) -> None:
+    assert len(store.id) == 32
+    assert store.id != MemoryRunStore().id

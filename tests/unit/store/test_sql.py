@@ -1,0 +1,132 @@
+"""The run store in a database: its schema, its file, its refusals."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from lineage_backfill.errors import StoreError
+from lineage_backfill.store import schema, upgrade
+from lineage_backfill.store.sql import SqlRunStore
+from tests.fakes import backfill_record, planned_run
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state/runs.db"
+
+
+def test_what_was_written_is_there_after_opening_again(url: str) -> None:
+    store = SqlRunStore(url)
+    name = store.id
+    store.create(backfill_record(), {"kind": "plan"}, [planned_run("r")])
+    store.close()
+    again = SqlRunStore(url)
+    assert again.id == name
+    assert [run.run_id for run in again.runs("b-1")] == ["r"]
+    again.close()
+
+
+def test_the_migrations_make_the_tables_of_the_schema(url: str) -> None:
+    SqlRunStore(url).close()
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, schema.metadata) == []
+        tables = sa.inspect(connection).get_table_names()
+    engine.dispose()
+    assert all(table.startswith("lb_") for table in tables)
+
+
+def test_the_known_revisions_are_those_that_there_are() -> None:
+    config = Config()
+    folder = Path(upgrade.__file__).with_name("migrations")
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "os")
+    script = ScriptDirectory.from_config(config)
+    revisions = [one.revision for one in script.walk_revisions()]
+    assert tuple(reversed(revisions)) == schema.REVISIONS
+
+
+def test_opening_an_existing_store_is_fast_and_needs_no_alembic(url: str) -> None:
+    SqlRunStore(url).close()
+    code = f"""
+import sys, time
+from lineage_backfill.store.sql import SqlRunStore
+SqlRunStore({url!r}).close()
+begun = time.perf_counter()
+SqlRunStore({url!r}).close()
+print(time.perf_counter() - begun)
+assert "alembic" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 0.05
+
+
+def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
+    SqlRunStore(url).close()
+    with sqlite3.connect(tmp_path / "state" / "runs.db") as connection:
+        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
+    connection.close()
+    with pytest.raises(StoreError, match="schema 9999"):
+        SqlRunStore(url)
+
+
+def test_two_processes_may_open_a_new_store_at_once(url: str) -> None:
+    code = f"from lineage_backfill.store.sql import SqlRunStore; print(SqlRunStore({url!r}).id)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    names = {process.communicate(timeout=60)[0] for process in started}
+    assert len(names) == 1
+    assert names.pop().strip()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs.db").write_text("this is no database, and it is long enough to be read" * 9)
+    with pytest.raises(StoreError, match="cannot be used") as caught:
+        SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "nosuch://x", "sqlite:////proc/nowhere/runs.db"], ids=lambda url: url[:9]
+)
+def test_an_address_that_cannot_be_opened_says_what_to_do(url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        SqlRunStore(url)
+    assert caught.value.hint
+
+
+def test_a_writer_waits_for_another_one(url: str, tmp_path: Path) -> None:
+    store = SqlRunStore(url)
+    other = sqlite3.connect(tmp_path / "state" / "runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    done = threading.Event()
+
+    def create() -> None:
+        store.create(backfill_record(), {}, [])
+        done.set()
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    time.sleep(0.2)
+    assert not done.is_set()
+    other.execute("COMMIT")
+    other.close()
+    thread.join(10)
+    assert done.is_set()
+    store.close()
