@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from threading import Event, Timer
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.config import Project, load_project
 from lineage_backfill.errors import (
+    AmbiguousNameError,
     ConfigError,
     DeclarationError,
-    GuardRailError,
     StalePlanError,
     UnknownNameError,
     UsageError,
 )
 
 if TYPE_CHECKING:
+    from lineage_backfill.accounts import Key
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
-    from lineage_backfill.model import BackfillState
+    from lineage_backfill.model import BackfillState, DatasetRef
+    from lineage_backfill.plan.catalog import Catalog
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
-    from lineage_backfill.ports import Engine, Reporter, RunStore
+    from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
 
-_SQLITE = "sqlite:///"
+    Verb = Callable[[Executor, str], BackfillState]
 
 
 def open_project(
@@ -85,11 +88,15 @@ def make_plan(
 
 def check_plan(project: Project, snapshot: LineageSnapshot, document: Mapping[str, Any]) -> Plan:
     """Return the plan of a document; raises StalePlanError if what it rests on has moved."""
+    from lineage_backfill.plan.asked import request_from_dict
     from lineage_backfill.plan.document import plan_from_dict
 
     plan = plan_from_dict(document)
-    now = datetime.fromisoformat(plan.now)
-    fresh = make_plan(project, snapshot, _request(plan.request), now=now)
+    request = request_from_dict(plan.request, "the plan")
+    try:
+        fresh = make_plan(project, snapshot, request, now=datetime.fromisoformat(plan.now))
+    except UsageError as error:
+        raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
     if fresh.lineage["hash"] != plan.lineage["hash"]:
         raise StalePlanError(
             f"the plan is stale: {_what_moved(plan, fresh)}",
@@ -107,26 +114,284 @@ class Ended:
     timed_out: bool
 
 
-def start(project: Project, snapshot: LineageSnapshot, plan: Plan, **options: Any) -> Ended:
-    """Run a plan; `options` are those of `Driver`.
+def start(
+    project: Project,
+    snapshot: LineageSnapshot,
+    plan: Plan,
+    *,
+    reporter: Reporter,
+    max_parallel: int | None = None,
+    timeout: timedelta | None = None,
+) -> Ended:
+    """Run a plan to an end; after `timeout` no more runs are started.
 
     Raises UsageError for a job without an engine and GuardRailError for too many runs, both before
     anything is written; EnvironmentMissingError and ConflictError before anything is run.
     """
-    with _driver(project, snapshot, plan, **options) as driver:
-        backfill_id = driver.executor.start(plan, submitted_by=_user())
-        return driver.drive(backfill_id, driver.executor.drive)
+    with (
+        open_store(project, create=True) as store,
+        _executor(project, snapshot, plan, store, reporter, max_parallel) as executor,
+    ):
+        backfill_id = executor.start(plan, submitted_by=_user())
+        return _drive(executor, type(executor).drive, backfill_id, timeout)
 
 
-def resume(
-    project: Project, snapshot: LineageSnapshot, backfill: str | None, **options: Any
+def resume(project: Project, backfill: str | None, **options: Any) -> Ended:
+    """Go on with a backfill, the newest if none is named; `options` are those of `start`."""
+    from lineage_backfill.executor.loop import Executor
+
+    return _again(project, backfill, Executor.resume, **options)
+
+
+def retry(project: Project, backfill: str | None, **options: Any) -> Ended:
+    """Run again what did not succeed, and nothing else; `options` are those of `start`."""
+    from lineage_backfill.executor.loop import Executor
+
+    return _again(project, backfill, Executor.retry, **options)
+
+
+def status(project: Project, backfill: str | None) -> dict[str, Any]:
+    """Return the status document of a backfill, of the newest if none is named."""
+    from lineage_backfill import accounts
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        return accounts.status(record, store.plan(record.id), store.runs(record.id))
+
+
+def report(project: Project, backfill: str | None) -> dict[str, Any]:
+    """Return the report document of a backfill, of the newest if none is named."""
+    from lineage_backfill import accounts
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        return accounts.report(
+            record,
+            store.runs(record.id),
+            store.attempts(record.id),
+            _planned_keys(project, store.plan(record.id)),
+        )
+
+
+def history(project: Project) -> dict[str, Any]:
+    """Return the document that lists all backfills."""
+    from lineage_backfill import accounts
+
+    with open_store(project) as store:
+        return accounts.history(store.backfills())
+
+
+@contextmanager
+def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
+    """Open the project's run store, and close it in the end; raises StoreError.
+
+    A SQLite file that is not there is made only to `create`; else the store is an empty one.
+    """
+    file = Path(project.store_url.removeprefix(_SQLITE))
+    store: RunStore
+    if create or not project.store_url.startswith(_SQLITE) or file.exists():
+        from lineage_backfill.store.sql import SqlRunStore
+
+        store = SqlRunStore(project.store_url)
+    else:
+        from lineage_backfill.store.memory import MemoryRunStore
+
+        store = MemoryRunStore()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _again(
+    project: Project,
+    backfill: str | None,
+    verb: Verb,
+    *,
+    reporter: Reporter,
+    max_parallel: int | None = None,
+    timeout: timedelta | None = None,
 ) -> Ended:
-    """Go on with a backfill; `options` are those of `Driver`."""
-    return _again(project, snapshot, backfill, lambda executor: executor.resume, options)
+    from lineage_backfill.plan.document import plan_from_dict
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        plan = plan_from_dict(store.plan(record.id))
+        snapshot = read_lineage(project)
+        with _executor(project, snapshot, plan, store, reporter, max_parallel) as executor:
+            return _drive(executor, verb, record.id, timeout)
 
 
-def retry(
-    project: Project, snapshot: LineageSnapshot, backfill: str | None, **options: Any
-) -> Ended:
-    """Run again what failed and what it blocked; `options` are those of `Driver`."""
-    return _again(project, snapshot, backfill, lambda executor: executor.retry, options)
+def _drive(executor: Executor, verb: Verb, backfill_id: str, timeout: timedelta | None) -> Ended:
+    timed_out = Event()
+
+    def stop() -> None:
+        timed_out.set()
+        executor.stop()
+
+    timer = Timer(timeout.total_seconds(), stop) if timeout else None
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        state = verb(executor, backfill_id)
+    finally:
+        if timer:
+            timer.cancel()
+    return Ended(id=backfill_id, state=state, timed_out=timed_out.is_set())
+
+
+@contextmanager
+def _executor(
+    project: Project,
+    snapshot: LineageSnapshot,
+    plan: Plan,
+    store: RunStore,
+    reporter: Reporter,
+    max_parallel: int | None,
+) -> Iterator[Executor]:
+    from lineage_backfill.executor.loop import Executor
+    from lineage_backfill.executor.scheduler import JobLimits
+    from lineage_backfill.executor.spec import RunSpecs
+
+    declarations = project.declarations
+    specs = RunSpecs(
+        plan, declarations, snapshot, backfill_id="", root=project.root, outbox=project.outbox
+    )
+    catalog = _catalog(project, snapshot, plan.now)
+    limits = {}
+    for ref in {run.job for run in plan.runs or ()}:
+        declared = catalog.job_declaration(ref)
+        if declared is not None:
+            limits[ref] = JobLimits(pool=declared.pool, priority=declared.priority)
+    engines = _engines(project, {run.engine for run in plan.runs or ()})
+    try:
+        yield Executor(
+            store=store,
+            engines=engines,
+            spec_builder=specs,
+            reporter=reporter,
+            max_parallel=max_parallel or declarations.limits.max_parallel,
+            pools=declarations.pools,
+            jobs=limits,
+            state_dir=_state_dir(project),
+        )
+    finally:
+        for engine in engines.values():
+            engine.close()
+
+
+def _engines(project: Project, names: Collection[str | None]) -> dict[str, Engine]:
+    from lineage_backfill.engines import create_engine
+
+    engines = {}
+    for declared in project.declarations.engines:
+        if declared.name in names:
+            settings = dict(declared.settings)
+            if declared.kind == "local" and project.spark:
+                python = str(settings.pop("python", sys.executable))
+                settings.setdefault("command", _worker(python, project.spark))
+            engines[declared.name] = create_engine(
+                declared.kind, settings, project=project.code, state_dir=_state_dir(project)
+            )
+    return engines
+
+
+def _worker(python: str, spark: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command of a Spark worker with the project's Spark properties."""
+    properties = (part for item in spark.items() for part in ("--conf", "=".join(item)))
+    return (python, "-m", "spark_runtime", "worker", *properties)
+
+
+def _state_dir(project: Project) -> Path:
+    return project.root / ".lineage-backfill"
+
+
+def _find(store: RunStore, backfill: str | None) -> BackfillRecord:
+    """Return the backfill whose id begins so; the newest one for None."""
+    records = store.backfills()
+    if not records:
+        raise UnknownNameError(
+            "no backfill has been run here", hint="Start one with `lineage-backfill run`."
+        )
+    found = [one for one in records if one.id.startswith(backfill or "")]
+    if backfill is None or len(found) == 1:
+        return found[0]
+    if not found:
+        return store.backfill(backfill)  # raises, with what it may have meant
+    raise AmbiguousNameError(
+        f"{len(found)} backfills begin with {backfill}",
+        hint="Write more of it: " + " or ".join(one.id for one in found[:3]),
+    )
+
+
+def _planned_keys(
+    project: Project, document: Mapping[str, Any]
+) -> dict[str, dict[DatasetRef, list[Key]]]:
+    """Return every partition that each run of a plan was to write."""
+    from lineage_backfill.partitions.text import expand, parse
+    from lineage_backfill.plan.document import plan_from_dict
+
+    plan = plan_from_dict(document)
+    catalog = _catalog(project, read_lineage(project), plan.now)
+    planned: dict[str, dict[DatasetRef, list[Key]]] = {}
+    for run in plan.runs or ():
+        planned[run.id] = {}
+        for part in run.writes:
+            calendar = catalog.calendar(part.dataset)
+            if calendar is None:
+                raise DeclarationError(
+                    f"the partitioning of {part.dataset} is not declared any more",
+                    hint="Declare it as it was when the backfill was planned.",
+                )
+            keys = expand(calendar, parse(calendar, part.keys))
+            planned[run.id][part.dataset] = [key.label for key in keys]
+    return planned
+
+
+def _catalog(project: Project, snapshot: LineageSnapshot, now: str) -> Catalog:
+    from lineage_backfill.plan.catalog import Catalog
+
+    return Catalog(snapshot, project.declarations, now=datetime.fromisoformat(now))
+
+
+def _functions(project: Project) -> dict[str, Callable[[Any], Any]]:
+    """Load the functions that `python` mappings name, from the project's code."""
+    names = {read.function for job in project.declarations.jobs for read in job.reads}
+    functions = {}
+    for name in sorted(name for name in names if name):
+        module, _, attribute = name.partition(":")
+        if str(project.code) not in sys.path:
+            sys.path.insert(0, str(project.code))
+        try:
+            functions[name] = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise DeclarationError(
+                f"the mapping function {name} cannot be loaded: {error}",
+                hint=f"It is looked for below {project.code}.",
+            ) from error
+    return functions
+
+
+def _what_moved(old: Plan, new: Plan) -> str:
+    before, after = ({job.job: job for job in plan.jobs} for plan in (old, new))
+    parts = [
+        f"{what} {', '.join(str(ref) for ref in sorted(refs)[:5])}"
+        for what, refs in (
+            ("now reached:", after.keys() - before.keys()),
+            ("no longer reached:", before.keys() - after.keys()),
+            (
+                "other partitions or another reason:",
+                {ref for ref in before.keys() & after.keys() if before[ref] != after[ref]},
+            ),
+        )
+        if refs
+    ]
+    return "; ".join(parts) or "an edge or a declaration behind it has changed"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return ""

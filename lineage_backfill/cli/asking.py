@@ -15,11 +15,10 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.text import parse_partitions
+from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.plan.asked import key_set_from_list, request_from_dict
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
-from lineage_backfill.plan.plan import KeySet
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
-    from lineage_backfill.cli.progress import PlainProgress
+    from lineage_backfill.app import Ended
     from lineage_backfill.config import Project
     from lineage_backfill.plan.plan import Plan
 
@@ -32,10 +32,16 @@ _EXIT_CODES = {
     BackfillState.SUCCEEDED: 0,
     BackfillState.FAILED: 3,
     BackfillState.CANCELLED: 3,
-    BackfillState.RUNNING: 8,
     BackfillState.INTERRUPTED: 130,
 }
 _NOT_ALL = 3
+_TIMED_OUT = 8
+_NEXT = {
+    BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
+    BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
+    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
+    BackfillState.INTERRUPTED: "Its state is saved; go on with: lineage-backfill resume {id}",
+}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,6 +65,7 @@ def run(
     from lineage_backfill.cli import documents, terminal
     from lineage_backfill.cli.asking import read_duration
     from lineage_backfill.cli.planning import make_plan, show
+    from lineage_backfill.cli.progress import progress
 
     limit = read_duration(timeout)
     saved = _saved_plan(datasets or (), request)
@@ -70,16 +77,16 @@ def run(
         snapshot = app.read_lineage(project)
         plan = app.check_plan(project, snapshot, documents.load(saved))
     show(plan, terminal.err(), snapshot=snapshot)
-    app.check_runnable(project, plan)
-    if plan.runs:
-        _confirm(plan, yes)
-    _drive(
-        project,
-        lambda reporter: app.start(
-            project, plan, reporter=reporter, max_parallel=max_parallel, timeout=limit
-        ),
-        as_json=as_json,
-    )
+    stuck = any(job.status == "blocked" for job in plan.jobs)
+    if not plan.totals["runs"]:
+        raise typer.Exit(_NOT_ALL if stuck else 0)
+    _confirm(plan, yes)
+    reporter = progress(terminal.err())
+    with reporter.showing():
+        ended = app.start(
+            project, snapshot, plan, reporter=reporter, max_parallel=max_parallel, timeout=limit
+        )
+    _finish(project, ended, as_json=as_json)
 
 
 @takes_options
@@ -92,16 +99,17 @@ def resume(
 ) -> None:
     """Go on with a backfill that was interrupted; what has succeeded is not run again."""
     from lineage_backfill import app
+    from lineage_backfill.cli import terminal
     from lineage_backfill.cli.asking import read_duration
+    from lineage_backfill.cli.progress import progress
 
     project, limit = source.open(), read_duration(timeout)
-    _drive(
-        project,
-        lambda reporter: app.resume(
+    reporter = progress(terminal.err())
+    with reporter.showing():
+        ended = app.resume(
             project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
-        ),
-        as_json=as_json,
-    )
+        )
+    _finish(project, ended, as_json=as_json)
 
 
 @takes_options
@@ -114,16 +122,17 @@ def retry(
 ) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
     from lineage_backfill import app
+    from lineage_backfill.cli import terminal
     from lineage_backfill.cli.asking import read_duration
+    from lineage_backfill.cli.progress import progress
 
     project, limit = source.open(), read_duration(timeout)
-    _drive(
-        project,
-        lambda reporter: app.retry(
+    reporter = progress(terminal.err())
+    with reporter.showing():
+        ended = app.retry(
             project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
-        ),
-        as_json=as_json,
-    )
+        )
+    _finish(project, ended, as_json=as_json)
 
 
 def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
@@ -151,24 +160,19 @@ def _confirm(plan: Plan, yes: bool) -> None:
     typer.confirm(f"Run {counted(plan.totals['runs'], 'run')}?", abort=True, err=True)
 
 
-def _drive(
-    project: Project, drive: Callable[[PlainProgress], BackfillRecord], *, as_json: bool
-) -> None:
-    """Run a backfill under live progress, say how it ended, and exit by that."""
+def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
+    """Say how a backfill ended and what to do next, and exit by it."""
     from lineage_backfill import app
     from lineage_backfill.cli import documents, terminal
-    from lineage_backfill.cli.progress import progress
 
-    reporter = progress(terminal.err())
-    with reporter.showing():
-        record = drive(reporter)
-    document = app.status(project, record.id)
+    document = app.status(project, ended.id)
     if as_json:
         documents.emit(document)
-    code = _EXIT_CODES[record.state]
-    if record.state is not BackfillState.SUCCEEDED:
-        terminal.say(_NEXT[record.state].format(id=record.id))
-    if code == 0 and app.blocked(project, record.id):
+    terminal.say(_NEXT[ended.state].format(id=ended.id))
+    code = _EXIT_CODES[ended.state]
+    if ended.timed_out and ended.state is BackfillState.INTERRUPTED:
+        code = _TIMED_OUT
+    if code == 0 and document["blocked_jobs"]:
         code = _NOT_ALL
     if code:
         raise typer.Exit(code)

@@ -207,7 +207,9 @@ TimeoutOption = Annotated[
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take the dataclasses above: each field becomes an option of its own."""
     own = inspect.signature(command, eval_str=True).parameters.values()
-    groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in own if is_dataclass(one.annotation)
+    }
     parameters: list[inspect.Parameter] = []
     for one in own:
         if one.name in groups:

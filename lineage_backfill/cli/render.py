@@ -14,7 +14,8 @@ from rich.text import Text
 from lineage_backfill.cli.terminal import safe
 from lineage_backfill.cli.words import before, in_words, why_left
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.plan.plan import KeySet, Plan, PlannedJob
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.plan import Plan, PlannedJob
 
 #: From this width on, reasons have a column of their own.
 _WIDE = 100

@@ -119,7 +119,7 @@ def test_all_else_is_passed_on() -> None:
 
 
 REFUSED = [
-    ("nothing named", [], {}, "Nothing is named"),
+    ("nothing named", [], {}, "nothing is named"),
     ("two ways to say the keys", ["raw"], {"from_": "1", "partitions": "2"}, "both"),
     ("an end without a beginning", ["raw"], {"to": "2"}, "--to needs --from"),
     ("a request file and a dataset", ["raw"], {"request": Path("x.json")}, "by itself"),

@@ -1,0 +1,104 @@
+"""A request as a document: what `--request` reads, and what a saved plan says was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
+
+Ref = TypeVar("Ref", DatasetRef, JobRef)
+
+
+def request_from_dict(document: Any, place: str) -> Request:
+    """Return the request of a document; raises UsageError naming `place` and the member."""
+    if not isinstance(document, Mapping):
+        raise UsageError(
+            f"{place} is not a request",
+            hint='It holds {"changed": [{"dataset": …, "partitions": […]}], "jobs": […]}.',
+        )
+    settings = {key: value for key, value in document.items() if key not in ("changed", "jobs")}
+    for key, value in settings.items():
+        if key not in _SETTINGS or not _SETTINGS[key](value):
+            raise UsageError(
+                f"{place}: {key!r} is no setting of a request, or not of its kind",
+                hint=f"There are changed, jobs, {', '.join(_SETTINGS)}.",
+            )
+        if isinstance(value, list):
+            settings[key] = tuple(value)
+    return Request(
+        changed=tuple(
+            ChangedDataset(dataset=ref, keys=keys)
+            for ref, keys in _roots(document, "changed", "dataset", DatasetRef, place)
+        ),
+        jobs=tuple(
+            ChangedJob(job=ref, keys=keys)
+            for ref, keys in _roots(document, "jobs", "job", JobRef, place)
+        ),
+        **{**settings, "allow": frozenset(settings.get("allow", ()))},
+    )
+
+
+def key_set_from_list(value: Any, place: str) -> KeySet:
+    """Return a set of keys as FORMATS writes it; raises UsageError naming `place`."""
+    if isinstance(value, list) and all(isinstance(one, str | dict) for one in value):
+        return tuple(value)
+    raise UsageError(
+        f"{place} is not a list of keys, ranges and boxes",
+        hint='As in ["2024-06-01..2024-06-03"] or [{"day": ["2024-06-01"], "region": ["eu"]}].',
+    )
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _depth(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+#: What a request may say beside its roots, and how that is recognised.
+_SETTINGS: Mapping[str, Callable[[Any], bool]] = {
+    "columns": _texts,
+    "select": _texts,
+    "exclude": _texts,
+    "depth": _depth,
+    "exact": _flag,
+    "reverse": _flag,
+    "include_former": _flag,
+    "allow": _texts,
+}
+
+
+def _roots(
+    document: Mapping[str, Any],
+    member: str,
+    kind: str,
+    make: Callable[[str, str], Ref],
+    place: str,
+) -> list[tuple[Ref, KeySet | None]]:
+    roots = document.get(member, [])
+    found = []
+    for number, one in enumerate(roots if isinstance(roots, list) else [roots]):
+        here = f"{place}: {member}[{number}]"
+        ref = one.get(kind) if isinstance(one, Mapping) else None
+        if not isinstance(ref, Mapping) or not _texts([ref.get("namespace"), ref.get("name")]):
+            raise UsageError(
+                f"{here} names no {kind}",
+                hint=f'Write {{"{kind}": {{"namespace": …, "name": …}}, "partitions": […]}}.',
+            )
+        keys = one.get("partitions")
+        found.append(
+            (
+                make(ref["namespace"], ref["name"]),
+                None if keys is None else key_set_from_list(keys, here),
+            )
+        )
+    return found
