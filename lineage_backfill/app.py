@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Timer
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
 
     Verb = Callable[[Executor, str], BackfillState]
+
+
+_SQLITE = "sqlite:///"
 
 
 def open_project(
@@ -122,18 +126,27 @@ def start(
     reporter: Reporter,
     max_parallel: int | None = None,
     timeout: timedelta | None = None,
+    engines: Mapping[str, Engine] | None = None,
 ) -> Ended:
     """Run a plan to an end; after `timeout` no more runs are started.
 
-    Raises UsageError for a job without an engine and GuardRailError for too many runs, both before
+    `engines` are used instead of new ones, and left open. Raises UsageError for a job without an engine and GuardRailError for too many runs, both before
     anything is written; EnvironmentMissingError and ConflictError before anything is run.
     """
     with (
         open_store(project, create=True) as store,
-        _executor(project, snapshot, plan, store, reporter, max_parallel) as executor,
+        _executor(
+            project,
+            snapshot,
+            plan,
+            store,
+            reporter=reporter,
+            max_parallel=max_parallel,
+            engines=engines,
+        ) as executor,
     ):
         backfill_id = executor.start(plan, submitted_by=_user())
-        return _drive(executor, type(executor).drive, backfill_id, timeout)
+        return _drive(executor, executor.drive, backfill_id, timeout)
 
 
 def resume(project: Project, backfill: str | None, **options: Any) -> Ended:
@@ -208,9 +221,10 @@ def _again(
     backfill: str | None,
     verb: Verb,
     *,
+    timeout: timedelta | None = None,
     reporter: Reporter,
     max_parallel: int | None = None,
-    timeout: timedelta | None = None,
+    engines: Mapping[str, Engine] | None = None,
 ) -> Ended:
     from lineage_backfill.plan.document import plan_from_dict
 
@@ -218,11 +232,24 @@ def _again(
         record = _find(store, backfill)
         plan = plan_from_dict(store.plan(record.id))
         snapshot = read_lineage(project)
-        with _executor(project, snapshot, plan, store, reporter, max_parallel) as executor:
-            return _drive(executor, verb, record.id, timeout)
+        with _executor(
+            project,
+            snapshot,
+            plan,
+            store,
+            reporter=reporter,
+            max_parallel=max_parallel,
+            engines=engines,
+        ) as executor:
+            return _drive(executor, partial(verb, executor), record.id, timeout)
 
 
-def _drive(executor: Executor, verb: Verb, backfill_id: str, timeout: timedelta | None) -> Ended:
+def _drive(
+    executor: Executor,
+    verb: Callable[[str], BackfillState],
+    backfill_id: str,
+    timeout: timedelta | None,
+) -> Ended:
     timed_out = Event()
 
     def stop() -> None:
@@ -234,7 +261,7 @@ def _drive(executor: Executor, verb: Verb, backfill_id: str, timeout: timedelta 
         timer.daemon = True
         timer.start()
     try:
-        state = verb(executor, backfill_id)
+        state = verb(backfill_id)
     finally:
         if timer:
             timer.cancel()
@@ -247,54 +274,67 @@ def _executor(
     snapshot: LineageSnapshot,
     plan: Plan,
     store: RunStore,
+    *,
     reporter: Reporter,
     max_parallel: int | None,
+    engines: Mapping[str, Engine] | None,
 ) -> Iterator[Executor]:
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
     from lineage_backfill.executor.spec import RunSpecs
 
     declarations = project.declarations
-    specs = RunSpecs(
-        plan, declarations, snapshot, backfill_id="", root=project.root, outbox=project.outbox
-    )
     catalog = _catalog(project, snapshot, plan.now)
-    limits = {}
-    for ref in {run.job for run in plan.runs or ()}:
-        declared = catalog.job_declaration(ref)
-        if declared is not None:
-            limits[ref] = JobLimits(pool=declared.pool, priority=declared.priority)
-    engines = _engines(project, {run.engine for run in plan.runs or ()})
-    try:
+    used = {run.engine for run in plan.runs or () if run.engine is not None}
+    with nullcontext(engines) if engines else open_engines(project, used) as opened:
         yield Executor(
             store=store,
-            engines=engines,
-            spec_builder=specs,
+            engines=opened,
+            spec_builder=RunSpecs(
+                plan,
+                declarations,
+                snapshot,
+                backfill_id="",  # the executor's own, once it has one
+                root=project.root,
+                outbox=project.outbox,
+            ),
             reporter=reporter,
             max_parallel=max_parallel or declarations.limits.max_parallel,
             pools=declarations.pools,
-            jobs=limits,
+            jobs={
+                ref: JobLimits(pool=declared.pool, priority=declared.priority)
+                for ref in {run.job for run in plan.runs or ()}
+                if (declared := catalog.job_declaration(ref)) is not None
+            },
             state_dir=_state_dir(project),
         )
-    finally:
-        for engine in engines.values():
-            engine.close()
 
 
-def _engines(project: Project, names: Collection[str | None]) -> dict[str, Engine]:
+@contextmanager
+def open_engines(
+    project: Project, names: Collection[str] | None = None
+) -> Iterator[dict[str, Engine]]:
+    """Make the project's engines, or those named, and close them in the end.
+
+    Making one starts nothing yet; raises ConfigError for settings that do not fit.
+    """
     from lineage_backfill.engines import create_engine
 
-    engines = {}
-    for declared in project.declarations.engines:
-        if declared.name in names:
+    with ExitStack() as stack:
+        engines = {}
+        for declared in project.declarations.engines:
+            if names is not None and declared.name not in names:
+                continue
             settings = dict(declared.settings)
             if declared.kind == "local" and project.spark:
                 python = str(settings.pop("python", sys.executable))
                 settings.setdefault("command", _worker(python, project.spark))
-            engines[declared.name] = create_engine(
+            engine = create_engine(
                 declared.kind, settings, project=project.code, state_dir=_state_dir(project)
             )
-    return engines
+            stack.callback(engine.close)
+            engines[declared.name] = engine
+        yield engines
 
 
 def _worker(python: str, spark: Mapping[str, str]) -> tuple[str, ...]:

@@ -139,7 +139,6 @@ def test_refused(what: str, datasets: list[str], options: dict[str, str], messag
     "document",
     [
         "[]",
-        "{}",
         '{"roots": []}',
         '{"changed": ["raw"]}',
         '{"changed": [{"dataset": "raw"}]}',
