@@ -67,8 +67,8 @@ def recompute(
 
 
 def _running_total(daily: DataFrame, table: Mapping[str, Any]) -> DataFrame:
-    days = []
-    before = None
+    days: list[DataFrame] = []
+    before: DataFrame | None = None
     for day in _days(table):
         today = daily.where(F.col("day") == F.lit(day).cast("date"))
         # Computed here and now: a plan that holds every day before it would grow without end.

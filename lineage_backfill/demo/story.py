@@ -1,0 +1,253 @@
+"""The demo as a story: break the feed, fix it, see what that broke, run it, prove it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from lineage_backfill import app
+from lineage_backfill.cli.planning import show
+from lineage_backfill.cli.progress import progress
+from lineage_backfill.cli.render import counted, table
+from lineage_backfill.cli.tables import report_table
+from lineage_backfill.config.project import FILE_NAME
+from lineage_backfill.demo.folder import prepare
+from lineage_backfill.demo.period import MARCH, YEAR, Period
+from lineage_backfill.demo.proof import Values, Verdict, latest_version, verdict
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet, expand, parse
+from lineage_backfill.plan.catalog import Catalog
+from lineage_backfill.plan.plan import Plan
+from lineage_backfill.plan.request import ChangedDataset, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rich.console import Console
+
+    from lineage_backfill.config import Project
+    from lineage_backfill.engines.local import LocalEngine
+
+#: The UTC hours in which the feed is wrong: a morning in New York after the clocks went forward.
+FAULT = ("2013-03-10T10", "2013-03-10T11", "2013-03-10T12")
+#: Another hour, for the user to go on with.
+NEXT_HOUR = "2013-03-20T14"
+
+
+def run_demo(folder: Path, *, year: bool, console: Console) -> int:
+    """Run the whole demo in `folder`, begun afresh; return 0 only if both checks hold.
+
+    Raises UsageError for a folder that is not the demo's, EnvironmentMissingError without Spark.
+    """
+    began = time.monotonic()
+    period = YEAR if year else MARCH
+    project = app.open_project(prepare(folder, period) / FILE_NAME)
+    with app.open_engines(project) as engines:
+        demo = _Demo(project, engines["local"], period, console)
+        holds = demo.build() and demo.fix()
+    console.print()
+    if holds:
+        console.print(_next_steps(project.root), soft_wrap=True)
+    else:
+        console.print("The demo failed.", style="bold red")
+    console.print(f"{time.monotonic() - began:.0f} seconds in all.", style="dim")
+    return 0 if holds else 1
+
+
+class _Demo:
+    """One telling of the story; each chapter returns whether it went well."""
+
+    def __init__(
+        self, project: Project, engine: LocalEngine, period: Period, console: Console
+    ) -> None:
+        self._project = project
+        self._engine = engine
+        self._period = period
+        self._console = console
+        self._namespace = project.declarations.namespace or ""
+        self._tables = {
+            self._dataset(table.name): project.root / table.location
+            for table in project.declarations.datasets
+            if table.location is not None
+        }
+
+    def build(self) -> bool:
+        """Land the feed with its fault, and build every table from it."""
+        first, last = self._period.hours
+        self._chapter(f"The feed, with a fault: flights and weather, {first} to {last} UTC")
+        with self._working("Starting Spark"):
+            self._engine.open()
+        with self._working("Landing the feed"):
+            rows = self._call("feed:deliver", first=first, last=last, spoiled=FAULT)
+        for name, count in rows.items():
+            self._console.print(f"  {name}: {counted(count, 'row')}")
+        self._console.print(
+            f"  The fault: {FAULT[0]} to {FAULT[-1]} give delays in seconds, not in minutes."
+        )
+        self._chapter("The history: every table, by the same executor as any backfill")
+        lineage = self._declared_lineage()
+        feed: list[tuple[DatasetRef, KeySet | None]] = [
+            (self._dataset("flights_hourly"), (f"{first}..{last}",)),
+            (self._dataset("weather_hourly"), (f"{first}..{last}",)),
+            (self._dataset("airlines"), None),
+        ]
+        return self._run(self._plan(lineage, feed), lineage)
+
+    def fix(self) -> bool:
+        """Fix the feed's table, show what that makes stale, run it, and check the outcome."""
+        self._chapter("The fix: these hours of flights_hourly are delivered again, as they were")
+        with self._working("Delivering"):
+            flights = self._call("feed:repair", hours=FAULT)
+        self._console.print(f"  {counted(flights, 'flight')} corrected")
+        versions = {ref: latest_version(path) for ref, path in self._tables.items()}
+
+        arguments = f"flights_hourly --from {FAULT[0]} --to {FAULT[-1]}"
+        self._chapter(f"$ lineage-backfill impact {arguments}")
+        lineage = app.read_lineage(self._project)
+        fixed = self._dataset("flights_hourly")
+        plan = self._plan(lineage, [(fixed, (f"{FAULT[0]}..{FAULT[-1]}",))])
+        show(plan, self._console, snapshot=lineage)
+
+        self._chapter(f"$ lineage-backfill run {arguments}")
+        succeeded = self._run(plan, lineage)
+        is_right = self._check_tables()
+        is_exact = self._check_logs(versions, self._planned(lineage, plan))
+        return succeeded and is_right and is_exact
+
+    def _check_tables(self) -> bool:
+        self._chapter("Check 1: every table equals a recomputation from scratch")
+        with self._working("Recomputing"):
+            differences = self._call("check:differences")
+        for name, rows in differences.items():
+            if rows:
+                self._console.print(f"  {name}: {counted(rows, 'row')} differ", style="red")
+        equal = sum(not rows for rows in differences.values())
+        self._say(equal == len(differences), f"{equal} of {len(differences)} tables are equal")
+        return equal == len(differences)
+
+    def _check_logs(
+        self,
+        versions: Mapping[DatasetRef, int],
+        planned: Mapping[DatasetRef, Collection[Values]],
+    ) -> bool:
+        self._chapter("Check 2: the Delta logs since the fix name the plan's partitions, no others")
+        verdicts = {
+            ref: verdict(path, versions[ref], planned[ref]) for ref, path in self._tables.items()
+        }
+        self._console.print(_verdict_table(verdicts))
+        rewritten = sum(len(one.rewritten) for one in verdicts.values())
+        holds = all(one.holds for one in verdicts.values())
+        self._say(holds, f"{counted(rewritten, 'partition')} rewritten")
+        return holds
+
+    def _plan(
+        self, lineage: LineageSnapshot, changed: list[tuple[DatasetRef, KeySet | None]]
+    ) -> Plan:
+        request = Request(
+            changed=tuple(ChangedDataset(dataset=ref, keys=keys) for ref, keys in changed)
+        )
+        return app.make_plan(self._project, lineage, request, now=datetime.now(UTC))
+
+    def _run(self, plan: Plan, lineage: LineageSnapshot) -> bool:
+        reporter = progress(self._console)
+        with reporter.showing():
+            record = app.start(
+                self._project, lineage, plan, reporter=reporter, engines={"local": self._engine}
+            )
+        self._console.print(report_table(app.report(self._project, record.id)))
+        return record.state is BackfillState.SUCCEEDED
+
+    def _declared_lineage(self) -> LineageSnapshot:
+        """Return what the jobs declare themselves: no run has told of them yet."""
+        edges = self._call("declared:edges")
+        return LineageSnapshot.of(
+            JobNode(
+                ref=JobRef(self._namespace, job),
+                reads=tuple(map(self._dataset, datasets["reads"])),
+                writes=tuple(map(self._dataset, datasets["writes"])),
+            )
+            for job, datasets in edges.items()
+        )
+
+    def _planned(self, lineage: LineageSnapshot, plan: Plan) -> dict[DatasetRef, set[Values]]:
+        """Return the partitions that the plan writes; in this example a label is its value."""
+        catalog = Catalog(lineage, self._project.declarations, now=datetime.now(UTC))
+        planned: dict[DatasetRef, set[Values]] = {ref: set() for ref in self._tables}
+        for write in (write for run in plan.runs or () for write in run.writes):
+            calendar = catalog.calendar(write.dataset)
+            if calendar is None or write.keys is None:
+                planned[write.dataset].add(())
+            else:
+                keys = expand(calendar, parse(calendar, write.keys))
+                planned[write.dataset] |= {(str(key.label),) for key in keys}
+        return planned
+
+    def _dataset(self, name: str) -> DatasetRef:
+        return DatasetRef(self._namespace, name)
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        """Call a function of the pipeline's folder in the warm Spark worker."""
+        return self._engine.call(
+            f"pipeline.{function}", {"root": str(self._project.root), **arguments}
+        )
+
+    def _chapter(self, title: str) -> None:
+        self._console.print()
+        self._console.print(title, style="bold")
+
+    def _say(self, holds: bool, text: str) -> None:
+        mark, style = ("✓", "green") if holds else ("✗", "red")
+        self._console.print(f"  {mark} {text}", style=style)
+
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        """Show that something is being done, then how long it took."""
+        began = time.monotonic()
+        with self._console.status(what):
+            yield
+        self._console.print(f"  {what}: {time.monotonic() - began:.1f} s", style="dim")
+
+
+def _verdict_table(verdicts: Mapping[DatasetRef, Verdict]) -> RenderableType:
+    rows = table("", "Table", "New versions", "Planned", "Rewritten")
+    for number in (2, 3, 4):
+        rows.columns[number].justify = "right"
+    for ref, one in verdicts.items():
+        rows.add_row(
+            Text("✓", style="green") if one.holds else Text("✗", style="red"),
+            ref.name,
+            *(f"{count:,}" for count in (one.commits, len(one.planned), len(one.rewritten))),
+            style="" if one.planned else "dim",
+        )
+    return rows
+
+
+def _next_steps(root: Path) -> RenderableType:
+    """Return what to try next, as commands that work when pasted."""
+    folder = shlex.quote(str(root))
+    scripts = Path(sys.executable).parent
+    on_path = shutil.which("lineage-backfill") is not None
+    commands = [
+        f"cd {folder}",
+        *([] if on_path else [f"export PATH={shlex.quote(str(scripts))}:$PATH"]),
+        f"python -m pipeline.feed spoil {NEXT_HOUR}   # or edit pipeline/jobs.py",
+        f"lineage-backfill impact flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR}",
+        f"lineage-backfill run flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR} --yes",
+        "lineage-backfill report",
+        "python -m pipeline.check",
+    ]
+    return Text("\n").join(
+        [Text("Go on by hand: change an hour of the feed, and see it flow.", style="bold")]
+        + [Text(f"  {command}") for command in commands]
+    )
