@@ -156,10 +156,7 @@ def _columns(declared: DatasetDeclaration) -> dict[str, tuple[str | None, str | 
 
 
 def _physical(key: Key, columns: Mapping[str, tuple[str | None, str | None]]) -> dict[str, Any]:
-    """Return a key with the text of each of its physical columns.
-
-    `date` is there where the text of a time column is no date: what stands in a DATE column then.
-    """
+    """Return a key with the text of each of its physical columns."""
     values = {}
     for column, (form, dimension) in columns.items():
         if form is not None and key.local is not None:
@@ -170,10 +167,7 @@ def _physical(key: Key, columns: Mapping[str, tuple[str | None, str | None]]) ->
             values[column] = key.time_label
         else:
             values[column] = str(key.label)
-    found: dict[str, Any] = {"key": key.label, "values": values}
-    if key.local is not None and key.local.date().isoformat() not in values.values():
-        found["date"] = key.local.date().isoformat()
-    return found
+    return {"key": key.label, "values": values}
 
 
 def _run_key(key: Key) -> dict[str, Any]:
