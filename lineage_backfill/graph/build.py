@@ -184,6 +184,30 @@ class LineageBuilder:
             # Checking every member's type first would cost more than the fold itself.
             raise LineageError(f"not an OpenLineage event: {error!r}") from error
 
+    def add_dataset(self, namespace: str, name: str) -> None:
+        """Make a dataset known of which nothing but the name is known."""
+        self._see({"namespace": namespace, "name": name}, datetime.min.replace(tzinfo=UTC))
+
+    def dataset_names(self) -> set[Name]:
+        """Return (namespace, name) of all datasets so far, aliases among them."""
+        return set(self._datasets)
+
+    def drop_job(self, job: JobRef) -> None:
+        """Forget a job and all that its events said of it."""
+        self._jobs.pop((job.namespace, job.name), None)
+
+    def rename_job(self, old: JobRef, new: JobRef) -> None:
+        """Take what was said of `old` as said of `new`."""
+        was = self._jobs.pop((old.namespace, old.name))
+        job = self._job({"namespace": new.namespace, "name": new.name})
+        job.runs = was.runs | job.runs
+        for name, (when, value) in was.facets.items():
+            _keep_newest(job.facets, {name: value}, _JOB_FACETS, when)
+        if was.parent:
+            job.parent = _newest(job.parent, was.parent, max)
+        if was.declared:
+            job.declared = _newest(job.declared, was.declared, _Footprint.__or__)
+
     def snapshot(
         self,
         *,

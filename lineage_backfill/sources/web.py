@@ -1,0 +1,161 @@
+"""JSON over HTTP: GET only, one host, one budget of retries, answers whole or an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from lineage_backfill.errors import LineageError, ServiceUnreachableError
+
+#: Answers after which the same request may succeed; a 500 of Marquez stays one.
+_PASSING = frozenset({429, 502, 503, 504})
+_MAX_RETRY_AFTER = 20.0
+_CONNECT_TIMEOUT = 5
+_MAX_REDIRECTS = 3
+_CHUNK = 1024 * 1024
+_AGAIN = "Try again; nothing is planned from a part of the lineage."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """How a service is spoken to.
+
+    `timeout` is in seconds, without any byte; `max_bytes` bounds one answer, `retries` the whole
+    read.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca_bundle: Path | None = None
+    timeout: float = 30
+    max_bytes: int = 256 * 1024 * 1024
+    retries: int = 10
+
+
+class HTTPStatusError(LineageError):
+    """An answer that is no success; `status` is its code."""
+
+    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class WebClient:
+    """Asks one service for JSON.
+
+    Raises ServiceUnreachableError where nothing answers, HTTPStatusError for an answer that is no
+    success, LineageError for one that is not whole.
+    """
+
+    def __init__(self, address: str, settings: WebSettings) -> None:
+        self._address = address.rstrip("/") + "/"
+        self._settings = settings
+        self._retries_left = settings.retries
+        self._adapter = HTTPAdapter()
+        self._session = requests.Session()
+        self._session.headers.update(settings.headers)
+        self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._adapter)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._session.close()
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """Return the JSON at `path`, whose segments are percent-encoded, below the address."""
+        url = self._address + path
+        for _ in range(_MAX_REDIRECTS):
+            response, body = self._ask(url, query or {})
+            if not response.is_redirect:
+                return self._json(response, body)
+            # The query is asked again: a redirect of Marquez loses it.
+            url = self._redirect(url, response.headers["Location"])
+        raise LineageError(f"{url}: redirects without end")
+
+    def _ask(self, url: str, query: Mapping[str, str]) -> tuple[requests.Response, bytes]:
+        self._adapter.max_retries = _PatientRetry(
+            total=self._retries_left,
+            # A request that was given up goes on in the server: asking again doubles its load.
+            read=0,
+            allowed_methods=["GET"],
+            status_forcelist=_PASSING,
+            backoff_factor=0.3,
+            raise_on_status=False,
+        )
+        try:
+            with self._session.get(
+                url,
+                params=query,
+                timeout=(_CONNECT_TIMEOUT, self._settings.timeout),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                self._retries_left -= len(getattr(response.raw.retries, "history", ()))
+                return response, self._body(response)
+        except requests.Timeout as error:
+            raise ServiceUnreachableError(
+                f"{url}: no answer within {self._settings.timeout} s",
+                hint="Allow more time (`timeout` in [lineage]), or see what the server is doing.",
+            ) from error
+        except (
+            requests.exceptions.ChunkedEncodingError,
+            requests.exceptions.ContentDecodingError,
+        ) as error:
+            raise LineageError(f"{url}: the answer is cut off: {error}", hint=_AGAIN) from error
+        except requests.RequestException as error:
+            raise ServiceUnreachableError(
+                f"{url}: cannot be reached: {error}",
+                hint="Check the address (`marquez` in [lineage], --marquez) and that it runs.",
+            ) from error
+
+    def _body(self, response: requests.Response) -> bytes:
+        body = bytearray()
+        for chunk in response.iter_content(_CHUNK):
+            body += chunk
+            if len(body) > self._settings.max_bytes:
+                raise LineageError(
+                    f"{response.url}: an answer of more than {self._settings.max_bytes} bytes"
+                )
+        return bytes(body)
+
+    def _json(self, response: requests.Response, body: bytes) -> Any:
+        status = response.status_code
+        if status in _PASSING:
+            raise ServiceUnreachableError(f"{response.url}: answers {status}", hint=_AGAIN)
+        if status in (401, 403):
+            raise HTTPStatusError(
+                f"{response.url}: refuses ({status})",
+                status,
+                hint="Set LINEAGE_BACKFILL_LINEAGE_API_KEY, or `headers` in [lineage].",
+            )
+        if status != requests.codes.ok:
+            raise HTTPStatusError(f"{response.url}: answers {status}", status)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise LineageError(f"{response.url}: not JSON: {error}", hint=_AGAIN) from error
+
+    def _redirect(self, url: str, location: str) -> str:
+        target = urljoin(url, location)
+        if urlsplit(target)[:2] != urlsplit(self._address)[:2]:
+            raise LineageError(
+                f"{url}: redirects to another host: {target}",
+                hint="Name the service by the address under which it answers itself.",
+            )
+        return target
+
+
+class _PatientRetry(Retry):
+    """Waits as long as the server asks for, within reason."""
+
+    def get_retry_after(self, response: Any) -> float | None:
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, _MAX_RETRY_AFTER)

@@ -1,0 +1,125 @@
+"""A Marquez made of recorded answers, which fails on what was not recorded.
+
+Pages and windows of events, and search results, that were not recorded are cut from what was, by
+the measured rules.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import requests
+import responses
+
+from lineage_backfill.graph.facets import parse_time
+
+DATA = Path(__file__).parents[1] / "data" / "marquez"
+ADDRESS = "http://marquez.example"
+VERSIONS = ("0.50.0", "0.51.1")
+_API = "/api/v1"
+
+Answer = tuple[int, dict[str, str], str]
+
+
+@cache
+def load(version: str, scenario: str) -> Any:
+    """Return one recorded stage."""
+    return json.loads(gzip.decompress((DATA / version / f"{scenario}.json.gz").read_bytes()))
+
+
+def scenarios() -> list[str]:
+    """Return the names of all recorded stages."""
+    return sorted(path.name.removesuffix(".json.gz") for path in (DATA / VERSIONS[0]).iterdir())
+
+
+@dataclass
+class Replay:
+    """The server as it stood after one stage, without its `purged` oldest events."""
+
+    version: str
+    scenario: str
+    purged: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.document = load(self.version, self.scenario)
+        stages, before = [self.document], self.document["after"]
+        while before:
+            stages.insert(0, load(self.version, before))
+            before = stages[0]["after"]
+        #: Every event that the server has kept, as posted.
+        self.posted = [
+            stage["events"][write["event"]]
+            for stage in stages
+            for write in stage["writes"]
+            if write.get("method") == "POST" and write["status"] in _kept_statuses(stage)
+        ]
+
+    def events(self) -> list[Any]:
+        """Return the events of runs, by time: others the server keeps and does not show."""
+        runs = [event for event in self.posted if "run" in event]
+        return sorted(runs, key=_when)[self.purged :]
+
+    def install(self, mock: responses.RequestsMock) -> None:
+        """Answer all requests of the mock."""
+        mock.add_callback(responses.GET, re.compile(re.escape(ADDRESS)), callback=self.answer)
+
+    def answer(self, request: requests.PreparedRequest) -> Answer:
+        """Return status, headers and body."""
+        parts = urlsplit(request.url or "")
+        path, query = str(parts.path), {str(k): str(v) for k, v in parse_qsl(str(parts.query))}
+        self.asked.append(path.removeprefix(_API))
+        if path == f"{_API}/events/lineage":
+            return self._events(query)
+        found = self._recorded(path, query)
+        if found is None and path == f"{_API}/search":
+            return self._search(query["filter"])
+        if found is None:
+            raise LookupError(f"not recorded: {self.version} {self.scenario} {path} {query}")
+        return found
+
+    def _recorded(self, path: str, query: dict[str, str]) -> Answer | None:
+        exchanges = self.document["exchanges"]
+        for one in exchanges:
+            if (one["path"], one["query"]) == (path, query):
+                body = one["body"] if "body" in one else exchanges[one["same_body_as"]]["body"]
+                text = body if isinstance(body, str) else json.dumps(body)
+                headers = {k: v for k, v in one["headers"].items() if k != "Content-Type"}
+                return one["status"], headers, text
+        return None
+
+    def _events(self, query: dict[str, str]) -> Answer:
+        after, before = parse_time(query["after"]), parse_time(query["before"])
+        window = [event for event in self.events() if after <= _when(event) < before]
+        first = int(query["offset"])
+        page = window[first : first + int(query["limit"])]
+        return 200, {}, json.dumps({"events": page, "totalCount": len(self.posted)})
+
+    def _search(self, kind: str) -> Answer:
+        rows: list[Any] = []
+        for one in self.document["exchanges"]:
+            listed = re.fullmatch(rf"{_API}/namespaces/[^/]+/{kind}s", one["path"])
+            if listed and one["query"].get("limit") == "100":
+                if one["status"] == 500:
+                    return 500, {}, "{}"
+                answer = self._recorded(one["path"], one["query"])
+                rows += json.loads(answer[2]).get(f"{kind}s", []) if answer else []
+        return 200, {}, json.dumps({"results": rows, "totalCount": len(rows)})
+
+
+def _kept_statuses(stage: Any) -> tuple[int, ...]:
+    """Two kinds of events are kept although they were refused."""
+    return (201, 400) if stage["scenario"].startswith("poisoned_") else (201,)
+
+
+def _when(event: Any) -> datetime:
+    when = parse_time(event["eventTime"])
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

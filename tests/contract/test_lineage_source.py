@@ -1,0 +1,165 @@
+"""One suite for all lineage sources: the same events give the same lineage."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import responses
+
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources.events import EventSource
+from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
+from tests.contract.marquez_replay import ADDRESS, VERSIONS, Replay, scenarios
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+#: Recordings of single answers, not of a whole server.
+NOT_WHOLE = {"errors", "paging.2_moved", "event_paging", "job_and_dataset_events.2_run_starts"}
+#: What people did in Marquez, of which events know nothing.
+CHANGED_THERE = {
+    "deleted_job.2_deleted",
+    "deleted_namespace",
+    "renamed_job.2_renamed",
+    "renamed_job.3_event_under_old_name",
+}
+#: Recorded with every job's own page and runs, so that they can be read without any event.
+COMPLETE = [
+    "airflow_like",
+    "column_lineage",
+    "custom_facets_and_subset.1_all_facets",
+    "custom_facets_and_subset.2_run_without_facets",
+    "dataset_symlinks",
+    "job_versions_change",
+    "orphan_dataset",
+    "poisoned_namespace.1_before",
+]
+SAME = [
+    s
+    for s in scenarios()
+    if s not in NOT_WHOLE | CHANGED_THERE | {"poisoned_list.2_after_empty_name"}
+]
+
+
+def from_marquez(replay: Replay, view: View = "both") -> LineageSnapshot:
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
+        replay.install(mock)
+        return MarquezSource(ADDRESS, view=view, clock=lambda: NOW).read()
+
+
+def from_events(replay: Replay, folder: Path) -> LineageSnapshot:
+    file = folder / "events.ndjson"
+    file.write_text("".join(json.dumps(event) + "\n" for event in replay.posted))
+    return EventSource([file], clock=lambda: NOW).read()
+
+
+def edges(snapshot: LineageSnapshot) -> dict[JobRef, tuple[object, ...]]:
+    return {ref: (node.reads, node.writes) for ref, node in snapshot.jobs.items()}
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("scenario", SAME)
+def test_files_and_marquez_give_the_same(version: str, scenario: str, tmp_path: Path) -> None:
+    replay = Replay(version, scenario)
+    files, server = from_events(replay, tmp_path), from_marquez(replay)
+    jobs = dict(server.jobs)
+    if version == "0.50.0":  # it refuses this job event, and keeps the job
+        jobs.pop(JobRef("job_and_dataset_events", "with_facets"), None)
+    assert jobs == files.jobs
+    assert server.datasets.keys() == files.datasets.keys()
+    assert server.column_edges == files.column_edges
+    assert server.history == files.history
+    assert (server.source, server.taken_at) == ("marquez", NOW)
+
+
+@pytest.mark.parametrize("scenario", SAME)
+def test_a_saved_snapshot_gives_the_same(scenario: str, tmp_path: Path) -> None:
+    taken = from_events(Replay(VERSIONS[0], scenario), tmp_path)
+    save_snapshot(taken, tmp_path / "lineage.json.gz")
+    back = SnapshotSource(tmp_path / "lineage.json.gz").read()
+    assert (back.jobs, back.datasets, back.history) == (taken.jobs, taken.datasets, taken.history)
+    assert back.content_hash == taken.content_hash
+
+
+@pytest.mark.parametrize("scenario", COMPLETE)
+@pytest.mark.parametrize("view", ["both", "graph"])
+def test_without_events_the_catalogue_gives_the_same_edges(
+    version: str, scenario: str, view: View, tmp_path: Path
+) -> None:
+    replay = Replay(version, scenario, purged=1_000_000)
+    assert edges(from_marquez(replay, view)) == edges(from_events(replay, tmp_path))
+
+
+def test_a_job_whose_events_are_gone_beside_others_that_have_them(
+    version: str, tmp_path: Path
+) -> None:
+    replay = Replay(version, "job_versions_change", purged=3)
+    assert edges(from_marquez(replay)) == edges(from_events(replay, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gone"),
+    [
+        ("deleted_job.2_deleted", JobRef("deleted_job", "b")),
+        ("deleted_namespace", JobRef("deleted_namespace_other", "b")),
+    ],
+)
+def test_what_was_deleted_in_marquez_is_left_out_and_reported(
+    version: str, scenario: str, gone: JobRef, tmp_path: Path
+) -> None:
+    replay = Replay(version, scenario)
+    files, server = from_events(replay, tmp_path), from_marquez(replay)
+    assert files.jobs.keys() - server.jobs.keys() == {gone}
+    assert f"{gone} was deleted in Marquez; its events are left out" in server.warnings
+
+
+def test_a_deleted_dataset_keeps_the_edges_that_jobs_name(version: str) -> None:
+    server = from_marquez(Replay(version, "deleted_dataset.2_deleted"))
+    table = DatasetRef("deleted_dataset", "d2")
+    assert server.jobs[JobRef("deleted_dataset", "b")].writes == (table,)
+    assert any(f"{table} was deleted" in warning for warning in server.warnings)
+
+
+@pytest.mark.parametrize("stage", ["2_renamed", "3_event_under_old_name"])
+def test_a_renamed_job_is_one_job(version: str, stage: str) -> None:
+    server = from_marquez(Replay(version, f"renamed_job.{stage}"))
+    assert [ref.name for ref in server.jobs] == ["a", "c", "new_name"]
+    below = nx.descendants(server.graph(), JobRef("renamed_job", "a"))
+    assert JobRef("renamed_job", "c") in below
+    assert len([run for run in server.history if run.job.name == "new_name"]) >= 2
+
+
+def test_events_are_paged_by_time_without_loss(version: str, tmp_path: Path) -> None:
+    replay = Replay(version, "event_paging")
+    server = from_marquez(replay, "events")
+    files = from_events(replay, tmp_path)
+    assert {run.run_id for run in server.history} == {run.run_id for run in files.history}
+
+
+def test_a_failed_run_of_a_job_without_events_redefines_nothing(version: str) -> None:
+    replay = Replay(version, "failed_redefines.2_failed")
+    etl = from_marquez(replay).jobs[JobRef("failed_redefines", "etl")]
+    assert [ref.name for ref in etl.reads] == ["in1", "in2"]
+    assert [ref.name for ref in etl.writes] == ["out"]
+
+
+@pytest.mark.parametrize("view", ["both", "events"])
+def test_downstream_of_etl_orders_are_the_five_known_jobs(version: str, view: View) -> None:
+    graph = from_marquez(Replay(version, "food_delivery"), view).graph()
+    below = nx.descendants(graph, JobRef("food_delivery", "etl_orders"))
+    assert sorted(node.name for node in below if isinstance(node, JobRef)) == [
+        "delivery_times_7_days",
+        "email_discounts",
+        "etl_delivery_7_days",
+        "etl_orders_7_days",
+        "orders_popular_day_of_week",
+    ]
