@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef, RunState
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.plan.plan import Plan
 from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, RunRecord
 
 Document = dict[str, Any]
-#: The label of one partition key; a mapping by dimension for product keys.
-Key = str | Mapping[str, str]
 
 
 def history(records: Iterable[BackfillRecord]) -> Document:
@@ -57,104 +59,105 @@ def status(record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[RunRe
 
 def report(
     record: BackfillRecord,
+    plan: Plan,
     runs: Sequence[RunRecord],
     attempts: Iterable[AttemptRecord],
-    planned: Mapping[str, Mapping[DatasetRef, Sequence[Key]]],
+    calendar_of: Callable[[DatasetRef], Calendar],
 ) -> Document:
     """Return what a backfill has touched beside what it had planned.
 
-    `planned` holds, for each run, every partition that it was told to write.
+    What counts as touched is what each run read back from its commit, not what it meant to write.
     """
-    results = _results(attempts)
     outputs: dict[tuple[JobRef, DatasetRef], _Output] = {}
-    for run in runs:
-        for dataset, keys in planned[run.run_id].items():
-            output = outputs.setdefault((run.job, dataset), _Output(run.job, dataset))
-            output.plan(keys)
-        for written in results.get(run.run_id, {}).get("outputs", ()):
-            dataset = DatasetRef(written["dataset"]["namespace"], written["dataset"]["name"])
-            output = outputs.setdefault((run.job, dataset), _Output(run.job, dataset))
-            output.touch(written)
-    written_outputs = [output.document() for output in outputs.values()]
+
+    def output(job: JobRef, dataset: DatasetRef) -> _Output:
+        if (job, dataset) not in outputs:
+            outputs[job, dataset] = _Output(job, dataset, calendar_of(dataset))
+        return outputs[job, dataset]
+
+    planned = {run.id: run for run in plan.runs or ()}
+    for run in planned.values():
+        for part in run.writes:
+            output(run.job, part.dataset).plan(part.keys)
+    for attempt in attempts:
+        if attempt.state is AttemptState.SUCCEEDED and attempt.result is not None:
+            for written in attempt.result["outputs"]:
+                dataset = DatasetRef(written["dataset"]["namespace"], written["dataset"]["name"])
+                output(planned[attempt.run_id].job, dataset).touch(written)
+    documents = [one.document() for one in outputs.values()]
     return {
         "schema_version": 1,
         "kind": "report",
         **_backfill(record),
-        "touched_is_planned": all(
-            not one["missing"] and not one["unexpected"] for one in written_outputs
-        ),
-        "outputs": written_outputs,
-        "runs_not_succeeded": [
-            {
-                "id": run.run_id,
-                "job": ref(run.job),
-                "partitions": list(run.partitions),
-                "state": run.state,
-                "error": run.error,
-            }
-            for run in runs
-            if run.state is not RunState.SUCCEEDED
-        ],
-    }
-
-
-def _results(attempts: Iterable[AttemptRecord]) -> dict[str, Mapping[str, Any]]:
-    """Return the result of each run's last attempt that succeeded."""
-    return {
-        one.run_id: one.result
-        for one in attempts
-        if one.result is not None and one.state is AttemptState.SUCCEEDED
+        "touched_is_planned": all(one["exact"] for one in documents),
+        "outputs": documents,
+        "not_succeeded": _not_succeeded(runs),
     }
 
 
 class _Output:
     """One dataset that one job writes: the partitions planned, and those touched."""
 
-    def __init__(self, job: JobRef, dataset: DatasetRef) -> None:
+    def __init__(self, job: JobRef, dataset: DatasetRef, calendar: Calendar) -> None:
         self.job = job
         self.dataset = dataset
-        self.planned: dict[str, Key] = {}
-        self.touched: dict[str, Mapping[str, Any]] = {}
+        self.calendar = calendar
+        self.sets = dict.fromkeys(("planned", "touched", "changed", "emptied"), NOTHING)
+        self.strange: list[Any] = []  # touched, and no key of the calendar
+        self.rows = {"rows_before": 0, "rows": 0}
         self.versions: list[int] = []
 
-    def plan(self, keys: Iterable[Key]) -> None:
+    def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
-        self.planned |= {_text(key): key for key in keys}
+        self.sets["planned"] |= parse(self.calendar, keys)
 
     def touch(self, written: Mapping[str, Any]) -> None:
         """Add what a run says that it wrote."""
-        self.touched |= {_text(one["key"]): one for one in written["partitions"]}
-        self.versions += [v for v in (written.get("version"),) if v is not None]
+        for one in written["partitions"]:
+            try:
+                key = parse(self.calendar, (one["key"],))
+            except UsageError:
+                self.strange.append(one["key"])
+                continue
+            self.sets["touched"] |= key
+            if one["fingerprint"] is None or one["fingerprint"] != one["fingerprint_before"]:
+                self.sets["changed"] |= key
+            if one["emptied"]:
+                self.sets["emptied"] |= key
+            for what in self.rows:
+                self.rows[what] += one[what] or 0
+        if written["version"] is not None:
+            self.versions.append(written["version"])
 
     def document(self) -> Document:
         """Return it as the report tells it."""
-        touched = self.touched.values()
-        changed = [one for one in touched if one["fingerprint"] != one["fingerprint_before"]]
+        planned, touched = self.sets["planned"], self.sets["touched"]
+        missing, unexpected = planned - touched, touched - planned
         return {
             "dataset": ref(self.dataset),
             "job": ref(self.job),
-            "planned": len(self.planned),
-            "touched": len(self.touched),
-            "changed": len(changed),
-            "missing": [key for text, key in self.planned.items() if text not in self.touched],
-            "unexpected": [
-                one["key"] for text, one in self.touched.items() if text not in self.planned
-            ],
-            "emptied": [one["key"] for one in touched if one["emptied"]],
-            "rows_before": _sum(touched, "rows_before"),
-            "rows": _sum(touched, "rows"),
-            "versions": sorted(self.versions),
-            "partitions": list(touched),
+            "exact": not (missing or unexpected or self.strange),
+            **{name: self._set(keys) for name, keys in self.sets.items()},
+            "missing": self._set(missing),
+            "unexpected": self._set(unexpected, self.strange),
+            **self.rows,
+            "versions": sorted(set(self.versions)),
         }
 
+    def _set(self, keys: PartitionSet, strange: Sequence[Any] = ()) -> Document:
+        partitions = [*render(self.calendar, keys), *strange]
+        return {"count": len(keys) + len(strange), "partitions": partitions}
 
-def _sum(touched: Iterable[Mapping[str, Any]], what: str) -> int:
-    """Add up rows; a partition that was not there had none."""
-    return sum(one[what] or 0 for one in touched)
 
-
-def _text(key: Key) -> str:
-    return key if isinstance(key, str) else json.dumps(key, sort_keys=True)
+def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:
+    """Return the runs that did not succeed, those of one job with one cause together."""
+    groups = Counter(
+        (run.job, run.state, run.error) for run in runs if run.state is not RunState.SUCCEEDED
+    )
+    return [
+        {"job": ref(job), "state": state, "runs": number, "error": error}
+        for (job, state, error), number in groups.items()
+    ]
 
 
 def _backfill(record: BackfillRecord) -> Document:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Timer
@@ -25,10 +25,10 @@ from lineage_backfill.errors import (
 )
 
 if TYPE_CHECKING:
-    from lineage_backfill.accounts import Key
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.model import BackfillState, DatasetRef
+    from lineage_backfill.partitions.calendar import Calendar
     from lineage_backfill.plan.catalog import Catalog
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
@@ -130,8 +130,9 @@ def start(
 ) -> Ended:
     """Run a plan to an end; after `timeout` no more runs are started.
 
-    `engines` are used instead of new ones, and left open. Raises UsageError for a job without an engine and GuardRailError for too many runs, both before
-    anything is written; EnvironmentMissingError and ConflictError before anything is run.
+    `engines` are used instead of new ones, and left open. Raises UsageError for a job without an
+    engine and GuardRailError for too many runs, both before anything is written;
+    EnvironmentMissingError and ConflictError before anything is run.
     """
     with (
         open_store(project, create=True) as store,
@@ -175,15 +176,13 @@ def status(project: Project, backfill: str | None) -> dict[str, Any]:
 def report(project: Project, backfill: str | None) -> dict[str, Any]:
     """Return the report document of a backfill, of the newest if none is named."""
     from lineage_backfill import accounts
+    from lineage_backfill.plan.document import plan_from_dict
 
     with open_store(project) as store:
         record = _find(store, backfill)
-        return accounts.report(
-            record,
-            store.runs(record.id),
-            store.attempts(record.id),
-            _planned_keys(project, store.plan(record.id)),
-        )
+        plan = plan_from_dict(store.plan(record.id))
+        runs, attempts = store.runs(record.id), store.attempts(record.id)
+    return accounts.report(record, plan, runs, attempts, _calendars(project, plan.now))
 
 
 def history(project: Project) -> dict[str, Any]:
@@ -365,28 +364,24 @@ def _find(store: RunStore, backfill: str | None) -> BackfillRecord:
     )
 
 
-def _planned_keys(
-    project: Project, document: Mapping[str, Any]
-) -> dict[str, dict[DatasetRef, list[Key]]]:
-    """Return every partition that each run of a plan was to write."""
-    from lineage_backfill.partitions.text import expand, parse
-    from lineage_backfill.plan.document import plan_from_dict
+def _calendars(project: Project, now: str) -> Callable[[DatasetRef], Calendar]:
+    """Return what gives each dataset's calendar; lineage is read only where it is not declared."""
+    from lineage_backfill.graph.lineage import LineageSnapshot
 
-    plan = plan_from_dict(document)
-    catalog = _catalog(project, read_lineage(project), plan.now)
-    planned: dict[str, dict[DatasetRef, list[Key]]] = {}
-    for run in plan.runs or ():
-        planned[run.id] = {}
-        for part in run.writes:
-            calendar = catalog.calendar(part.dataset)
-            if calendar is None:
-                raise DeclarationError(
-                    f"the partitioning of {part.dataset} is not declared any more",
-                    hint="Declare it as it was when the backfill was planned.",
-                )
-            keys = expand(calendar, parse(calendar, part.keys))
-            planned[run.id][part.dataset] = [key.label for key in keys]
-    return planned
+    declared = _catalog(project, LineageSnapshot.of([]), now)
+    known = cache(lambda: _catalog(project, read_lineage(project), now))
+
+    @cache
+    def calendar_of(dataset: DatasetRef) -> Calendar:
+        calendar = declared.calendar(dataset) or known().calendar(dataset)
+        if calendar is None:
+            raise DeclarationError(
+                f"the partitioning of {dataset} is not known any more",
+                hint="Declare it as it was when the backfill was planned.",
+            )
+        return calendar
+
+    return calendar_of
 
 
 def _catalog(project: Project, snapshot: LineageSnapshot, now: str) -> Catalog:

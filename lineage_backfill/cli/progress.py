@@ -28,7 +28,6 @@ from lineage_backfill.ports import Reporter
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
     RunState.FAILED: ("✗", "red"),
-    RunState.BLOCKED: ("!", "yellow"),
     RunState.CANCELLED: ("-", "yellow"),
 }
 
@@ -41,6 +40,7 @@ class PlainProgress(Reporter):
         self._names = Names(())
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
+        self._blocked: Counter[tuple[JobRef, str]] = Counter()
 
     def showing(self) -> AbstractContextManager[Any]:
         """Return the context within which progress is shown."""
@@ -60,6 +60,10 @@ class PlainProgress(Reporter):
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         self._ended += 1
+        if state is RunState.BLOCKED:
+            self._blocked[run.job, detail] += 1
+            return
+        self._tell_blocked()
         mark, style = _MARKS.get(state, (" ", ""))
         self._line(
             f"{mark} {state} {self._run(run)}{self._took(run)} [{self._ended}/{self._total}]",
@@ -79,7 +83,17 @@ class PlainProgress(Reporter):
         self._line(f"No more runs are started; {how} {counted(running, 'run')}.", style="yellow")
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
+        self._tell_blocked()
         self._line(f"backfill {backfill_id}: {state}")
+
+    def _tell_blocked(self) -> None:
+        """Say which runs one failure has blocked: together, as there may be very many."""
+        for (job, detail), runs in self._blocked.items():
+            self._line(
+                f"! blocked {self._names(job)}: {counted(runs, 'run')}, as {safe(detail)}",
+                style="yellow",
+            )
+        self._blocked.clear()
 
     def _run(self, run: PlannedRun) -> str:
         return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"

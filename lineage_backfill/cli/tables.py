@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -62,7 +62,7 @@ def _heading(document: Document) -> Text:
 
 
 def _runs(document: Document) -> RenderableType:
-    names = Names(job_ref(run["job"]) for run in document["runs"])
+    names = Names(JobRef(**run["job"]) for run in document["runs"])
     rows = table("State", "Job", "Partitions", "Tries", "Took")
     for number in (3, 4):
         rows.columns[number].justify = "right"
@@ -72,7 +72,7 @@ def _runs(document: Document) -> RenderableType:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
         rows.add_row(
             state(run["state"]),
-            Text(names(job_ref(run["job"]))),
+            Text(names(JobRef(**run["job"]))),
             keys,
             str(run["attempt"] or ""),
             _took(run),
@@ -86,49 +86,42 @@ def _runs(document: Document) -> RenderableType:
 def report_table(document: Document) -> RenderableType:
     """Return what was touched beside what was planned, and what did not succeed."""
     names = Names(
-        [DatasetRef(**one["dataset"]) for one in document["outputs"]]
-        + [job_ref(one["job"]) for one in document["outputs"]]
+        ref
+        for one in document["outputs"]
+        for ref in (DatasetRef(**one["dataset"]), JobRef(**one["job"]))
     )
     rows = table("", "Dataset", "Planned", "Touched", "Changed", "Rows before", "Rows after")
+    notes = Text()
     for number in range(2, 7):
         rows.columns[number].justify = "right"
     for one in document["outputs"]:
-        exact = not one["missing"] and not one["unexpected"]
+        dataset = names(DatasetRef(**one["dataset"]))
         rows.add_row(
-            Text("✓", style="green") if exact else Text("✗", style="red"),
-            Text(names(DatasetRef(**one["dataset"]))),
-            *(f"{one[what]:,}" for what in ("planned", "touched", "changed")),
+            Text("✓", style="green") if one["exact"] else Text("✗", style="red"),
+            Text(dataset),
+            *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
             *(f"{one[what]:,}" for what in ("rows_before", "rows")),
         )
-        for what, keys in _differences(one):
-            rows.add_row("", Text(f"  {what} {keys_on_a_line(tuple(keys))}", style="yellow"))
+        for what in ("missing", "unexpected", "emptied"):
+            if one[what]["count"]:
+                keys = keys_on_a_line(tuple(one[what]["partitions"]))
+                notes.append(f"\n{dataset}: {one[what]['count']:,} {what}, {keys}", style="yellow")
     verdict = (
         Text("Touched is what was planned.", style="green")
         if document["touched_is_planned"]
         else Text("Touched is not what was planned.", style="red")
     )
-    parts: list[RenderableType] = [_title(document), rows, verdict]
-    if document["runs_not_succeeded"]:
-        parts.append(_not_succeeded(document["runs_not_succeeded"]))
+    parts: list[RenderableType] = [_title(document), rows, verdict.append_text(notes)]
+    if document["not_succeeded"]:
+        parts.append(_not_succeeded(document["not_succeeded"], names))
     return Group(*apart(parts))
 
 
-def _differences(output: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    for what in ("missing", "unexpected", "emptied"):
-        if output[what]:
-            yield what, output[what]
-
-
-def _not_succeeded(runs: Iterable[Mapping[str, Any]]) -> RenderableType:
-    runs = list(runs)
-    names = Names(job_ref(run["job"]) for run in runs)
-    rows = table("Did not succeed", "Partitions")
-    for run in runs[:_SHOWN_RUNS]:
-        why = f"\n{safe(run['error'])}" if run["error"] else ""
-        rows.add_row(
-            Text.assemble(names(job_ref(run["job"])), "  ", state(run["state"])),
-            Text.assemble(keys_on_a_line(tuple(run["partitions"])), (why, "dim")),
-        )
+def _not_succeeded(groups: Iterable[Document], names: Names) -> RenderableType:
+    rows = table("Did not succeed", "State", "Runs", "Why")
+    for one in groups:
+        job = Text(names(JobRef(**one["job"])))
+        rows.add_row(job, state(one["state"]), f"{one['runs']:,}", safe(one["error"] or ""))
     return rows
 
 
@@ -136,11 +129,6 @@ def _title(document: Document) -> Text:
     return Text.assemble(
         ("Backfill ", "bold"), f"{safe(document['id'])}  ", state(document["state"])
     )
-
-
-def job_ref(document: Mapping[str, str]) -> JobRef:
-    """Return the job that a document names."""
-    return JobRef(document["namespace"], document["name"])
 
 
 def _instant(text: str | None) -> str:
