@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DatasetRef:
+class DatasetRef(NamedTuple):
     """Named data, unique by (namespace, name) as OpenLineage defines it."""
 
     namespace: str
     name: str
+    # Keeps a dataset and a job of one name apart, also as keys of one mapping. Plain tuples are
+    # hashed and compared many times faster than dataclasses, and planning does little else.
+    kind: Literal["dataset"] = "dataset"
 
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobRef:
+class JobRef(NamedTuple):
     """The code that writes data, unique by (namespace, name) as OpenLineage defines it."""
 
     namespace: str
     name: str
+    kind: Literal["job"] = "job"
 
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}"

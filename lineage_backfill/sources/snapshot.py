@@ -148,15 +148,17 @@ def _decode(record: dict[str, Any]) -> Record:
 
 
 def _job(value: list[str]) -> JobRef:
-    return JobRef(*value)
+    namespace, name = value
+    return JobRef(namespace, name)
 
 
 def _dataset(value: list[str]) -> DatasetRef:
-    return DatasetRef(*value)
+    namespace, name = value
+    return DatasetRef(namespace, name)
 
 
 def _datasets(value: list[list[str]]) -> tuple[DatasetRef, ...]:
-    return tuple(DatasetRef(*item) for item in value)
+    return tuple(_dataset(item) for item in value)
 
 
 def _instant(value: str | None) -> datetime | None:
