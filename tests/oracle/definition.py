@@ -11,8 +11,8 @@ from itertools import product
 from zoneinfo import ZoneInfo
 
 STEP = timedelta(minutes=15)  # every border of every calendar used here lies on such a step
-WALK_FROM = datetime(2023, 9, 1, tzinfo=UTC)
-WALK_TO = datetime(2024, 9, 1, tzinfo=UTC)
+WALK_FROM = datetime(2023, 3, 1, tzinfo=UTC)
+WALK_TO = datetime(2025, 2, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

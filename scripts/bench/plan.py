@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Times the planner on large graphs and prints a table, or JSON with --json.
+
+    scripts/bench/plan.py [--json] [--repeat N] [--only WORD]
+
+A case is planned once to fill the caches that a long-lived program would hold (zone tables, the
+graph's index); "cold" is that first time. Memory is the peak that planning adds, by tracemalloc,
+in a run of its own; the whole process's peak is printed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+    DimensionDeclaration,
+    JobDeclaration,
+    Limits,
+    ReadDeclaration,
+)
+from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.plan.request import ChangedDataset, Request
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+GRAINS = ("hour", "day", "week", "month")
+#: Root keys: the 30 days, the year and the ten years before NOW.
+MONTH, YEAR, DECADE = "2024-12-02T00..", "2024-01-01T00..", "2015-01-01T00.."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One line of the table: how to build what is planned, and the bounds it is held to."""
+
+    name: str
+    build: Callable[[], tuple[Request, LineageSnapshot, Declarations]]
+    limit_ms: float | None = None
+    limit_mb: float | None = None
+
+
+def _ref(name: str) -> DatasetRef:
+    return DatasetRef("b", name)
+
+
+def _calendars(starts: tuple[str, str, str, str]) -> tuple[DatasetDeclaration, ...]:
+    globs = zip(GRAINS, starts, strict=True)
+    return tuple(
+        DatasetDeclaration(
+            name=f"{grain}_*", calendar=CalendarDeclaration(grain=grain, start=start)
+        )
+        for grain, start in globs
+    )
+
+
+SINCE_2015 = ("2015-01-01T00", "2015-01-01", "2015-W01", "2015-01-01")
+
+
+def layered(
+    jobs: int, keys: KeySet, *, edges: int = 4, seed: int = 1
+) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return a layered random graph: every job reads some of the datasets made before it."""
+    rng = random.Random(seed)
+    names = ["hour_root"]
+    nodes = []
+    for number in range(jobs):
+        # A quarter of each grain; finer ones first in every layer, as pipelines have it.
+        grain = GRAINS[min(int(rng.random() * 4), 3)]
+        output = f"{grain}_{number}"
+        window = names[-max(jobs // 20, 5) :]
+        reads = {rng.choice(window) for _ in range(edges)} | ({"hour_root"} if number < 5 else set())
+        nodes.append(
+            JobNode(
+                ref=JobRef("b", f"job_{number}"),
+                reads=tuple(sorted(_ref(name) for name in reads)),
+                writes=(_ref(output),),
+            )
+        )
+        names.append(output)
+    snapshot = LineageSnapshot.of(nodes)
+    declarations = Declarations(
+        namespace="b",
+        datasets=_calendars(SINCE_2015),
+        jobs=(JobDeclaration(name="*", batch="range", engine="local"),),
+    )
+    return _request(keys), snapshot, declarations
+
+
+def _request(keys: KeySet) -> Request:
+    return Request(changed=(ChangedDataset(dataset=_ref("hour_root"), keys=keys),))
+
+
+def chain(jobs: int) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return a chain: every job reads what the one before it wrote."""
+    names = ["hour_root", *(f"{GRAINS[n * 4 // jobs]}_{n}" for n in range(jobs))]
+    nodes = [
+        JobNode(ref=JobRef("b", f"job_{n:06}"), reads=(_ref(names[n]),), writes=(_ref(names[n + 1]),))
+        for n in range(jobs)
+    ]
+    declarations = Declarations(
+        namespace="b",
+        datasets=_calendars(SINCE_2015),
+        jobs=(JobDeclaration(name="*", batch="range", engine="local"),),
+        limits=Limits(max_runs=100_000),
+    )
+    return _request((MONTH,)), LineageSnapshot.of(nodes), declarations
+
+
+def self_dependent(jobs: int) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return daily jobs that each read their own day before, over ten years."""
+    nodes = [
+        JobNode(
+            ref=JobRef("b", f"job_{n}"),
+            reads=(_ref("day_root"), _ref(f"day_{n}")),
+            writes=(_ref(f"day_{n}"),),
+        )
+        for n in range(jobs)
+    ]
+    declarations = Declarations(
+        namespace="b",
+        datasets=_calendars(SINCE_2015),
+        jobs=(
+            JobDeclaration(
+                name="*",
+                engine="local",
+                reads=tuple(
+                    ReadDeclaration(dataset=f"day_{n}", mapping="offset", by=-1)
+                    for n in range(jobs)
+                )
+                if jobs == 1
+                else (ReadDeclaration(dataset="day_[0-9]*", mapping="offset", by=-1),),
+            ),
+        ),
+    )
+    changed = ChangedDataset(dataset=_ref("day_root"), keys=("2015-01-02",))
+    return Request(changed=(changed,)), LineageSnapshot.of(nodes), declarations
+
+
+def products(jobs: int) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return a chain of layers whose datasets are day by 500 static keys."""
+    rng = random.Random(2)
+    regions = tuple(f"r{n:03}" for n in range(500))
+    names, nodes = ["p_root"], []
+    for number in range(jobs):
+        reads = {rng.choice(names[-100:]) for _ in range(4)}
+        nodes.append(
+            JobNode(
+                ref=JobRef("b", f"job_{number}"),
+                reads=tuple(sorted(_ref(name) for name in reads)),
+                writes=(_ref(f"p_{number}"),),
+            )
+        )
+        names.append(f"p_{number}")
+    day = CalendarDeclaration(grain="day", start="2024-01-01")
+    dimensions = (
+        DimensionDeclaration(name="day", calendar=day),
+        DimensionDeclaration(name="region", calendar=CalendarDeclaration(keys=regions)),
+    )
+    windows = tuple(
+        ReadDeclaration(dataset=f"p_{number}", mapping="window", before=6)
+        for number in range(0, jobs, 10)
+    )
+    declarations = Declarations(
+        namespace="b",
+        datasets=(DatasetDeclaration(name="p_*", dimensions=dimensions),),
+        jobs=(JobDeclaration(name="*", batch="range", engine="local", reads=windows),),
+    )
+    boxes: list[dict[str, Any]] = [
+        {"day": ["2024-01-01..2024-06-30"], "region": list(regions[:250])},
+        {"day": ["2024-03-01..2024-12-31"], "region": list(regions[200:])},
+    ]
+    changed = ChangedDataset(dataset=_ref("p_root"), keys=tuple(boxes))
+    return Request(changed=(changed,)), LineageSnapshot.of(nodes), declarations
+
+
+def scattered(count: int) -> KeySet:
+    """Return so many hours of 2024, every other one on average."""
+    rng = random.Random(3)
+    hours = sorted(rng.sample(range(8_760), count))
+    start = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
+    return tuple(
+        datetime.fromtimestamp(start + hour * 3_600, UTC).strftime("%Y-%m-%dT%H") for hour in hours
+    )
+
+
+CASES = (
+    Case(name="1,000 jobs, 30 days of hours", build=lambda: layered(1_000, (MONTH,)), limit_ms=20),
+    Case(
+        name="5,000 jobs, 1 year of hours",
+        build=lambda: layered(5_000, (YEAR,)),
+        limit_ms=150,
+        limit_mb=200,
+    ),
+    Case(
+        name="20,000 jobs, 42,000 edges, 24 hours",
+        build=lambda: layered(20_000, ("2024-06-15T00..2024-06-15T23",), edges=2),
+        limit_ms=150,
+    ),
+    Case(
+        name="1,000 jobs, 4,380 scattered hours",
+        build=lambda: layered(1_000, scattered(4_380)),
+        limit_ms=60,
+        limit_mb=100,
+    ),
+    Case(name="chain of 5,000", build=lambda: chain(5_000)),
+    Case(name="chain of 10,000", build=lambda: chain(10_000)),
+    Case(name="1,000 self-dependent daily jobs, 10 years", build=lambda: self_dependent(1_000)),
+    Case(name="2,000 self-dependent daily jobs, 10 years", build=lambda: self_dependent(2_000)),
+    Case(name="100,000 jobs, 10 years of hours", build=lambda: layered(100_000, (DECADE,))),
+    Case(name="day x 500 keys, 2,000 jobs, 1 year", build=lambda: products(2_000), limit_ms=1_000),
+)
+
+
+def measure(case: Case, repeat: int) -> dict[str, Any]:
+    """Return the times and the memory of one case."""
+    request, snapshot, declarations = case.build()
+    gc.collect()
+    begin = time.perf_counter()
+    plan = build_plan(request, snapshot, declarations, now=NOW)
+    cold = time.perf_counter() - begin
+    times = []
+    for _ in range(repeat):
+        gc.collect()
+        begin = time.perf_counter()
+        plan = build_plan(request, snapshot, declarations, now=NOW)
+        times.append(time.perf_counter() - begin)
+    tracemalloc.start()
+    build_plan(request, snapshot, declarations, now=NOW)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {
+        "case": case.name,
+        "cold_ms": round(cold * 1e3, 1),
+        "ms": round(statistics.median(times) * 1e3, 1),
+        "best_ms": round(min(times) * 1e3, 1),
+        "mb": round(peak / 1e6, 1),
+        "jobs": plan.totals["jobs"],
+        "runs": plan.totals["runs"],
+        "partitions": plan.totals["partitions"],
+        "limit_ms": case.limit_ms,
+        "limit_mb": case.limit_mb,
+    }
+
+
+def as_events(snapshot: LineageSnapshot) -> list[str]:
+    """Return the graph as one COMPLETE event a job, as a lineage client would write it."""
+    lines = []
+    for number, node in enumerate(snapshot.jobs.values()):
+        lines.append(
+            json.dumps(
+                {
+                    "eventType": "COMPLETE",
+                    "eventTime": "2024-12-31T00:00:00.000000Z",
+                    "producer": "https://example.org/pipeline",
+                    "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+                    "run": {"runId": f"00000000-0000-4000-8000-{number:012}", "facets": {}},
+                    "job": {"namespace": node.ref.namespace, "name": node.ref.name, "facets": {}},
+                    "inputs": [
+                        {"namespace": r.namespace, "name": r.name, "facets": {}} for r in node.reads
+                    ],
+                    "outputs": [
+                        {"namespace": w.namespace, "name": w.name, "facets": {}}
+                        for w in node.writes
+                    ],
+                }
+            )
+        )
+    return lines
+
+
+def against_json(jobs: int) -> dict[str, Any]:
+    """Return how planning compares with parsing the same graph from its events, in one run."""
+    request, snapshot, declarations = layered(jobs, (DECADE,))
+    lines = as_events(snapshot)
+    build_plan(request, snapshot, declarations, now=NOW)
+    ratios, parse_times = [], []
+    for _ in range(3):
+        gc.collect()
+        begin = time.perf_counter()
+        parsed = [json.loads(line) for line in lines]
+        parsing = time.perf_counter() - begin
+        del parsed
+        gc.collect()
+        begin = time.perf_counter()
+        build_plan(request, snapshot, declarations, now=NOW)
+        ratios.append((time.perf_counter() - begin) / parsing)
+        parse_times.append(parsing)
+    tracemalloc.start()
+    graph = layered(jobs, (DECADE,))[1]
+    _ = graph.readers, graph.writers
+    held, _ = tracemalloc.get_traced_memory()
+    del graph
+    gc.collect()
+    base, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    build_plan(request, snapshot, declarations, now=NOW)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {
+        "case": f"{jobs:,} jobs: planning / json.loads of its events",
+        "ratio": round(statistics.median(ratios), 2),
+        "json_ms": round(statistics.median(parse_times) * 1e3, 1),
+        "memory_ratio": round((peak - base) / held, 2),
+        "limit_ratio": 1.0,
+        "limit_memory_ratio": 4.0,
+    }
+
+
+def whole_process(jobs: int) -> dict[str, Any]:
+    """Return how long `impact --json` takes as a process, from an event file."""
+    _, snapshot, _ = layered(jobs, (MONTH,))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "events.ndjson").write_text("\n".join(as_events(snapshot)) + "\n")
+        tables = "".join(
+            f'[[dataset]]\nname = "{grain}_*"\ngrain = "{grain}"\nstart = "{start}"\n'
+            for grain, start in zip(GRAINS, SINCE_2015, strict=True)
+        )
+        (root / "lineage-backfill.toml").write_text(
+            '[project]\nnamespace = "b"\n[lineage]\nevents = ["events.ndjson"]\n'
+            f'[[job]]\nname = "*"\nbatch = "range"\n{tables}'
+        )
+        command = [sys.executable, "-m", "lineage_backfill", "impact", "hour_root", "--json"]
+        command += ["--from", "2024-12-02T00", "--to", "2024-12-31T23"]
+        command += ["--now", "2025-01-01T00:00:00Z"]
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            done = subprocess.run(command, cwd=root, capture_output=True, check=True)
+            times.append(time.perf_counter() - begin)
+        document = json.loads(done.stdout)
+    return {
+        "case": f"`impact --json`, whole process, {jobs:,} jobs from an event file",
+        "ms": round(statistics.median(times) * 1e3, 1),
+        "best_ms": round(min(times) * 1e3, 1),
+        "jobs": document["totals"]["jobs"],
+        "limit_ms": 1_000,
+    }
+
+
+def main() -> None:
+    """Run the cases and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    rows = [measure(case, options.repeat) for case in CASES if options.only in case.name]
+    if options.only in "json.loads":
+        rows.append(against_json(100_000))
+    if options.only in "whole process":
+        rows.append(whole_process(1_000))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    if options.json:
+        print(json.dumps({"rows": rows, "process_peak_mb": round(peak)}, indent=1))
+        return
+    for row in rows:
+        parts = [f"{key}={value}" for key, value in row.items() if key != "case" and value]
+        print(f"{row['case']:<62} {'  '.join(parts)}")
+    by_name = {row["case"]: row for row in rows}
+    if "chain of 5,000" in by_name and "chain of 10,000" in by_name:
+        ratio = by_name["chain of 10,000"]["best_ms"] / by_name["chain of 5,000"]["best_ms"]
+        print(f"chain, 10,000 / 5,000: {ratio:.2f} (at most 2.2)")
+    print(f"peak of this process: {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
