@@ -192,6 +192,11 @@ class LineageBuilder:
         """Return (namespace, name) of all datasets so far, aliases among them."""
         return set(self._datasets)
 
+    def is_silent(self, job: JobRef) -> bool:
+        """Return whether no run of the job has completed so far and none named a dataset."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        return not any(run.completed or run.footprint != _NOTHING for run in runs)
+
     def drop_job(self, job: JobRef) -> None:
         """Forget a job and all that its events said of it."""
         self._jobs.pop((job.namespace, job.name), None)

@@ -26,7 +26,7 @@ Name = tuple[str, str]
 _API = "api/v1/"
 #: The server hides what lies after 2030 unless it is told otherwise.
 _FIRST, _LAST = "1970-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
-_PAGE = 2_000
+_PAGE = 1_000
 _MAX_PAGE = 1_000_000
 _LIST_PAGE = 100
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
@@ -149,6 +149,8 @@ class _Reading:
                 covered |= {_cleaned(parent), _cleaned((name[0], parent[1]))}
             if not stored & listed:
                 self._find_missing(name, hidden)
+            elif self.builder.is_silent(JobRef(*name)):
+                self._read_silent(name, min(stored & listed))
         self._walk(sorted(listed - covered))
         self._compare_datasets(self._listed("dataset"))
 
@@ -227,6 +229,25 @@ class _Reading:
             new = JobRef(name[0], page["name"])
             self.builder.rename_job(ref, new)
             self.warnings.append(f"{ref} was renamed {new} in Marquez; their events are one job's")
+
+    def _read_silent(self, name: Name, stored: Name) -> None:
+        """Ask for the edges of a job whose history holds only starts or failures (any more)."""
+        try:
+            page = self._get(_job_path(stored))
+        except HTTPStatusError as error:
+            raise LineageError(
+                f"{JobRef(*name)}: no event names a dataset, its page cannot be read: {error}",
+                hint="Repair it in Marquez, or delete the job there.",
+            ) from error
+        # As old as the job itself, so that the runs of the history come after it.
+        self.builder.add(
+            {
+                "eventTime": page["createdAt"],
+                "job": {"namespace": name[0], "name": name[1]},
+                "inputs": page.get("inputs"),
+                "outputs": page.get("outputs"),
+            }
+        )
 
     def _compare_datasets(self, listed: set[Name]) -> None:
         """Add the datasets that no job names, report those that jobs name and Marquez deleted."""

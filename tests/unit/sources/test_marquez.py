@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -13,10 +14,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import requests
 import responses
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lineage_backfill.errors import LineageError, ServiceUnreachableError
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources import marquez
 from lineage_backfill.sources.marquez import MarquezSource, View
 from lineage_backfill.sources.web import WebSettings
@@ -43,6 +46,7 @@ class Server:
         self.events = events
         self.jobs = {(e["job"]["namespace"], e["job"]["name"]) for e in events}
         self.poisoned_rows: set[int] = set()
+        self.pages: dict[str, Any] = {}
         self.asked: list[str] = []
         self.before_answer: Callable[[int], None] = lambda _: None
 
@@ -74,6 +78,8 @@ class Server:
             if self.poisoned_rows & set(range(first, first + size)):
                 return 500, {}
             return 200, {"jobs": rows[first : first + size], "totalCount": len(rows)}
+        if path in self.pages:
+            return 200, self.pages[path]
         return 404, {"code": 404, "message": "not found"}
 
 
@@ -88,11 +94,11 @@ def read(
     server: Server | None = None,
     *,
     view: View = "both",
-    **settings: Any,
+    **web: Any,
 ) -> LineageSnapshot:
     if mock is not None and server is not None:
         mock.add_callback(responses.GET, re.compile(re.escape(API)), callback=server)
-    return MarquezSource(ADDRESS, view=view, settings=WebSettings(**settings)).read()
+    return MarquezSource(ADDRESS, view=view, settings=WebSettings(**web)).read()
 
 
 def names(snapshot: LineageSnapshot) -> list[str]:
@@ -217,8 +223,8 @@ def test_redirects_on_the_same_host_end_and_keep_the_query(mock: responses.Reque
 
 def test_keys_and_headers_are_sent(mock: responses.RequestsMock) -> None:
     mock.get(f"{API}/events/lineage", json={"events": []})
-    settings = WebSettings(headers={"X-Team": "a"})
-    MarquezSource(ADDRESS, view="events", api_key="secret", settings=settings).read()
+    web = WebSettings(headers={"X-Team": "a"})
+    MarquezSource(ADDRESS, view="events", api_key="secret", settings=web).read()
     sent = mock.calls[0].request.headers
     assert (sent["Authorization"], sent["X-Team"]) == ("Bearer secret", "a")
 
@@ -228,6 +234,116 @@ def test_a_name_that_leads_elsewhere_is_not_asked_for(mock: responses.RequestsMo
     server.jobs.add(("n", ".."))
     with pytest.raises(LineageError, match="cannot be part of an address"):
         read(mock, server)
+
+
+def test_a_job_of_which_only_a_bare_start_is_left_is_looked_up(
+    mock: responses.RequestsMock,
+) -> None:
+    server = Server([event(1, eventType="START", outputs=[]), event(2)])
+    server.pages["namespaces/n/jobs/j1"] = {
+        "createdAt": "2023-01-01T00:00:00Z",
+        "inputs": [{"namespace": "n", "name": "a"}],
+        "outputs": [{"namespace": "n", "name": "b"}],
+    }
+    node = read(mock, server).jobs[JobRef("n", "j1")]
+    assert [ref.name for ref in (*node.reads, *node.writes)] == ["a", "b"]
+
+
+def page(job: str, **more: Any) -> dict[str, Any]:
+    return {
+        "namespace": "n",
+        "name": job,
+        "createdAt": "2023-01-01T00:00:00Z",
+        "updatedAt": "2023-01-02T00:00:00Z",
+        "tags": ["gold"],
+        "facets": {"ownership": {"owners": [{"name": "team"}]}},
+    } | more
+
+
+def silent_server() -> Server:
+    """A server that knows a job, and around it another, of neither of which an event is left."""
+    server = Server([event(1)])
+    server.jobs.add(("n", "old"))
+    server.pages = {
+        "namespaces/n/jobs/old": page("old", inputs=[{"namespace": "n", "name": "a"}]),
+        "namespaces/n/jobs/old/runs": {"runs": []},
+        "namespaces/n/jobs/near": page("near"),
+        "namespaces/n/jobs/near/runs": {
+            "runs": [
+                {
+                    "id": "r9",
+                    "state": "COMPLETED",
+                    "createdAt": "2023-01-01T00:00:00Z",
+                    "startedAt": None,
+                    "endedAt": "2023-01-01T01:00:00Z",
+                    "args": {"nominal_start_time": "2022-12-31T00:00Z[UTC]"},
+                    "inputDatasetVersions": [
+                        {"datasetVersionId": {"namespace": "n", "name": "b"}, "facets": {}}
+                    ],
+                }
+            ]
+        },
+        "namespaces/n/datasets/a": page("a", fields=[{"name": "x"}]),
+        "lineage": {
+            "graph": [
+                {
+                    "id": "job:n:old",
+                    "type": "JOB",
+                    "data": {"id": {"namespace": "n", "name": "old"}},
+                    "outEdges": [{"origin": "job:n:old", "destination": "dataset:n:b"}],
+                },
+                {
+                    "id": "dataset:n:b",
+                    "type": "DATASET",
+                    "data": {"id": {"namespace": "n", "name": "b"}},
+                },
+                {
+                    "id": "job:n:near",
+                    "type": "JOB",
+                    "data": {"id": {"namespace": "n", "name": "near"}},
+                },
+            ]
+        },
+    }
+    return server
+
+
+def test_jobs_without_events_are_walked_until_nothing_is_new(mock: responses.RequestsMock) -> None:
+    snapshot = read(mock, silent_server())
+    old, near = snapshot.jobs[JobRef("n", "old")], snapshot.jobs[JobRef("n", "near")]
+    assert [ref.name for ref in (*old.reads, *old.writes)] == ["a", "b"]
+    assert (old.tags, old.owners) == (("gold",), ("team",))
+    assert [ref.name for ref in near.reads] == ["b"]
+    assert snapshot.datasets[DatasetRef("n", "a")].fields == ("x",)
+    (run,) = [run for run in snapshot.history if run.job == near.ref]
+    assert (run.state, str(run.nominal_start)) == ("COMPLETE", "2022-12-31 00:00:00+00:00")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_mutated_answer_is_understood_or_refused_and_nothing_else(data: st.DataObject) -> None:
+    server = silent_server()
+    answer = server.answer
+    junk: st.SearchStrategy[Any] = st.sampled_from([None, 0, "", "x", [], [[]], {}, True, "\x00"])
+    broken = data.draw(st.sampled_from([*server.pages, "events/lineage", "search", "namespaces"]))
+
+    def mutated(path: str, query: dict[str, str]) -> tuple[int, Any]:
+        status, body = answer(path, query)
+        body = json.loads(json.dumps(body))
+        target: Any = body
+        while path == broken and isinstance(target, dict | list) and target:
+            keys = list(target) if isinstance(target, dict) else list(range(len(target)))
+            key = data.draw(st.sampled_from(keys))
+            if data.draw(st.booleans()):
+                target[key] = data.draw(junk)
+                break
+            target = target[key]
+        return status, body
+
+    server.answer = mutated  # type: ignore[method-assign]
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
+        with contextlib.suppress(LineageError):
+            read(mock, server)
 
 
 class _Cut(BaseHTTPRequestHandler):
