@@ -642,12 +642,12 @@ class Catalog:
         upstream = self.calendar(dataset)
         mapping = None
         if upstream is not None and run is not None:
-            spec = self._spec(read, own=own)
-            key = (id(upstream), id(run), spec)
+            # Calendars are interned and declarations live as long as this: identity tells them.
+            key = (id(upstream), id(run), id(read), own)
             mapping = self._mappings.get(key)
             if mapping is None:
                 try:
-                    mapping = mappings.build(upstream, run, spec)
+                    mapping = mappings.build(upstream, run, self._spec(read, own=own))
                 except UsageError as error:
                     raise DeclarationError(
                         f"job {ref}, input {dataset}: {error.message}", hint=error.hint

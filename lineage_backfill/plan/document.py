@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
@@ -22,10 +21,11 @@ SCHEMA_VERSION: Final = 1
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return the document of a plan; equal plans give equal documents, member by member."""
+    return {"schema_version": SCHEMA_VERSION, "kind": "plan", "id": plan.id, **_body(plan)}
+
+
+def _body(plan: Plan) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "plan",
-        "id": plan.id,
         "now": plan.now,
         "request": plan.request,
         "lineage": plan.lineage,
@@ -51,7 +51,6 @@ def plan_from_dict(document: Mapping[str, Any]) -> Plan:
         )
     try:
         plan = Plan(
-            id=document["id"],
             now=document["now"],
             request=document["request"],
             lineage=document["lineage"],
@@ -61,11 +60,12 @@ def plan_from_dict(document: Mapping[str, Any]) -> Plan:
             totals=document["totals"],
             warnings=tuple(document["warnings"]),
         )
+        given = document["id"]
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"the plan cannot be read: {type(error).__name__} {error}", hint="make it anew"
         ) from None
-    if plan.id != content_id(plan):
+    if plan.id != given:
         raise UsageError(
             "the plan does not match its own content hash: it was changed after it was made",
             hint="make it anew; a plan is not edited by hand",
@@ -75,8 +75,7 @@ def plan_from_dict(document: Mapping[str, Any]) -> Plan:
 
 def content_id(plan: Plan) -> str:
     """Return `sha256:…` over everything in the plan but its id."""
-    document = plan_to_dict(replace(plan, id=""))
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(_body(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from lineage_backfill.model import DatasetRef, JobRef
@@ -48,14 +49,13 @@ class PlannedJob:
     reason: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A whole plan; `to_dict` of `plan.document` gives the document of `impact --json`.
+    """A whole plan; `plan.document.plan_to_dict` gives the document of `impact --json`.
 
     `now` is an ISO instant in UTC. `runs` is None where there are more than the limit.
     """
 
-    id: str  # "sha256:…" over everything else
     now: str
     request: Mapping[str, Any]
     lineage: Mapping[str, Any]
@@ -64,3 +64,10 @@ class Plan:
     runs: tuple[PlannedRun, ...] | None
     totals: Mapping[str, int]
     warnings: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def id(self) -> str:
+        """`sha256:…` over everything in the plan; worked out when it is first asked for."""
+        from lineage_backfill.plan.document import content_id
+
+        return content_id(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
 from lineage_backfill.plan.declarations import Declarations
-from lineage_backfill.plan.document import content_id
 from lineage_backfill.plan.plan import DatasetPartitions, JobStatus, Plan, PlannedJob, PlannedRun
 from lineage_backfill.plan.propagate import UNKNOWN, Dirty, JobResult, Propagation, propagate
 from lineage_backfill.plan.request import Request
@@ -227,8 +226,7 @@ class Planning:
         jobs = tuple(self._job(result) for result in results.values())
         self._say(results.values(), count, limit, listed=runs is not None)
         planned = [job for job in jobs if job.status == "planned"]
-        plan = Plan(
-            id="",
+        return Plan(
             now=self.now.isoformat().replace("+00:00", "Z"),
             request=self._request_document(),
             lineage={
@@ -248,7 +246,6 @@ class Planning:
             },
             warnings=tuple(self._warnings),
         )
-        return replace(plan, id=content_id(plan))
 
     def _changed(self) -> tuple[DatasetPartitions, ...]:
         found = []
@@ -371,29 +368,32 @@ class Planning:
 
         Run history, and jobs that the change does not reach, are not part of it.
         """
-        digest = hashlib.sha256()
-        catalog = self.catalog
+        catalog, snapshot, results = self.catalog, self.snapshot, self.propagation.results
+        texts: dict[int, str] = {}
+
+        def text(declared: object) -> str:
+            # Thousands of jobs share a declaration: each is written out once.
+            found = texts.get(id(declared))
+            if found is None:
+                found = texts[id(declared)] = repr(declared)
+            return found
+
+        lines = [f"zone {self.declarations.zone!r}"]
         datasets: set[DatasetRef] = {*self._roots.datasets, *self._roots.unknown}
-        for ref in sorted(self.propagation.results):
-            facts = self.propagation.results[ref].facts
-            reads = sorted(edge.dataset for edge in facts.inputs)
-            writes = sorted(edge.dataset for edge in facts.outputs)
+        for ref in sorted(results):
+            facts = results[ref].facts
+            reads = sorted([edge.dataset for edge in facts.inputs])
+            writes = sorted([edge.dataset for edge in facts.outputs])
             datasets.update(reads, writes)
-            node = self.snapshot.jobs.get(ref)
+            node = snapshot.jobs.get(ref)
             sent = node.partitioning if node else None
-            digest.update(
-                f"job\x1f{ref}\x1f{reads}\x1f{writes}\x1f{facts.declaration}\x1f{sent}\n".encode()
-            )
+            lines.append(f"{ref!r} {reads!r} {writes!r} {text(facts.declaration)} {sent!r}")
         for dataset in sorted(datasets):
-            declared = catalog.dataset_declaration(dataset)
-            held = self.snapshot.datasets.get(dataset)
+            held = snapshot.datasets.get(dataset)
             sent = held.partitioning if held else None
-            digest.update(f"dataset\x1f{dataset}\x1f{declared}\x1f{sent}\n".encode())
-        for edge in sorted(self.snapshot.column_edges):
-            if edge.job in self.propagation.results:
-                digest.update(f"column\x1f{edge}\n".encode())
-        digest.update(f"zone\x1f{self.declarations.zone}".encode())
-        return "sha256:" + digest.hexdigest()
+            lines.append(f"{dataset!r} {text(catalog.dataset_declaration(dataset))} {sent!r}")
+        lines += [repr(edge) for edge in sorted(snapshot.column_edges) if edge.job in results]
+        return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     # --- what is said aloud ---------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +108,9 @@ def _aligned(
             yield PartitionSet(((OrdinalSet.range(begin, last), mask),))
 
 
+_Text = Callable[[Calendar, PartitionSet], KeySet]  # a renderer that remembers
+
+
 # --- order ----------------------------------------------------------------------------------------
 
 
@@ -193,7 +195,6 @@ def make_runs(
         waits.discard(draft.number)
         draft.upstream = sorted(waits)
     order = _waves(drafts)
-    ids = [_run_id(draft) for draft in drafts]
     position = {number: place for place, number in enumerate(order)}
     jobs = {ref: place for place, ref in enumerate(propagation.results)}
     sign = -1 if reverse else 1
@@ -213,6 +214,7 @@ def make_runs(
             render_memo[memo] = render(calendar, keys)
         return render_memo[memo]
 
+    ids = [_run_id(draft, text) for draft in drafts]
     return tuple(_run(drafts[number], ids, text) for number in order)
 
 
@@ -260,18 +262,16 @@ def _waves(drafts: Sequence[_Draft]) -> list[int]:
     return order
 
 
-def _run_id(draft: _Draft) -> str:
+def _run_id(draft: _Draft, text: _Text) -> str:
     calendar = draft.facts.calendar
     assert calendar is not None
     ref = draft.facts.ref
-    text = json.dumps(
-        [ref.namespace, ref.name, render(calendar, draft.keys)], separators=(",", ":")
-    )
-    return "r-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    name = f"{ref.namespace!r} {ref.name!r} {text(calendar, draft.keys)!r}"
+    return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def _run(
-    draft: _Draft, ids: Sequence[str], text: Callable[[Calendar, PartitionSet], KeySet]
+    draft: _Draft, ids: Sequence[str], text: _Text
 ) -> PlannedRun:
     facts = draft.facts
     assert facts.calendar is not None
