@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
@@ -21,7 +21,7 @@ FILE_NAME = "lineage-backfill.toml"
 ENV_PREFIX = "LINEAGE_BACKFILL_"
 #: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
-_VIEWS = ("events", "graph", "both")
+View = Literal["events", "graph", "both"]
 _SQLITE = "sqlite:///"
 
 
@@ -55,7 +55,7 @@ class LineageSetting:
     events: tuple[str, ...] = ()
     marquez: str | None = None
     snapshot: Path | None = None
-    view: str = "both"  # of Marquez: events, graph or both
+    view: View = "both"  # of Marquez
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ca_bundle: Path | None = None
@@ -126,7 +126,7 @@ def _zone(table: Table, key: str, _base: Path) -> str | None:
 
 
 def _view(table: Table, key: str, _base: Path) -> Any:
-    return table.choice(key, _VIEWS)
+    return table.choice(key, get_args(View))
 
 
 def _count(table: Table, key: str, _base: Path) -> int | None:

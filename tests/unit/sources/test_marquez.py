@@ -341,9 +341,11 @@ def test_a_mutated_answer_is_understood_or_refused_and_nothing_else(data: st.Dat
         return status, body
 
     server.answer = mutated  # type: ignore[method-assign]
-    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
-        with contextlib.suppress(LineageError):
-            read(mock, server)
+    with (
+        responses.RequestsMock(assert_all_requests_are_fired=False) as mock,
+        contextlib.suppress(LineageError),
+    ):
+        read(mock, server)
 
 
 class _Cut(BaseHTTPRequestHandler):
