@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -47,17 +47,12 @@ _GRACE = 15.0  # seconds that stopped runs get to end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a run, and the folder of its spec, result and log."""
+    """One try at a run; result and log stand beside its run spec."""
 
     run: PlannedRun
     number: int
     token: str
-    folder: Path
-
-    @property
-    def spec_path(self) -> Path:
-        """Where its run spec stands."""
-        return self.folder / "spec.json"
+    spec_path: Path
 
     @property
     def engine(self) -> str:
@@ -119,14 +114,21 @@ class Drive:
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
         heartbeat.start()
         try:
-            moves += self._take_up(runs, records)
+            moves += self._take_up(runs, records) + self._take(timeout=0)
             while True:
-                starting = [] if self._stopping else self._open(self._scheduler.ready())
+                starting = [] if self._stopping else self._open(self._ready())
                 self._write_down(moves, starting)
-                self._submit(starting)
+                handed_over = self._submit(starting)
+                # What has ended by now needs no handle in the store, the outcome brings it.
+                moves = self._take(timeout=0)
+                moves += [
+                    _handed_over(*one) for one in handed_over if one[0].token in self._running
+                ]
+                if moves or starting:
+                    continue
                 if self._is_over():
                     return self._state()
-                moves = self._wait()
+                moves = self._take(timeout=self._patience())
         finally:
             self._over.set()
             heartbeat.join()
@@ -171,6 +173,11 @@ class Drive:
 
     # Deciding, writing down, acting
 
+    def _ready(self) -> list[PlannedRun]:
+        while self._delayed and self._delayed[0][0] <= time.monotonic():
+            self._scheduler.offered(heapq.heappop(self._delayed)[1])
+        return self._scheduler.ready()
+
     def _open(self, runs: Sequence[PlannedRun]) -> list[Attempt]:
         attempts = []
         for run in runs:
@@ -181,8 +188,8 @@ class Drive:
         return attempts
 
     def _attempt(self, run: PlannedRun, number: int, token: str) -> Attempt:
-        folder = self._folder / "runs" / run.id / str(number)
-        return Attempt(run=run, number=number, token=token, folder=folder)
+        spec_path = self._folder.joinpath("runs", run.id, str(number), "spec.json")
+        return Attempt(run=run, number=number, token=token, spec_path=spec_path)
 
     def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
         """Record what has ended and what is intended, in one transaction; then tell of the ends."""
@@ -195,13 +202,15 @@ class Drive:
             )
             for attempt in starting
         ]
-        self._record(moves + intents)
+        if moves or intents:
+            self._store.record(self._lease, moves + intents, now=self._clock.now())
         for move in moves:
             if move.state.is_final:
                 run = self._scheduler.run(move.run_id)
                 self._reporter.run_finished(run, move.state, move.error or "")
 
-    def _submit(self, starting: Sequence[Attempt]) -> None:
+    def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
+        """Hand attempts to their engines; returns those that were taken, with their handles."""
         handed_over = []
         for attempt in starting:
             self._running[attempt.token] = attempt
@@ -220,37 +229,33 @@ class Drive:
             else:
                 self._handles[attempt.engine, handle] = attempt.token
                 handed_over.append((attempt, handle))
-        self._record([_handed_over(attempt, handle) for attempt, handle in handed_over])
-        for attempt, _ in handed_over:
-            self._reporter.run_started(attempt.run, attempt.number)
+                self._reporter.run_started(attempt.run, attempt.number)
+        return handed_over
 
     def _write_spec(self, attempt: Attempt) -> None:
-        result_path = attempt.folder / "result.json"
+        folder = attempt.spec_path.parent
+        result_path = folder / "result.json"
         spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
         spec["backfill_id"] = self._lease.backfill_id
         spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
         try:
-            attempt.folder.mkdir(parents=True, exist_ok=True)
-            attempt.spec_path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
+            attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
         except OSError as error:
             raise StoreError(
                 f"the run spec {attempt.spec_path} cannot be written: {error}",
                 hint=f"Make room or give the right to write, then `resume {spec['backfill_id']}`.",
             ) from error
 
-    def _record(self, moves: Sequence[Move]) -> None:
-        if moves:
-            self._store.record(self._lease, moves, now=self._clock.now())
-
     # What happens meanwhile
 
     def _tell(self, engine: str, handle: str) -> None:
         self._happened.put(partial(self._ended, engine, handle))
 
-    def _wait(self) -> list[Move]:
+    def _take(self, timeout: float | None) -> list[Move]:
         """Wait until something happens; returns the moves that follow from all that has."""
         moves: list[Move] = []
-        timeout = self._patience()
         while True:
             try:
                 event = self._happened.get(timeout=timeout)
@@ -258,8 +263,6 @@ class Drive:
                 break
             moves += event()
             timeout = 0
-        while self._delayed and self._delayed[0][0] <= time.monotonic():
-            self._scheduler.offered(heapq.heappop(self._delayed)[1])
         return moves
 
     def _patience(self) -> float | None:
@@ -277,10 +280,11 @@ class Drive:
         if not outcome.state.is_final:
             return []
         del self._handles[engine, handle]
-        return self._settle(self._running[token], outcome)
+        moves = self._settle(self._running[token], outcome)
+        return [replace(moves[0], handle=handle), *moves[1:]]
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
-        """Decide what the end of an attempt means for its run and for those below it."""
+        """Decide what the end of an attempt means for its run, first, and for those below it."""
         del self._running[attempt.token]
         run = attempt.run
         if outcome.state is AttemptState.SUCCEEDED:

@@ -76,6 +76,7 @@ class Executor:
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         self._driving: Drive | None = None
+        self._stops = 0
 
     def start(
         self,
@@ -158,7 +159,8 @@ class Executor:
             return None
 
     def stop(self) -> None:
-        """Stop the drive under way as Ctrl-C does; any thread may call this."""
+        """Stop the drive under way, or the next one, as Ctrl-C does; any thread may call this."""
+        self._stops += 1
         if self._driving is not None:
             self._driving.stop()
 
@@ -189,6 +191,8 @@ class Executor:
             retry=self._retry,
             clock=self._clock,
         )
+        for _ in range(self._stops):  # asked for while the engines were made ready
+            drive.stop()
         self._driving = drive
         with _ctrl_c(drive):
             state = drive.run(runs, records)
@@ -228,6 +232,7 @@ class Executor:
                 self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
             raise
         finally:
+            self._stops = 0
             if not self._is_busy():
                 self._store.release(lease)
 

@@ -230,6 +230,15 @@ def test_the_second_stop_stops_running_ones_and_resume_runs_them_again(bench: Be
     assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
 
 
+def test_a_stop_before_the_first_submission_is_not_lost(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    executor.stop()
+    assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
+    assert engine.submitted == []
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
 def test_ctrl_c_is_a_stop(bench: Bench) -> None:
     engine = FakeEngine()
     executor, backfill_id = start(bench, engine)
