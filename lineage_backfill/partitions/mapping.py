@@ -82,6 +82,10 @@ class EdgeMapping(ABC):
             found = self._required[keys] = self.upstream.clip(self._find_required(keys))
         return found
 
+    def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
+        """Return what the run keys would read if every partition existed."""
+        return self._find_required(keys)
+
     def closure(self, keys: PartitionSet) -> PartitionSet:
         """Return the keys and all that they make stale through a job's own output, and so on."""
         reached = keys

@@ -231,7 +231,7 @@ class Planning:
             request=self._request_document(),
             lineage={
                 "source": self.snapshot.source,
-                "hash": self.lineage_hash(),
+                **self._fingerprints(),
                 "taken_at": self.snapshot.taken_at.isoformat().replace("+00:00", "Z")
                 if self.snapshot.taken_at
                 else None,
@@ -363,10 +363,11 @@ class Planning:
             document["allow"] = sorted(request.allow)
         return document
 
-    def lineage_hash(self) -> str:
-        """Return `sha256:…` over what the plan rests on: edges and declarations of its closure.
+    def _fingerprints(self) -> dict[str, Any]:
+        """Return the hash of what the plan rests on: edges and declarations of its closure.
 
-        Run history, and jobs that the change does not reach, are not part of it.
+        Run history, and jobs that the change does not reach, are not part of it. `parts` holds a
+        short hash of each job and dataset, so that a stale plan can name what moved.
         """
         catalog, snapshot, results = self.catalog, self.snapshot, self.propagation.results
         texts: dict[int, str] = {}
@@ -378,7 +379,7 @@ class Planning:
                 found = texts[id(declared)] = repr(declared)
             return found
 
-        lines = [f"zone {self.declarations.zone!r}"]
+        lines = {"zone": repr(self.declarations.zone)}
         datasets: set[DatasetRef] = {*self._roots.datasets, *self._roots.unknown}
         for ref in sorted(results):
             facts = results[ref].facts
@@ -387,13 +388,21 @@ class Planning:
             datasets.update(reads, writes)
             node = snapshot.jobs.get(ref)
             sent = node.partitioning if node else None
-            lines.append(f"{ref!r} {reads!r} {writes!r} {text(facts.declaration)} {sent!r}")
+            lines[f"job {ref}"] = f"{reads!r} {writes!r} {text(facts.declaration)} {sent!r}"
         for dataset in sorted(datasets):
             held = snapshot.datasets.get(dataset)
             sent = held.partitioning if held else None
-            lines.append(f"{dataset!r} {text(catalog.dataset_declaration(dataset))} {sent!r}")
-        lines += [repr(edge) for edge in sorted(snapshot.column_edges) if edge.job in results]
-        return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
+            lines[f"dataset {dataset}"] = f"{text(catalog.dataset_declaration(dataset))} {sent!r}"
+        for edge in sorted(snapshot.column_edges):
+            if edge.job in results:
+                lines[f"job {edge.job}"] += f" {edge!r}"
+        whole = hashlib.sha256()
+        parts = {}
+        for name, line in lines.items():
+            digest = hashlib.sha256(line.encode()).digest()
+            whole.update(name.encode() + b"\n" + digest)
+            parts[name] = digest[:6].hex()
+        return {"hash": "sha256:" + whole.hexdigest(), "parts": parts}
 
     # --- what is said aloud ---------------------------------------------------------------------
 

@@ -270,9 +270,7 @@ def _run_id(draft: _Draft, text: _Text) -> str:
     return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def _run(
-    draft: _Draft, ids: Sequence[str], text: _Text
-) -> PlannedRun:
+def _run(draft: _Draft, ids: Sequence[str], text: _Text) -> PlannedRun:
     facts = draft.facts
     assert facts.calendar is not None
     declared = facts.declaration

@@ -1,0 +1,226 @@
+"""Why one key of one job is planned, or is not: the way back to what changed, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.plan.catalog import Input
+from lineage_backfill.plan.planner import Planning
+from lineage_backfill.plan.propagate import JobResult, read_keys, single_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One step back: these run keys of the job read these stale partitions of the dataset.
+
+    `dataset` is None where the step ends at keys that were asked for by name.
+    """
+
+    job: JobRef
+    keys: KeySet
+    dataset: DatasetRef | None
+    mapping: str
+    stale: KeySet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job's keys are planned or not.
+
+    `verdict` is planned, left_stale, blocked, up_to_date or not_reached; `sentence` says it in
+    words; `hops` lead from the keys back to the change; `changed` are the changed partitions there.
+    """
+
+    job: JobRef
+    keys: KeySet
+    verdict: str
+    sentence: str
+    hops: tuple[Hop, ...] = ()
+    changed: Mapping[DatasetRef, KeySet] | None = None
+
+
+def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Explanation:
+    """Return why the keys of a job (None: any of them) are planned, or why not.
+
+    Raises UnknownNameError for a job that the lineage does not know; key errors as a request does.
+    """
+    if job not in planning.catalog.all_jobs():
+        raise UnknownNameError(f"the lineage knows no job {job}", hint="check its name")
+    result = planning.propagation.results.get(job)
+    if result is None:
+        return Explanation(
+            job=job,
+            keys=keys or (),
+            verdict="not_reached",
+            sentence="nothing that changed leads to this job",
+        )
+    calendar = result.facts.calendar
+    if calendar is None or (result.cause is not None and result.cause[0] == "unknown"):
+        text = result.cause[1] if result.cause else "its partitioning is unknown"
+        return Explanation(job=job, keys=keys or (), verdict="blocked", sentence=text)
+    wanted = parse(calendar, keys) if keys is not None else result.stale
+    planned, left = wanted & result.planned, wanted & result.left
+    if planned:
+        verdict, shown = "planned", planned
+        sentence = "it reads partitions that changed, or that a planned run makes anew"
+    elif left:
+        verdict = "blocked" if result.cause and not result.planned else "left_stale"
+        shown = left
+        causes = [result.cause[1]] if result.cause else []
+        sentence = "; ".join(dict.fromkeys([*causes, *result.left_causes]))
+    else:
+        return Explanation(
+            job=job,
+            keys=render(calendar, wanted),
+            verdict="up_to_date",
+            sentence="it reads none of the changed columns"
+            if result.pruned and not result.stale_inputs
+            else "it reads no partition that changed",
+        )
+    first = next(iter(single_keys(shown)))
+    hops, changed = _walk(planning, result, first)
+    return Explanation(
+        job=job,
+        keys=render(calendar, first if keys is None or len(shown) > 1 else shown),
+        verdict=verdict,
+        sentence=sentence,
+        hops=hops,
+        changed=changed,
+    )
+
+
+def _walk(
+    planning: Planning, result: JobResult, keys: PartitionSet
+) -> tuple[tuple[Hop, ...], dict[DatasetRef, KeySet]]:
+    """Step back from the keys to a root; every step takes the input nearest to it."""
+    hops: list[Hop] = []
+    results = planning.propagation.results
+    for _ in range(len(results) + 1):
+        calendar = result.facts.calendar
+        assert calendar is not None
+        keys = _direct(planning, result, keys)
+        found = _nearest(planning, result, keys)
+        if found is None:
+            hops.append(_hop(result, calendar, keys, None, NOTHING))
+            return tuple(hops), {}
+        edge, stale = found
+        hops.append(_hop(result, calendar, keys, edge, stale))
+        root = planning.propagation.roots.get(edge.dataset)
+        upstream = planning.catalog.calendar(edge.dataset)
+        if isinstance(root, PartitionSet) and stale & root and upstream is not None:
+            return tuple(hops), {edge.dataset: render(upstream, stale & root)}
+        step = _maker(planning, edge.dataset, stale)
+        if step is None:
+            return tuple(hops), {}
+        result, keys = step
+    return tuple(hops), {}
+
+
+def _direct(planning: Planning, result: JobResult, keys: PartitionSet) -> PartitionSet:
+    """Return the keys, or where only earlier keys of the job make them stale, the first of those."""
+    if _nearest(planning, result, keys) is not None:
+        return keys
+    for key in single_keys(result.stale):
+        if _nearest(planning, result, key) is not None:
+            return key
+    return keys
+
+
+def _nearest(
+    planning: Planning, result: JobResult, keys: PartitionSet
+) -> tuple[Input, PartitionSet] | None:
+    facts, calendar = result.facts, result.facts.calendar
+    assert calendar is not None
+    best: tuple[int, Input, PartitionSet] | None = None
+    for edge in result.stale_inputs:
+        dirty = planning.propagation.dirty.get(edge.dataset)
+        if edge.mapping is None or not isinstance(dirty, PartitionSet):
+            continue
+        if edge.own:
+            root = planning.propagation.roots.get(edge.dataset)
+            dirty = root if isinstance(root, PartitionSet) else NOTHING
+        reading = keys if edge.own else read_keys(calendar, keys, facts.lookback)
+        # Unclipped: what a user names as changed may be a period that is not complete yet.
+        stale = edge.mapping.required_unclipped(reading) & dirty
+        distance = _distance(planning, edge.dataset)
+        if stale and (best is None or distance < best[0]):
+            best = (distance, edge, stale)
+    return None if best is None else best[1:]
+
+
+def _distance(planning: Planning, dataset: DatasetRef) -> int:
+    if dataset in planning.propagation.roots:
+        return 0
+    maker = planning.propagation.first_maker.get(dataset)
+    return 1 if maker is None else 1 + planning.propagation.results[maker].hops
+
+
+def _maker(
+    planning: Planning, dataset: DatasetRef, stale: PartitionSet
+) -> tuple[JobResult, PartitionSet] | None:
+    """Return the nearest job whose stale keys make the partitions, with the first such key."""
+    best: tuple[int, JobResult, PartitionSet] | None = None
+    for ref in planning.catalog.writers().get(dataset, ()):
+        result = planning.propagation.results.get(ref)
+        if result is None or (best is not None and result.hops >= best[0]):
+            continue
+        for output in result.facts.outputs:
+            if output.dataset == dataset and output.mapping is not None:
+                keys = output.mapping.affected(stale) & result.stale
+                if keys:
+                    best = (result.hops, result, next(iter(single_keys(keys))))
+    return None if best is None else best[1:]
+
+
+def _hop(
+    result: JobResult,
+    calendar: Calendar,
+    keys: PartitionSet,
+    edge: Input | None,
+    stale: PartitionSet,
+) -> Hop:
+    mapping = edge.mapping if edge is not None else None
+    return Hop(
+        job=result.facts.ref,
+        keys=render(calendar, keys),
+        dataset=edge.dataset if edge is not None else None,
+        mapping=mapping.name if mapping is not None else "asked",
+        stale=render(mapping.upstream, stale) if mapping is not None else (),
+    )
+
+
+def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as a document."""
+
+    def ref(name: DatasetRef | JobRef) -> dict[str, str]:
+        return {"namespace": name.namespace, "name": name.name}
+
+    return {
+        "schema_version": 1,
+        "kind": "explanation",
+        "job": ref(explanation.job),
+        "partitions": list(explanation.keys),
+        "verdict": explanation.verdict,
+        "sentence": explanation.sentence,
+        "hops": [
+            {
+                "job": ref(hop.job),
+                "partitions": list(hop.keys),
+                "dataset": ref(hop.dataset) if hop.dataset else None,
+                "mapping": hop.mapping,
+                "stale": list(hop.stale),
+            }
+            for hop in explanation.hops
+        ],
+        "changed": [
+            {"dataset": ref(dataset), "partitions": list(keys)}
+            for dataset, keys in (explanation.changed or {}).items()
+        ],
+    }
