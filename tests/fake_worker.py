@@ -3,6 +3,7 @@
 The entrypoint of a run says what it does: `fake:succeed`, `fake:fail`, `fake:flaky` (fails the
 first attempt for a passing reason), `fake:crash`, `fake:sleep`, `fake:no_result`. Each run that
 gets as far as to write appends its token to `journal` in the project folder: that is its table.
+FAKE_WORKER_KILL names a step at which the worker dies, once for each project folder.
 """
 
 from __future__ import annotations
@@ -64,11 +65,20 @@ def run(spec: dict[str, Any], journal: Path) -> str:
     if action == "flaky" and spec["attempt"] == 1:
         return write(spec, {"class": "IOError", "message": "gone for now", "transient": True})
     time.sleep(parameters.get("seconds", 30 if action == "sleep" else 0))
+    reach("before commit", journal)
     with journal.open("a") as file:
         file.write(f"{spec['run_id']} {spec['token']}\n")
-    if parameters.get("die_after_commit"):
+    reach("before result", journal)
+    state = "succeeded" if action == "no_result" else write(spec, None)
+    reach("before reply", journal)
+    return state
+
+
+def reach(step: str, journal: Path) -> None:
+    killed = journal.with_name("killed")
+    if os.environ.get("FAKE_WORKER_KILL") == step and not killed.exists():
+        killed.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return "succeeded" if action == "no_result" else write(spec, None)
 
 
 def main() -> None:
