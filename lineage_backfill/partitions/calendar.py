@@ -95,9 +95,10 @@ class Calendar:
     statics: tuple[StaticAxis, ...] = ()
     order: tuple[str, ...] = ()
     zone: str = "UTC"
+    _sets: dict[PartitionSet, PartitionSet] = field(default_factory=dict)
     _masks: dict[int, tuple[tuple[tuple[str, ...], ...], ...]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether the data is unpartitioned."""
         return self.time is None and not self.statics
@@ -132,6 +133,10 @@ class Calendar:
         if all(new is old for (new, _), (old, _) in zip(clipped, keys.boxes, strict=True)):
             return keys
         return PartitionSet.of(clipped)
+
+    def intern(self, keys: PartitionSet) -> PartitionSet:
+        """Return the one object for equal sets of this calendar, which then compare at once."""
+        return self._sets.setdefault(keys, keys)
 
     def combine(self, masks: Sequence[int]) -> int:
         """Return the mask of combinations whose key on each static axis lies in that axis' mask."""

@@ -59,6 +59,10 @@ class EdgeMapping(ABC):
         self.upstream = upstream
         self.run = run
         self.name = name
+        #: Whether every run key reads all of the input, so that no keys need be named.
+        self.reads_whole = upstream.is_whole
+        #: The calendar that would have to be listed without a first key, where there is one.
+        self.unbounded: Calendar | None = None
         #: The newest run key that would be stale if it existed yet, where there is one.
         self.beyond: int | None = None
         self._affected: dict[PartitionSet, PartitionSet] = {}
@@ -69,7 +73,7 @@ class EdgeMapping(ABC):
         found = self._affected.get(changed)
         if found is None:
             reached = self._find_affected(changed)
-            found = self._affected[changed] = self.run.clip(reached)
+            found = self._affected[changed] = self.run.intern(self.run.clip(reached))
             time = self.run.time
             if found is not reached and time is not None and reached.ordinals.hi > time.last:
                 self.beyond = max(self.beyond or time.last, reached.ordinals.hi)
@@ -79,7 +83,8 @@ class EdgeMapping(ABC):
         """Return the existing partitions of the input that the run keys read."""
         found = self._required.get(keys)
         if found is None:
-            found = self._required[keys] = self.upstream.clip(self._find_required(keys))
+            clipped = self.upstream.clip(self._find_required(keys))
+            found = self._required[keys] = self.upstream.intern(clipped)
         return found
 
     def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
@@ -94,16 +99,6 @@ class EdgeMapping(ABC):
             if len(wider) == len(reached):
                 return reached
             reached = wider
-
-    @property
-    def reads_whole(self) -> bool:
-        """Whether every run key reads all of the input, so that no keys need be named."""
-        return self.upstream.is_whole
-
-    @property
-    def unbounded(self) -> Calendar | None:
-        """The calendar that would have to be listed without a first key, else None."""
-        return None
 
     def missing(self) -> list[str]:
         """Return sentences about static keys that one side has and the other lacks."""
@@ -330,22 +325,11 @@ class _Boxes(EdgeMapping):
             name = f"product({time.name})"
         super().__init__(upstream, run, name)
         self._time, self._statics = time, statics
-
-    @property
-    def unbounded(self) -> Calendar | None:
-        if self._time.is_all:
-            for calendar in (self.upstream, self.run):
-                if not calendar.bounded:
-                    return calendar
-        return None
-
-    @property
-    def reads_whole(self) -> bool:
-        return self.upstream.is_whole or (
-            self._time.is_all
-            and self._statics.required(self.run.full_mask) == self.upstream.full_mask
-            and not self.run.statics
-        )
+        if time.is_all:
+            # Without static keys of its own a run reads those of the input all alike.
+            self.reads_whole = upstream.is_whole or not run.statics
+            endless = (side for side in (upstream, run) if not side.bounded)
+            self.unbounded = next(endless, None)
 
     def missing(self) -> list[str]:
         return self._statics.missing()
@@ -390,10 +374,7 @@ class _Table(EdgeMapping):
         super().__init__(upstream, run, name)
         self._lookup = lookup
         self._rows: dict[PartitionSet, PartitionSet] | None = None
-
-    @property
-    def unbounded(self) -> Calendar | None:
-        return None if self.run.bounded else self.run
+        self.unbounded = None if run.bounded else run
 
     def _find_affected(self, changed: PartitionSet) -> PartitionSet:
         result = NOTHING

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar, cast
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
@@ -46,7 +46,8 @@ class _Named(Protocol):
 
 
 D = TypeVar("D", bound=_Named)
-_GLOB = re.compile(r"[*?\[]")
+_MISSING: Final = object()
+_GLOB: Final = re.compile(r"[*?\[]")
 
 
 class _Matcher(Generic[D]):
@@ -107,16 +108,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """All that the planner needs of one job; `problem` says why it cannot be planned at all.
-
-    `undeclared_self` names an own output whose self-dependence is not declared.
-    """
+    """All that the planner needs of one job; `problem` says why it cannot be planned at all."""
 
     ref: JobRef
     calendar: Calendar | None
     origin: Origin | None
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
+    references: frozenset[DatasetRef]  # inputs with a `none` mapping
     lookback: int
     declaration: JobDeclaration | None
     problem: str | None = None
@@ -142,11 +141,14 @@ class Catalog:
         self._functions = functions or {}
         self._datasets = _Matcher(declarations.datasets, declarations.namespace)
         self._jobs = _Matcher(declarations.jobs, declarations.namespace)
+        self._declared: dict[DatasetRef, object] = {}
         self._calendars: dict[object, Calendar] = {}
         self._of_dataset: dict[DatasetRef, Calendar | None] = {}
         self._origins: dict[DatasetRef, Origin] = {}
         self._mappings: dict[object, EdgeMapping] = {}
+        self._inputs: dict[object, Input] = {}
         self._facts: dict[JobRef, JobFacts] = {}
+        self._sent: dict[JobRef, facets.JobFacet] = {}
         self._shared: dict[tuple[int, ...], Calendar | None] = {}
         self._recorded: dict[str, set[str]] | None = None
         self._inferred: Mapping[JobRef, infer.Inference] | None = None
@@ -245,7 +247,10 @@ class Catalog:
 
     def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
         """Return what the project file says of a dataset."""
-        return self._datasets.find(ref)
+        found = self._declared.get(ref, _MISSING)
+        if found is _MISSING:
+            found = self._declared[ref] = self._datasets.find(ref)
+        return cast(DatasetDeclaration | None, found)
 
     def job_declaration(self, ref: JobRef) -> JobDeclaration | None:
         """Return what the project file says of a job."""
@@ -255,9 +260,11 @@ class Catalog:
 
     def calendar(self, ref: DatasetRef) -> Calendar | None:
         """Return the calendar of a dataset, None where nothing tells it."""
-        if ref not in self._of_dataset:
-            self._of_dataset[ref] = self._find_calendar(ref)
-        return self._of_dataset[ref]
+        try:
+            return self._of_dataset[ref]
+        except KeyError:
+            found = self._of_dataset[ref] = self._find_calendar(ref)
+            return found
 
     def origin(self, ref: DatasetRef) -> Origin | None:
         """Return where the calendar of a dataset is known from."""
@@ -265,7 +272,7 @@ class Catalog:
         return self._origins.get(ref)
 
     def _find_calendar(self, ref: DatasetRef) -> Calendar | None:
-        declared = self._datasets.find(ref)
+        declared = self.dataset_declaration(ref)
         if declared is not None and (declared.calendar or declared.dimensions):
             self._origins[ref] = "declared"
             return self._resolve(
@@ -494,7 +501,7 @@ class Catalog:
         node = self.snapshot.jobs.get(ref)
         sent = None
         if node is not None and node.partitioning is not None:
-            sent = facets.read_job(node.partitioning, f"the facet of job {ref}")
+            sent = self._sent[ref] = facets.read_job(node.partitioning, f"the facet of job {ref}")
         reads = [
             (dataset, self._read_declaration(dataset, declared, sent))
             for dataset in self.reads(ref)
@@ -507,7 +514,7 @@ class Catalog:
         calendar, origin, problem, hint = self._run_calendar(
             ref, node, declared, sent, reads, writes
         )
-        lookback = max((write.lookback for _, write in writes if write), default=0)
+        lookback = max([write.lookback for _, write in writes if write], default=0)
         own = {dataset for dataset, _ in writes}
         inputs = []
         for dataset, read in reads:
@@ -527,6 +534,7 @@ class Catalog:
             origin=origin,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
+            references=frozenset([edge.dataset for edge in inputs if edge.reference]),
             lookback=lookback,
             declaration=declared,
             problem=problem,
@@ -628,7 +636,7 @@ class Catalog:
         *,
         own: bool,
     ) -> tuple[Input, tuple[str, str] | None]:
-        added = dataset in self._extra_reads.get(ref, ())
+        added = bool(self._extra_reads) and dataset in self._extra_reads.get(ref, ())
         kind = read.mapping if read else None
         if kind == "none":
             edge = Input(dataset=dataset, mapping=None, own=own, reference=True, declared=added)
@@ -653,7 +661,13 @@ class Catalog:
                         f"job {ref}, input {dataset}: {error.message}", hint=error.hint
                     ) from None
                 self._mappings[key] = mapping
-        return Input(dataset=dataset, mapping=mapping, own=own, declared=added), trouble
+        edge_key = (dataset, id(mapping), own, added)
+        found = self._inputs.get(edge_key)
+        if found is None:
+            found = self._inputs[edge_key] = Input(
+                dataset=dataset, mapping=mapping, own=own, declared=added
+            )
+        return found, trouble
 
     @staticmethod
     def _declares_self(read: ReadDeclaration | None) -> bool:

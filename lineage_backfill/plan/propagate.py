@@ -112,6 +112,7 @@ class _Run:
         self.pruned = pruned
         self.expired = expired
         self.exact = exact
+        self.retained = any(declared.retention for declared in catalog.declarations.datasets)
         self.dirty: dict[DatasetRef, Dirty] = dict(roots)
         self.unrepaired: dict[DatasetRef, Dirty] = {}
         self.warnings: dict[str, None] = {}
@@ -162,7 +163,7 @@ class _Run:
         while queue:
             dataset, steps = queue.popleft()
             for job in readers.get(dataset, ()):
-                if job not in distance and not _is_reference(catalog.job(job), dataset):
+                if job not in distance and dataset not in catalog.job(job).references:
                     distance[job] = steps + 1
                     enter(job, steps + 1)
         return distance
@@ -281,6 +282,8 @@ class _Run:
         facts, calendar = result.facts, result.facts.calendar
         assert calendar is not None
         left = NOTHING
+        if not (self.exact or self.unrepaired or self.retained):
+            return left
         if self.exact:
             beyond = result.stale - unwidened
             if beyond:
@@ -299,7 +302,7 @@ class _Run:
                         own_lost |= keys
                     else:
                         lost |= keys
-            gone = self.expired(edge.dataset)
+            gone = self.expired(edge.dataset) if self.retained else NOTHING
             if gone:
                 keys = edge.mapping.affected(gone) & result.stale
                 if keys:
@@ -476,10 +479,6 @@ def _add(into: dict[DatasetRef, Dirty], dataset: DatasetRef, extent: Dirty) -> N
         into[dataset] = held | extent
 
 
-def _is_reference(facts: JobFacts, dataset: DatasetRef) -> bool:
-    return any(edge.reference for edge in facts.inputs if edge.dataset == dataset)
-
-
 def _order(catalog: Catalog, reached: Mapping[JobRef, Any]) -> list[tuple[int, tuple[JobRef, ...]]]:
     """Return (level, jobs) in an order in which they could run; several jobs form a cycle."""
     readers = catalog.readers()
@@ -493,7 +492,7 @@ def _order(catalog: Catalog, reached: Mapping[JobRef, Any]) -> list[tuple[int, t
                     reader in waiting
                     and reader != job
                     and reader not in followers
-                    and not _is_reference(catalog.job(reader), output.dataset)
+                    and output.dataset not in catalog.job(reader).references
                 ):
                     followers.add(reader)
         after[job] = list(followers)

@@ -57,6 +57,9 @@ def batches(
 
 
 def _ranges(planned: PartitionSet) -> Iterator[PartitionSet]:
+    if len(planned.boxes) == 1 and planned.boxes[0][0].is_range:
+        yield planned
+        return
     for ordinals, mask in planned.boxes:
         for first, last in ordinals.runs():
             yield PartitionSet(((OrdinalSet.range(first, last), mask),))
@@ -151,6 +154,9 @@ class _Index:
     def find(self, wanted: PartitionSet) -> tuple[int, ...]:
         """Return the runs that make any of the partitions."""
         found = self._memo.get(wanted)
+        if found is None and len(self._made) == 1:
+            _, _, made, number = self._made[0]
+            found = self._memo[wanted] = (number,) if made is wanted or made & wanted else ()
         if found is None:
             hits = set()
             for ordinals, mask in wanted.boxes:
@@ -185,13 +191,14 @@ def make_runs(
             for dataset, _, made in draft.made:
                 if made:
                     index.setdefault(dataset, _Index()).add(made, draft.number)
-    for entries in index.values():
-        entries.seal()
+    for made_runs in index.values():
+        made_runs.seal()
     for draft in drafts:
         waits: set[int] = set()
         for dataset, mapping, wanted in draft.reads:
-            if mapping is not None and wanted and dataset in index:
-                waits.update(index[dataset].find(wanted))
+            entries = index.get(dataset)
+            if entries is not None and mapping is not None and wanted:
+                waits.update(entries.find(wanted))
         waits.discard(draft.number)
         draft.upstream = sorted(waits)
     order = _waves(drafts)
@@ -206,16 +213,34 @@ def make_runs(
             position[number],
         )
     )
-    render_memo: dict[tuple[int, PartitionSet], KeySet] = {}
+    writing = _Writing()
+    ids = [_run_id(draft, writing.text) for draft in drafts]
+    return tuple(_run(drafts[number], ids, writing) for number in order)
 
-    def text(calendar: Calendar, keys: PartitionSet) -> KeySet:
+
+class _Writing:
+    """Prints sets of keys, each once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[int, PartitionSet], KeySet] = {}
+        self._parts: dict[tuple[DatasetRef, PartitionSet], DatasetPartitions] = {}
+
+    def text(self, calendar: Calendar, keys: PartitionSet) -> KeySet:
         memo = (id(calendar), keys)
-        if memo not in render_memo:
-            render_memo[memo] = render(calendar, keys)
-        return render_memo[memo]
+        found = self._texts.get(memo)
+        if found is None:
+            found = self._texts[memo] = render(calendar, keys)
+        return found
 
-    ids = [_run_id(draft, text) for draft in drafts]
-    return tuple(_run(drafts[number], ids, text) for number in order)
+    def part(
+        self, dataset: DatasetRef, calendar: Calendar, keys: PartitionSet
+    ) -> DatasetPartitions:
+        memo = (dataset, keys)
+        found = self._parts.get(memo)
+        if found is None:
+            found = DatasetPartitions(dataset=dataset, keys=self.text(calendar, keys))
+            self._parts[memo] = found
+        return found
 
 
 def _draft(number: int, facts: JobFacts, keys: PartitionSet) -> _Draft:
@@ -270,30 +295,24 @@ def _run_id(draft: _Draft, text: _Text) -> str:
     return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def _run(draft: _Draft, ids: Sequence[str], text: _Text) -> PlannedRun:
+def _run(draft: _Draft, ids: Sequence[str], writing: _Writing) -> PlannedRun:
     facts = draft.facts
     assert facts.calendar is not None
     declared = facts.declaration
-    reads = tuple(
-        DatasetPartitions(
-            dataset=dataset,
-            keys=None
-            if mapping is None or wanted is None or mapping.reads_whole
-            else text(mapping.upstream, wanted),
-        )
+    reads = [
+        DatasetPartitions(dataset=dataset, keys=None)
+        if mapping is None or wanted is None or mapping.reads_whole
+        else writing.part(dataset, mapping.upstream, wanted)
         for dataset, mapping, wanted in draft.reads
-    )
+    ]
     return PlannedRun(
         id=ids[draft.number],
         job=facts.ref,
-        partitions=text(facts.calendar, draft.keys),
+        partitions=writing.text(facts.calendar, draft.keys),
         count=len(draft.keys),
         wave=draft.wave,
-        upstream=tuple(ids[number] for number in draft.upstream),
+        upstream=tuple([ids[number] for number in draft.upstream]),
         engine=declared.engine if declared else None,
-        reads=reads,
-        writes=tuple(
-            DatasetPartitions(dataset=dataset, keys=text(calendar, made))
-            for dataset, calendar, made in draft.made
-        ),
+        reads=tuple(reads),
+        writes=tuple([writing.part(*made) for made in draft.made]),
     )
