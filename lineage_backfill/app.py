@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _SQLITE = "sqlite:///"
+_SHOWN_NAMES = 8
 
 
 def open_project(
@@ -71,12 +72,18 @@ def read_lineage(project: Project) -> LineageSnapshot:
 
         return SnapshotSource(lineage.snapshot).read()
     if lineage.marquez:
-        raise ConfigError(
-            "this version does not ask Marquez itself",
-            hint="Save its events (GET /api/v1/events/lineage) and name them with --events.",
+        from lineage_backfill.sources.marquez import MarquezSource
+        from lineage_backfill.sources.web import WebSettings
+
+        settings = WebSettings(
+            headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
         )
+        return MarquezSource(
+            lineage.marquez, view=lineage.view, api_key=lineage.api_key, settings=settings
+        ).read()
     raise ConfigError(
-        "no lineage is named", hint="Name OpenLineage events: --events PATH, or [lineage] events."
+        "no lineage is named",
+        hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the project.",
     )
 
 
@@ -93,6 +100,7 @@ def make_plan(
 def check_plan(project: Project, snapshot: LineageSnapshot, document: Mapping[str, Any]) -> Plan:
     """Return the plan of a document; raises StalePlanError if what it rests on has moved."""
     from lineage_backfill.plan.asked import request_from_dict
+    from lineage_backfill.plan.diff import moved
     from lineage_backfill.plan.document import plan_from_dict
 
     plan = plan_from_dict(document)
@@ -102,8 +110,9 @@ def check_plan(project: Project, snapshot: LineageSnapshot, document: Mapping[st
     except UsageError as error:
         raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
     if fresh.lineage["hash"] != plan.lineage["hash"]:
+        names = ", ".join(moved(plan.lineage, fresh.lineage)[:_SHOWN_NAMES])
         raise StalePlanError(
-            f"the plan is stale: {_what_moved(plan, fresh)}",
+            f"the plan is stale: since it was made, other edges or declarations hold for {names}",
             hint="Make it anew with `lineage-backfill impact … --out`, and look at it again.",
         )
     return plan
@@ -406,23 +415,6 @@ def _functions(project: Project) -> dict[str, Callable[[Any], Any]]:
                 hint=f"It is looked for below {project.code}.",
             ) from error
     return functions
-
-
-def _what_moved(old: Plan, new: Plan) -> str:
-    before, after = ({job.job: job for job in plan.jobs} for plan in (old, new))
-    parts = [
-        f"{what} {', '.join(str(ref) for ref in sorted(refs)[:5])}"
-        for what, refs in (
-            ("now reached:", after.keys() - before.keys()),
-            ("no longer reached:", before.keys() - after.keys()),
-            (
-                "other partitions or another reason:",
-                {ref for ref in before.keys() & after.keys() if before[ref] != after[ref]},
-            ),
-        )
-        if refs
-    ]
-    return "; ".join(parts) or "an edge or a declaration behind it has changed"
 
 
 def _user() -> str:

@@ -190,7 +190,9 @@ def _totals(plan: Plan) -> Text:
     text = ", ".join(counted(plan.totals[f"{what}s"], what) for what in ("job", "partition", "run"))
     waves = max((run.wave for run in plan.runs or ()), default=0)
     in_waves = f" in {counted(waves, 'wave')}" if waves else ""
-    return Text.assemble(("Total  ", "bold"), text + in_waves, (f"  as of {safe(plan.now)}", "dim"))
+    return Text.assemble(
+        ("Total  ", "bold"), text + in_waves, (f"  as of {safe(plan.now[:19])}Z", "dim")
+    )
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

@@ -66,7 +66,8 @@ def _runs(document: Document) -> RenderableType:
     rows = table("State", "Job", "Partitions", "Tries", "Took")
     for number in (3, 4):
         rows.columns[number].justify = "right"
-    for run in document["runs"][:_SHOWN_RUNS]:
+    groups = _together(document["runs"])
+    for run in groups[:_SHOWN_RUNS]:
         keys = Text(keys_on_a_line(tuple(run["partitions"])))
         if run["error"]:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
@@ -77,10 +78,23 @@ def _runs(document: Document) -> RenderableType:
             str(run["attempt"] or ""),
             _took(run),
         )
-    more = len(document["runs"]) - _SHOWN_RUNS
+    more = len(groups) - _SHOWN_RUNS
     if more > 0:
         rows.add_row("", Text(f"and {more:,} more; --json lists all", style="dim"))
     return rows
+
+
+def _together(runs: Iterable[Document]) -> list[Document]:
+    """Return the runs in their order; those of one job that wait for the same thing are one row."""
+    groups: dict[object, dict[str, Any]] = {}
+    for run in runs:
+        waits = run["state"] in (RunState.PENDING, RunState.BLOCKED) and not run["attempt"]
+        group = (run["state"], *run["job"].values(), run["error"]) if waits else run["id"]
+        if group in groups:
+            groups[group]["partitions"] += run["partitions"]
+        else:
+            groups[group] = {**run, "partitions": list(run["partitions"])}
+    return list(groups.values())
 
 
 def report_table(document: Document) -> RenderableType:

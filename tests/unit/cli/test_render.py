@@ -1,0 +1,130 @@
+"""What a person sees, pinned at 80 and at 120 columns."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+from syrupy.assertion import SnapshotAssertion
+
+from lineage_backfill import Plan
+from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
+from lineage_backfill.cli.render import keys_in_words, preview, tree
+from lineage_backfill.cli.tables import history_table, report_table, status_table
+from lineage_backfill.cli.words import mapping_in_words
+from lineage_backfill.model import BackfillState, RunState
+from tests.unit.cli import accounts_of, plans
+
+
+def shown(renderable: RenderableType, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert not any("\x1b" in line for line in lines)
+    assert all(len(line) <= width for line in lines)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("plan", [plans.real, plans.odd])
+def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAssertion) -> None:
+    untouched = [plans.job("weather")]
+    assert shown(preview(plan(), width=width, untouched=untouched), width) == snapshot
+
+
+def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:
+    totals = {"jobs": 0, "runs": 0, "partitions": 0}
+    plan = replace(plans.real(), jobs=(), runs=(), totals=totals)
+    assert shown(preview(plan, width=80), 80) == snapshot
+
+
+def test_a_job_stands_below_the_one_it_follows() -> None:
+    rows = [(guide, job.job.name) for guide, job in tree(plans.real().jobs)]
+    assert rows[0] == ("", "clean")
+    assert rows[1] == ("└ ", "daily")
+    assert {guide for guide, name in rows[2:]} == {"  ├ ", "  └ "}
+
+
+def test_a_long_list_says_how_much_it_leaves_out() -> None:
+    jobs = plans.real().jobs
+    many = tuple(replace(jobs[0], job=plans.job(f"job{n:04}")) for n in range(1000))
+    text = shown(preview(replace(plans.real(), jobs=many), width=80), 80)
+    assert "and 800 more" in text
+    assert keys_in_words(tuple("abcdefgh"), shown=3) == "a\nb\nc\nand 5 more"
+
+
+def test_mappings_in_words() -> None:
+    said = {name: mapping_in_words(name) for name in ("offset(1)", "window(1, 2)", "mine:f")}
+    assert said == {
+        "offset(1)": "the key after",
+        "window(1, 2)": "1 key back up to 2 keys ahead",
+        "mine:f": "mine:f",
+    }
+
+
+TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
+    ("history", history_table, accounts_of.history),
+    ("no history", history_table, lambda: {"backfills": []}),
+    ("status", status_table, accounts_of.status),
+    ("report", report_table, accounts_of.report),
+    ("report of a success", report_table, accounts_of.report_of_success),
+]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(("what", "make", "document"), TABLES, ids=[one[0] for one in TABLES])
+def test_tables(
+    what: str,
+    make: Callable[[Any], RenderableType],
+    document: Callable[[], dict[str, Any]],
+    width: int,
+    snapshot: SnapshotAssertion,
+) -> None:
+    assert shown(make(document()), width) == snapshot
+
+
+def told(reporter: PlainProgress) -> str:
+    """Let everything happen that may, and return what was printed; times are left out."""
+    plan = plans.real()
+    clean, *others = plan.runs or ()
+    with reporter.showing():
+        reporter.backfill_started("b-1", plan)
+        reporter.run_started(clean, 1)
+        reporter.run_delayed(clean, timedelta(seconds=2), "no\x1b[2Jroute")
+        reporter.run_started(clean, 2)
+        reporter._started.clear()
+        reporter.run_finished(clean, RunState.FAILED, "ValueError: [bad]\x07")
+        for run in others:
+            reporter.run_finished(run, RunState.BLOCKED, "nyc:clean did not succeed")
+        reporter.stopping(1, hard=False)
+        reporter.stopping(2, hard=True)
+        reporter.backfill_finished("b-1", BackfillState.FAILED)
+    assert isinstance(reporter.console.file, io.StringIO)
+    return reporter.console.file.getvalue()
+
+
+def test_progress_off_a_terminal(snapshot: SnapshotAssertion) -> None:
+    console = Console(file=io.StringIO(), width=80, markup=False, highlight=False)
+    reporter = progress(console)
+    assert type(reporter) is PlainProgress
+    assert told(reporter) == snapshot
+
+
+def test_progress_on_a_terminal_shows_bars_and_keeps_the_ends() -> None:
+    console = Console(
+        file=io.StringIO(), width=80, markup=False, highlight=False, force_terminal=True
+    )
+    reporter = progress(console)
+    assert isinstance(reporter, LiveProgress)
+    text = told(reporter)
+    assert "clean" in text
+    assert r"ValueError: [bad]\x07" in text
+    assert "\x07" not in text
+    assert "blocked daily: 1 run" in text
+    assert reporter._tasks == {}
