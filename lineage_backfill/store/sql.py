@@ -51,6 +51,9 @@ from lineage_backfill.store.schema import (
 #: How long a writer waits for another one, in seconds.
 BUSY_TIMEOUT = 30.0
 
+#: Names the lock under which the tables are made; any number that others do not use.
+_MIGRATION = 5_622_016_142
+
 _RECORD = [column for column in backfills.c if column.name != "plan"]
 
 
@@ -217,7 +220,7 @@ class SqlRunStore:
         """Lock partitions; raises ConflictError naming another backfill that has some of them."""
         wanted = {write.dataset: write.keys for write in writes}
         with self._write(lease) as connection:
-            if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+            if connection.dialect.name == "postgresql":
                 connection.execute(sa.text("LOCK TABLE lb_locks IN SHARE ROW EXCLUSIVE MODE"))
             others = sa.select(locks).where(locks.c.backfill_id != lease.backfill_id)
             for row in connection.execute(others):
@@ -328,6 +331,8 @@ class SqlRunStore:
         from lineage_backfill.store.upgrade import upgrade  # alembic takes longer than the rest
 
         with self._write() as connection:
+            if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+                connection.execute(sa.func.pg_advisory_xact_lock(_MIGRATION).select())
             if _version(connection) != REVISIONS[-1]:  # nobody else was faster
                 upgrade(connection)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,11 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, RunState
 from lineage_backfill.plan.plan import DatasetPartitions
 from lineage_backfill.ports import AttemptState, Lease, Move, RunStore, Wish
+from lineage_backfill.store import schema
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
 from tests.fakes import NOW, backfill_record, planned_run
@@ -23,11 +26,23 @@ LATER = NOW + timedelta(seconds=31)
 PLAN = {"kind": "plan", "runs": []}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
-    made: RunStore = MemoryRunStore()
-    if request.param == "sqlite":
+    made: RunStore
+    if request.param == "memory":
+        made = MemoryRunStore()
+    elif request.param == "sqlite":
         made = SqlRunStore(f"sqlite:///{tmp_path}/new/folder/runs.db")
+    else:
+        url = os.environ.get("LINEAGE_BACKFILL_TEST_POSTGRES")
+        if url is None:
+            pytest.skip("LINEAGE_BACKFILL_TEST_POSTGRES names no database to make empty")
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            schema.metadata.drop_all(connection)
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}"))
+        engine.dispose()
+        made = SqlRunStore(url)
     yield made
     made.close()
 
