@@ -85,6 +85,9 @@ class LocalEngine:
         with self._mutex:
             if handle in self._tasks or handle in self._adopted:
                 return handle
+            if folder.outcome() is not None:
+                self._listener(handle)
+                return handle
             self._tasks[handle] = task = _Task(folder)
         self._threads.submit(self._run, handle, task)
         return handle
@@ -98,11 +101,14 @@ class LocalEngine:
         if not spec_path.exists() or folder.spec()["token"] != token:
             return None
         claim = folder.claimed_by()
-        if claim is not None and LifeSign(Path(claim["life_sign"])).is_alive():
-            self._adopted[handle] = claim
-            threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
+        works = claim is not None and LifeSign(Path(claim["life_sign"])).is_alive()
+        if folder.outcome() is not None:  # looked for last: it may have come just now
             return handle
-        return handle if folder.outcome() is not None else None
+        if claim is None or not works:
+            return None
+        self._adopted[handle] = claim
+        threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
+        return handle
 
     def poll(self, handle: str) -> Outcome:
         """Return what is known of the attempt now."""
@@ -200,6 +206,8 @@ class LocalEngine:
             task.outcome = self._outcome(task)
         except Exception as error:  # noqa: BLE001 - else nobody would hear of the end
             task.outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
+        if task.outcome.result is not None:
+            del self._tasks[handle]  # `poll` reads the file; thousands of results are a lot to hold
         self._listener(handle)
 
     def _outcome(self, task: _Task) -> Outcome:
