@@ -142,8 +142,8 @@ def main() -> None:
     for tasks in options.tasks:
         with tempfile.TemporaryDirectory(dir=options.state_dir) as folder:
             found = measure(tasks, options.parallel, Path(folder))
-        sys.stdout.write(json.dumps(found) + "\n")
-        sys.stdout.flush()
+            sys.stdout.write(json.dumps(found) + "\n")
+            sys.stdout.flush()  # clearing up takes longer than one likes to wait
 
 
 if __name__ == "__main__":
