@@ -112,7 +112,7 @@ class _Output:
         self.sets["planned"] |= parse(self.calendar, keys)
 
     def touch(self, written: Mapping[str, Any]) -> None:
-        """Add what a run says that it wrote."""
+        """Add what a run says that it wrote; contents not known to be equal count as changed."""
         for one in written["partitions"]:
             try:
                 key = parse(self.calendar, (one["key"],))
@@ -120,13 +120,14 @@ class _Output:
                 self.strange.append(one["key"])
                 continue
             self.sets["touched"] |= key
-            if one["fingerprint"] is None or one["fingerprint"] != one["fingerprint_before"]:
+            fingerprint = one.get("fingerprint")
+            if fingerprint is None or fingerprint != one.get("fingerprint_before"):
                 self.sets["changed"] |= key
-            if one["emptied"]:
+            if one.get("emptied"):
                 self.sets["emptied"] |= key
             for what in self.rows:
-                self.rows[what] += one[what] or 0
-        if written["version"] is not None:
+                self.rows[what] += one.get(what) or 0
+        if written.get("version") is not None:
             self.versions.append(written["version"])
 
     def document(self) -> Document:

@@ -157,7 +157,9 @@ def _confirm(plan: Plan, yes: bool) -> None:
         raise GuardRailError(
             "There is nobody to ask whether to run this", hint="Say so with --yes."
         )
-    typer.confirm(f"Run {counted(plan.totals['runs'], 'run')}?", abort=True, err=True)
+    if not typer.confirm(f"Run {counted(plan.totals['runs'], 'run')}?", err=True):
+        terminal.say("Nothing was run.")
+        raise typer.Exit(1)
 
 
 def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from lineage_backfill.errors import LineageError, ServiceUnreachableError
 _PASSING = frozenset({429, 502, 503, 504})
 _MAX_RETRY_AFTER = 20.0
 _CONNECT_TIMEOUT = 5
+_CONNECT_RETRIES = 3
 _MAX_REDIRECTS = 3
 _CHUNK = 1024 * 1024
 _AGAIN = "Try again; nothing is planned from a part of the lineage."
@@ -83,6 +84,8 @@ class WebClient:
     def _ask(self, url: str, query: Mapping[str, str]) -> tuple[requests.Response, bytes]:
         self._adapter.max_retries = _PatientRetry(
             total=self._retries_left,
+            # A person waits: that nothing listens there is said within seconds.
+            connect=min(_CONNECT_RETRIES, self._retries_left),
             # A request that was given up goes on in the server: asking again doubles its load.
             read=0,
             allowed_methods=["GET"],

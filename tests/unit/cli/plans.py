@@ -95,7 +95,7 @@ def real() -> Plan:
 
 
 def odd() -> Plan:
-    """A plan of two namespaces with hostile names and many ranges; its runs are too many to list."""
+    """A plan of two namespaces, hostile names and many ranges; too many runs to list."""
     evil = JobRef("a[b]", "evil[red]\x1b[31m\u202ename")
     ranges = tuple(f"2013-03-{day:02}" for day in range(1, 20, 2))
     return Plan(

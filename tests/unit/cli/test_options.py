@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -16,6 +16,7 @@ from lineage_backfill.cli.options import RequestOptions, SourceOptions, takes_op
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob
 
@@ -69,7 +70,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "options", "keys"), CASES, ids=[case[0] for case in CASES])
-def test_keys(what: str, options: dict[str, str], keys: object) -> None:
+def test_keys(what: str, options: dict[str, Any], keys: KeySet | None) -> None:
     request = read_request(["raw"], RequestOptions(**options), SNAPSHOT, DECLARATIONS)
     assert request.changed == (ChangedDataset(dataset=RAW, keys=keys),)
 
@@ -130,7 +131,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("what", "datasets", "options", "message"), REFUSED, ids=[case[0] for case in REFUSED]
 )
-def test_refused(what: str, datasets: list[str], options: dict[str, str], message: str) -> None:
+def test_refused(what: str, datasets: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_request(datasets, RequestOptions(**options), SNAPSHOT, DECLARATIONS)
 

@@ -1,0 +1,435 @@
+"""The command line as a whole process: what it prints where, and what it exits with.
+
+Jobs are a program without Spark, run by the engine `command`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+import lineage_backfill
+
+pytestmark = pytest.mark.e2e
+
+SCHEMAS = Path(lineage_backfill.__file__).parent / "schemas"
+FIX = ("feed", "--from", "2024-01-02T00", "--to", "2024-01-02T02", "--now", "2024-01-05T00:00:00Z")
+
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+spec = json.loads(Path(sys.argv[1]).read_text())
+job = spec["job"]["name"]
+does = json.loads(Path("does.json").read_text()).get(job, "")
+with Path("journal").open("a") as journal:
+    journal.write(f"{job} {spec['partitions'][0]}\\n")
+if does.startswith("sleep"):
+    time.sleep(float(does.split()[1]))
+error = {"class": "ValueError", "message": "no [such] column", "transient": False}
+error = error if does == "fail" else None
+def touched(scope):
+    one = {"rows_before": 1, "rows": 2, "fingerprint_before": "a", "fingerprint": "b"}
+    return [{"key": key["key"], "emptied": False, **one} for key in scope]
+outputs = [
+    {"dataset": o["dataset"], "version": 1, "partitions": touched(o["scope"])}
+    for o in spec["outputs"]
+]
+result = {
+    "schema_version": 1, "run_id": spec["run_id"], "attempt": spec["attempt"],
+    "token": spec["token"], "state": "failed" if error else "succeeded",
+    "outputs": [] if error else outputs, "inputs": [], "error": error,
+}
+path = Path(spec["result_path"])
+path.with_suffix(".tmp").write_text(json.dumps(result))
+path.with_suffix(".tmp").replace(path)
+"""
+
+PROJECT = f"""
+[project]
+namespace = "shop"
+
+[lineage]
+events = ["events.ndjson"]
+
+[engines.here]
+kind = "command"
+argv = [{json.dumps(sys.executable)}, "program.py", "{{spec}}"]
+
+[[dataset]]
+name = "feed"
+grain = "hour"
+start = "2024-01-01T00"
+columns = {{ hour = "%Y-%m-%dT%H" }}
+location = "data/feed"
+
+[[dataset]]
+name = "c*"
+grain = "hour"
+start = "2024-01-01T00"
+columns = {{ hour = "%Y-%m-%dT%H" }}
+location = "data/clean"
+
+[[dataset]]
+name = "daily*"
+grain = "day"
+start = "2024-01-01"
+column = "day"
+location = "data/daily"
+
+[[dataset]]
+name = "other"
+grain = "day"
+start = "2024-01-01"
+column = "day"
+location = "data/other"
+
+[[job]]
+name = "*"
+engine = "here"
+entrypoint = "any:thing"
+batch = "range"
+"""
+
+
+def event(job: str, reads: str, writes: str) -> dict[str, Any]:
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": "2024-01-01T00:00:00Z",
+        "run": {"runId": f"00000000-0000-4000-8000-{abs(hash(job)) % 10**12:012}"},
+        "job": {"namespace": "shop", "name": job},
+        "inputs": [{"namespace": "shop", "name": name} for name in reads.split()],
+        "outputs": [{"namespace": "shop", "name": name} for name in writes.split()],
+        "producer": "https://example.org/",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+    }
+
+
+class Shop:
+    """A project folder, and the command line within it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "program.py").write_text(PROGRAM)
+        (folder / "lineage-backfill.toml").write_text(PROJECT)
+        self.lineage(("clean", "feed", "clean"), ("daily", "clean", "daily"))
+        self.does({})
+        (folder / "sub").mkdir()
+
+    def lineage(self, *jobs: tuple[str, str, str]) -> None:
+        lines = [json.dumps(event(*job)) for job in (*jobs, ("far", "elsewhere", "other"))]
+        (self.folder / "events.ndjson").write_text("\n".join(lines) + "\n")
+
+    def does(self, what: Mapping[str, str]) -> None:
+        (self.folder / "does.json").write_text(json.dumps(what))
+
+    def declare(self, text: str) -> None:
+        with (self.folder / "lineage-backfill.toml").open("a") as file:
+            file.write(text)
+
+    def journal(self) -> list[str]:
+        path = self.folder / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LINEAGE_BACKFILL")}
+        root = str(Path(__file__).parents[2])
+        return subprocess.Popen(
+            [sys.executable, "-m", "lineage_backfill", *arguments],
+            **{
+                "cwd": self.folder / "sub",  # the project file is found upward
+                "env": {**environment, "PYTHONPATH": root, "COLUMNS": "80", "HOME": root},
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "text": True,
+                **options,
+            },
+        )
+
+    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, (out, err)
+        assert "Traceback" not in err
+        return subprocess.CompletedProcess(arguments, code, out, err)
+
+    def document(self, *arguments: str, schema: str, code: int = 0) -> dict[str, Any]:
+        """Return what `--json` prints, once it fits its published schema."""
+        done = self(*arguments, "--json", code=code)
+        document: dict[str, Any] = json.loads(done.stdout)
+        published = json.loads((SCHEMAS / f"{schema}.schema.json").read_text())
+        Draft202012Validator.check_schema(published)
+        validator = Draft202012Validator(published, format_checker=FormatChecker())
+        assert [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)] == []
+        return document
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
+    done = shop("impact", *FIX)
+    assert "2024-01-02T00..2024-01-02T02" in done.stdout
+    assert "Left alone  1 job out of reach: far" in done.stdout
+    assert done.stderr == ""
+
+    plan = shop.document("impact", *FIX, schema="plan")
+    assert [(job["job"]["name"], job["partitions"]) for job in plan["jobs"]] == [
+        ("clean", ["2024-01-02T00..2024-01-02T02"]),
+        ("daily", ["2024-01-02"]),
+    ]
+    assert not (shop.folder / ".lineage-backfill").exists()  # looking leaves nothing behind
+
+    status = shop.document("run", *FIX, "--yes", schema="status")
+    assert status["state"] == "succeeded"
+    assert shop.journal() == ["clean 2024-01-02T00..2024-01-02T02", "daily 2024-01-02"]
+
+    report = shop.document("report", status["id"][:20], schema="report")
+    assert report["touched_is_planned"]
+    assert [(one["touched"], one["rows_before"], one["rows"]) for one in report["outputs"]] == [
+        ({"count": 3, "partitions": ["2024-01-02T00..2024-01-02T02"]}, 3, 6),
+        ({"count": 1, "partitions": ["2024-01-02"]}, 1, 2),
+    ]
+    history = shop.document("history", schema="history")
+    assert [one["id"] for one in history["backfills"]] == [status["id"]]
+    assert "Touched is what was planned." in shop("report").stdout
+    assert "2 succeeded" in shop("status").stdout
+
+
+def test_the_same_input_gives_the_same_bytes_also_in_a_file(shop: Shop) -> None:
+    first, second = (shop("impact", *FIX, "--json").stdout for _ in range(2))
+    # When the lineage was read is the one thing that differs.
+    plan, again = json.loads(first), json.loads(second)
+    assert plan["lineage"].pop("taken_at") != again["lineage"].pop("taken_at")
+    assert {**plan, "id": ""} == {**again, "id": ""}
+    out = shop.folder / "plan.json"
+    assert shop("impact", *FIX, "--json", "--out", str(out)).stdout == out.read_text()
+
+
+def test_a_saved_plan_is_run_as_it_is_and_refused_once_it_is_stale(shop: Shop) -> None:
+    plan = shop.folder / "plan.json"
+    shop("impact", *FIX, "--out", str(plan))
+    assert "is a plan already" in shop("run", str(plan), "--exact", code=64).stderr
+    shop("run", str(plan), "--yes")
+    assert len(shop.journal()) == 2
+
+    shop.lineage(("clean", "feed", "clean"), ("daily", "clean extra", "daily"))
+    refused = shop("run", str(plan), "--yes", code=5)
+    assert "daily" in refused.stderr
+    assert "impact" in refused.stderr
+    assert len(shop.journal()) == 2
+
+
+def test_a_plan_edited_by_hand_is_refused(shop: Shop) -> None:
+    plan = shop.folder / "plan.json"
+    shop("impact", *FIX, "--out", str(plan))
+    plan.write_text(plan.read_text().replace("2024-01-02T02", "2024-01-02T03"))
+    assert "changed after it was made" in shop("run", str(plan), "--yes", code=64).stderr
+
+
+def test_a_failure_blocks_what_follows_and_retry_finishes_it(shop: Shop) -> None:
+    shop.lineage(("clean", "feed", "clean"), ("daily", "clean", "daily"), ("c2", "feed", "c2"))
+    shop.does({"clean": "fail"})
+    failed = shop("run", *FIX, "--yes", code=3)
+    assert "ValueError: no [such] column" in failed.stderr
+    assert "retry b-" in failed.stderr
+    status = shop.document("status", schema="status")
+    states = {run["job"]["name"]: run["state"] for run in status["runs"]}
+    assert states == {"clean": "failed", "c2": "succeeded", "daily": "blocked"}
+    assert not shop.document("report", schema="report")["touched_is_planned"]
+    assert "Did not succeed" in shop("report").stdout
+
+    shop.does({})
+    before = len(shop.journal())
+    retried = shop.document("retry", schema="status")
+    assert retried["state"] == "succeeded"
+    assert [line.split()[0] for line in shop.journal()[before:]] == ["clean", "daily"]
+    assert shop.document("report", schema="report")["touched_is_planned"]
+
+
+def test_work_to_do_and_nothing_to_do(shop: Shop) -> None:
+    shop("impact", *FIX, "--detailed-exitcode", code=2)
+    nothing = ("other", "--from", "2024-01-02", "--now", "2024-01-05T00:00:00Z")
+    assert "Nothing to run." in shop("impact", *nothing, "--detailed-exitcode").stdout
+    assert "Nothing to run." in shop("run", *nothing).stderr
+    assert not (shop.folder / ".lineage-backfill").exists()
+
+
+def test_off_a_terminal_nobody_is_asked(shop: Shop) -> None:
+    refused = shop("run", *FIX, code=9)
+    assert "--yes" in refused.stderr
+    assert shop.journal() == []
+
+
+@pytest.mark.parametrize(("answer", "code", "runs"), [("y", 0, 2), ("n", 1, 0)])
+def test_on_a_terminal_a_person_is_asked(shop: Shop, answer: str, code: int, runs: int) -> None:
+    person, terminal = pty.openpty()
+    process = shop.start("run", *FIX, stdin=terminal, stderr=terminal)
+    os.close(terminal)
+    seen = b""
+    while b"[y/N]" not in seen:
+        seen += os.read(person, 4096)
+    os.write(person, answer.encode() + b"\n")
+    try:
+        while part := os.read(person, 4096):
+            seen += part
+    except OSError:  # the other end has been closed
+        pass
+    assert process.wait(timeout=60) == code
+    process.communicate()
+    os.close(person)
+    assert b"Will run" in seen
+    assert len(shop.journal()) == runs
+
+
+def test_interrupted_and_resumed(shop: Shop) -> None:
+    shop.does({"clean": "sleep 30"})
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "resume b-" in err
+
+    shop.does({})
+    assert shop.document("resume", schema="status")["state"] == "succeeded"
+
+
+def test_when_the_time_is_up_what_runs_may_end_and_resume_goes_on(shop: Shop) -> None:
+    shop.does({"clean": "sleep 3"})
+    stopped = shop("run", *FIX, "--yes", "--timeout", "1s", code=8)
+    assert "resume b-" in stopped.stderr
+    assert [line.split()[0] for line in shop.journal()] == ["clean"]
+    shop("resume")
+    assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
+
+
+def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:
+    shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
+    blocked = shop("impact", *FIX)
+    assert "Will not run" in blocked.stdout
+    status = shop.document("run", *FIX, "--yes", schema="status", code=3)
+    assert status["state"] == "succeeded"
+    assert status["blocked_jobs"] == [{"namespace": "shop", "name": "mystery"}]
+
+
+def test_too_many_runs_are_counted_and_refused(shop: Shop) -> None:
+    (shop.folder / "lineage-backfill.toml").write_text(PROJECT + "[limits]\nmax_runs = 1\n")
+    plan = shop.document("impact", *FIX, schema="plan")
+    assert "runs" not in plan
+    assert plan["totals"]["runs"] == 2
+    refused = shop("run", *FIX, "--yes", code=9)
+    assert "--allow-max-runs" in refused.stderr
+    shop("run", *FIX, "--yes", "--allow-max-runs")
+
+
+def test_a_job_without_an_engine_is_planned_and_not_run(shop: Shop) -> None:
+    bare = PROJECT.replace('engine = "here"\n', "")
+    (shop.folder / "lineage-backfill.toml").write_text(bare)
+    assert "no engine" in shop("impact", *FIX).stdout
+    refused = shop("run", *FIX, "--yes", code=64)
+    assert "engine" in refused.stderr
+    assert shop.journal() == []
+
+
+WRONG = [
+    ("an unknown option", ("impact", "--colour"), "No such option"),
+    ("an unknown verb", ("impct",), "impact"),
+    ("no dataset", ("impact",), "nothing is named"),
+    ("an unknown dataset", ("impact", "fed"), "feed"),
+    ("no keys for partitioned data", ("impact", "feed"), "--from"),
+    ("a key that does not exist", ("impact", "feed", "--partitions", "1999-01-01T00"), "1999"),
+    ("no key at all", ("impact", "feed", "--partitions", "soon"), "soon"),
+    ("an instant without offset", ("impact", "feed", "--now", "2024-01-01"), "offset"),
+    ("no such lineage", ("impact", "feed", "--snapshot", "nowhere.gz"), "nowhere.gz"),
+    ("no such project file", ("status", "--config", "nowhere.toml"), "nowhere.toml"),
+    ("no such backfill", ("status", "b-1"), "no backfill"),
+    ("a number that is none", ("run", "--max-parallel", "many"), "--max-parallel"),
+]
+
+
+@pytest.mark.parametrize(("what", "arguments", "message"), WRONG, ids=[one[0] for one in WRONG])
+def test_wrong_usage(shop: Shop, what: str, arguments: tuple[str, ...], message: str) -> None:
+    code = 1 if "lineage" in what else 64
+    done = shop(*arguments, code=code)
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+
+
+def test_a_service_that_does_not_answer_is_7(shop: Shop) -> None:
+    done = shop("impact", *FIX, "--marquez", "http://127.0.0.1:9", code=7)
+    assert "127.0.0.1:9" in done.stderr
+
+
+def test_debug_shows_where(shop: Shop) -> None:
+    process = shop.start("impact", "fed", "--debug")
+    assert "Traceback" in process.communicate(timeout=60)[1]
+
+
+def test_no_color_and_no_escape_codes_off_a_terminal(shop: Shop) -> None:
+    for arguments in (("impact", *FIX), ("--help",), ("impact", "--help"), ("config", "show")):
+        assert "\x1b" not in shop(*arguments).stdout
+
+
+def test_what_there_is_to_see(shop: Shop) -> None:
+    lineage = json.loads(shop("lineage", "show", "--json").stdout)
+    assert {job["job"]["name"] for job in lineage["jobs"]} == {"clean", "daily", "far"}
+    assert "daily" not in shop("lineage", "show", "feed").stdout
+    shown = shop("config", "show", "--sources").stdout
+    assert "lineage.events" in shown
+    assert "command line" in shop("config", "show", "--sources", "--events", "x").stdout
+    assert json.loads(shop("config", "show", "--json").stdout)["kind"] == "config"
+    checks = json.loads(shop.start("doctor", "--json").communicate(timeout=60)[0])["checks"]
+    found = {one["name"]: one["ok"] for one in checks}
+    assert found.keys() == {"project", "lineage", "store", "java", "spark", "jars"}
+    assert found["project"]
+    assert found["lineage"]
+    assert all(one["fix"] for one in checks if not one["ok"])
+
+
+HEAVY = ("pyspark", "pandas", "networkx", "sqlalchemy", "requests", "rich", "openlineage")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [(("impact", *FIX, "--json"), HEAVY), (("--version",), (*HEAVY, "pydantic"))],
+)
+def test_nothing_heavy_is_imported_without_need(
+    shop: Shop, arguments: tuple[str, ...], unused: tuple[str, ...]
+) -> None:
+    code = (
+        "import sys; from lineage_backfill.cli.main import main; code = main(sys.argv[1:]);"
+        f"print(sorted(set({unused!r}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=shop.folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
