@@ -218,3 +218,18 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         create_engine(kind, settings, project=tmp_path, state_dir=tmp_path)
+
+
+def test_a_third_party_engine_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lineage_backfill.engines]\nacme = acme:Engine\n")
+    (tmp_path / "acme.py").write_text(
+        "class Engine:\n    def __init__(self, **settings):\n        self.settings = settings\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    engine = create_engine("acme", {"queue": "q"}, project=tmp_path, state_dir=tmp_path)
+    assert vars(engine)["settings"]["queue"] == "q"
