@@ -24,6 +24,7 @@ from lineage_backfill.config.project import FILE_NAME
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH, YEAR, Period
 from lineage_backfill.demo.proof import Values, Verdict, latest_version, verdict
+from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lineage_backfill.config import Project
-    from lineage_backfill.engines.local import LocalEngine
 
 #: The UTC hours in which the feed is wrong: a morning in New York after the clocks went forward.
 FAULT = ("2013-03-10T10", "2013-03-10T11", "2013-03-10T12")
@@ -54,7 +54,9 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
     period = YEAR if year else MARCH
     project = app.open_project(prepare(folder, period) / FILE_NAME)
     with app.open_engines(project) as engines:
-        demo = _Demo(project, engines["local"], period, console)
+        engine = engines["local"]
+        assert isinstance(engine, LocalEngine)
+        demo = _Demo(project, engine, period, console)
         holds = demo.build() and demo.fix()
     console.print()
     if holds:
@@ -121,6 +123,8 @@ class _Demo:
 
         self._chapter(f"$ lineage-backfill run {arguments}")
         succeeded = self._run(plan, lineage)
+        self._chapter("$ lineage-backfill report")
+        self._console.print(report_table(app.report(self._project, None)))
         is_right = self._check_tables()
         is_exact = self._check_logs(versions, self._planned(lineage, plan))
         return succeeded and is_right and is_exact
@@ -162,11 +166,10 @@ class _Demo:
     def _run(self, plan: Plan, lineage: LineageSnapshot) -> bool:
         reporter = progress(self._console)
         with reporter.showing():
-            record = app.start(
+            ended = app.start(
                 self._project, lineage, plan, reporter=reporter, engines={"local": self._engine}
             )
-        self._console.print(report_table(app.report(self._project, record.id)))
-        return record.state is BackfillState.SUCCEEDED
+        return ended.state is BackfillState.SUCCEEDED
 
     def _declared_lineage(self) -> LineageSnapshot:
         """Return what the jobs declare themselves: no run has told of them yet."""
