@@ -67,6 +67,8 @@ class TableState:
 
     version: int = -1
     complete: bool = True
+    #: The oldest commit that was read; what older ones say of themselves is no longer known.
+    first_read: int = 0
     columns: tuple[PartitionColumn, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, str] = field(default_factory=dict)
@@ -167,11 +169,10 @@ class DeltaLog:
                 hint="its log was cleaned up; only newer versions can be read",
             )
         newest = max(usable)
-        state = TableState(complete=False, version=newest)
-        if self._checkpoint_reader is not None:
-            actions = self._checkpoint_reader(checkpoints[newest])
-            state = replace(_advance(TableState(), newest, list(actions)), complete=True)
-        return newest + 1, state
+        if self._checkpoint_reader is None:
+            return newest + 1, TableState(complete=False, first_read=newest + 1, version=newest)
+        actions = list(self._checkpoint_reader(checkpoints[newest]))
+        return newest + 1, _advance(TableState(first_read=newest + 1), newest, actions)
 
     def _list(self) -> tuple[set[int], dict[int, list[str]]]:
         commits: set[int] = set()
@@ -207,6 +208,11 @@ class DeltaLog:
         except OSError:
             return None
         return stat.st_ino, stat.st_mtime_ns
+
+
+def undo_token(token: str) -> str:
+    """Return the token of the commit that undoes the one with this token."""
+    return f"undo:{token}"
 
 
 def local_path(location: str) -> Path:

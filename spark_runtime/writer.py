@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from spark_runtime.checks import Audit, Check
-from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, TableState
+from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, TableState, undo_token
 from spark_runtime.errors import (
     CheckFailedError,
     ConstraintError,
@@ -123,12 +123,14 @@ class _Write:
 
     def make(self) -> OutputResult:
         done = self.before.tokens.get(self.run.token)
-        if done is not None:
+        undone = undo_token(self.run.token) in self.before.tokens
+        if done is not None and not undone:
             return self._result(done)
-        if self.before.transactions.get(self.app_id, -1) >= self.run.attempt:
+        if undone or self.before.transactions.get(self.app_id, -1) >= self.run.attempt:
             raise StaleAttemptError(
-                f"attempt {self.run.attempt} of run {self.run.run_id} comes after a later one "
-                f"that has already written to {self.output.dataset}"
+                f"attempt {self.run.attempt} of run {self.run.run_id} was undone, or a later one "
+                f"has written to {self.output.dataset} already",
+                hint="retry the run as a new attempt",
             )
         if self.output.mode == "full":
             self._refuse_other_partitions()
@@ -188,8 +190,12 @@ class _Write:
             frame = self._merged(frame)
         if len(self.scope) == 1:
             return frame
-        # Else every task would write a file into every partition.
-        return frame.hint("rebalance", *[quoted(column.name) for column in self.columns])
+        # Else every task would write a file into every partition. Rebalancing splits the large
+        # ones again, which takes adaptive execution.
+        names = [quoted(column.name) for column in self.columns]
+        if self.spark.conf.get("spark.sql.adaptive.enabled") == "true":
+            return frame.hint("rebalance", *names)
+        return frame.repartition(*names)
 
     def _count(self, rows: DataFrame) -> dict[Values, Rows]:
         from pyspark.sql import functions as F

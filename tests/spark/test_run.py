@@ -215,9 +215,7 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text(json.dumps(spec(hours, pipeline)))
     bad.write_text(
-        json.dumps(
-            spec(hours, pipeline, parameters={"fail": 1}, token="t-2", run_id="r-2")  # noqa: S106
-        )
+        json.dumps(spec(hours, pipeline, parameters={"fail": 1}, token="t-2", run_id="r-2"))
     )
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]

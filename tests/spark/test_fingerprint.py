@@ -1,0 +1,80 @@
+"""Fingerprints tell contents apart and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_runtime.deltalog import EMPTY_FINGERPRINT
+from spark_runtime.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERY_TYPE = """
+SELECT id AS n, CAST(id AS TINYINT) AS b, CAST(id AS DOUBLE) AS d, CAST('NaN' AS FLOAT) AS f,
+  CAST(id AS DECIMAL(20,3)) AS dec, CAST(id AS STRING) AS s, CAST('x' AS BINARY) AS bin,
+  id % 2 = 0 AS bool, DATE'2024-01-01' AS date, TIMESTAMP'2024-01-01 00:00:00Z' AS ts,
+  TIMESTAMP_NTZ'2024-01-01 00:00:00' AS ntz, INTERVAL '1' DAY AS i, parse_json('{"a":1}') AS v,
+  array(id, NULL) AS a, map('x', id, 'y', NULL) AS m, named_struct('p', id, 'q', array('z')) AS st,
+  array(named_struct('m', map(id, array(id)))) AS deep
+FROM range(100)
+"""
+
+
+def fingerprint(frame: DataFrame, *ignore: str) -> str | None:
+    taken = Fingerprint(frame.schema, ignore=ignore)
+    return taken.text(frame.agg(*taken.aggregates()).collect()[0].asDict())
+
+
+def test_order_files_and_column_order_do_not_count(spark: SparkSession) -> None:
+    frame = spark.sql(EVERY_TYPE)
+    other = frame.repartition(7).orderBy("s").select(*reversed(frame.columns))
+    assert fingerprint(frame) == fingerprint(other)
+    assert fingerprint(frame.limit(0)) == EMPTY_FINGERPRINT
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("NULL AS a, 'x' AS b", "'x' AS a, NULL AS b"),
+        ("array(1, NULL) AS a", "array(NULL, 1) AS a"),
+        ("array(1) AS a, array() AS b", "array() AS a, array(1) AS b"),
+        ("array(1, 1) AS a", "array(1) AS a"),
+        ("CAST(NULL AS ARRAY<INT>) AS a", "CAST(array() AS ARRAY<INT>) AS a"),
+        ("CAST(NULL AS STRUCT<x: INT>) AS a", "named_struct('x', CAST(NULL AS INT)) AS a"),
+        ("map('a', 1, 'b', NULL) AS a", "map('a', NULL, 'b', 1) AS a"),
+        ("1 AS a", "1L AS a"),
+        ("CAST('a' AS BINARY) AS a", "'a' AS a"),
+        ("'' AS a", "CAST(NULL AS STRING) AS a"),
+        ("'a' AS a, 'bc' AS b", "'ab' AS a, 'c' AS b"),
+    ],
+)
+def test_different_rows_differ(spark: SparkSession, one: str, other: str) -> None:
+    assert fingerprint(spark.sql(f"SELECT {one}")) != fingerprint(spark.sql(f"SELECT {other}"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("map('a', 1, 'b', 2) AS a", "map('b', 2, 'a', 1) AS a"),
+        ("0.0D AS a", "-0.0D AS a"),
+        ("double('NaN') AS a", "double('NaN') + 1 AS a"),
+        ("1 AS a, 2 AS b", "2 AS b, 1 AS a"),
+    ],
+)
+def test_equal_rows_are_equal(spark: SparkSession, one: str, other: str) -> None:
+    assert fingerprint(spark.sql(f"SELECT {one}")) == fingerprint(spark.sql(f"SELECT {other}"))
+
+
+def test_how_often_a_row_stands_there_counts(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT explode(array(5, 5, 7, 7)) AS a")
+    assert fingerprint(frame) != fingerprint(frame.distinct())
+    assert fingerprint(frame) != fingerprint(spark.sql("SELECT explode(array(5, 5, 5, 7)) AS a"))
+
+
+def test_ignored_columns_do_not_count(spark: SparkSession) -> None:
+    one, other = spark.sql("SELECT 1 AS a, 2 AS at"), spark.sql("SELECT 1 AS a, 3 AS at")
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one, "AT") == fingerprint(other, "at")

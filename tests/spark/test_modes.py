@@ -1,0 +1,102 @@
+"""Merge, append, full replacement and checks keep to the scope as overwriting does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime import checks
+from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError
+from spark_runtime.errors import UnexpectedPartitionError as Unexpected
+from spark_runtime.writer import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+BY_ID = WriteOptions(merge_on=("id",), newest_by="at")
+
+
+def rows(spark: SparkSession, *values: tuple[Any, ...]) -> DataFrame:
+    return spark.createDataFrame(list(values), "day STRING, id INT, at INT, v STRING")
+
+
+@pytest.fixture
+def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    made = table("day")
+    frame = rows(spark, ("d1", 1, 10, "a"), ("d1", 2, 10, "b"), ("d2", 3, 10, "c"))
+    made.write(frame, ["d1", "d2"], run_id="r-0")
+    return made
+
+
+def test_a_merge_updates_inserts_and_never_overwrites_newer_rows(
+    spark: SparkSession, filled: Any
+) -> None:
+    new = rows(spark, ("d1", 1, 9, "older"), ("d1", 2, 11, "newer"), ("d1", 4, 1, "added"))
+    result = filled.write(new, ["d1"], BY_ID, mode="merge")
+    expected = [("d1", 1, 10, "a"), ("d1", 2, 11, "newer"), ("d1", 4, 1, "added")]
+    assert filled.rows() == [*expected, ("d2", 3, 10, "c")]
+    assert [(p.rows_before, p.rows) for p in result.partitions] == [(2, 3)]
+    again = filled.write(new, ["d1"], BY_ID, mode="merge", run_id="r-2")
+    assert filled.rows() == [*expected, ("d2", 3, 10, "c")]
+    assert again.partitions[0].fingerprint == result.partitions[0].fingerprint
+
+
+def test_a_merge_keeps_to_its_scope_and_refuses_null_keys(spark: SparkSession, filled: Any) -> None:
+    with pytest.raises(Unexpected, match="day=d2"):
+        filled.write(rows(spark, ("d2", 3, 99, "x")), ["d1"], BY_ID, mode="merge")
+    with pytest.raises(Exception, match="NULL in the merge key id"):
+        filled.write(rows(spark, ("d1", None, 99, "x")), ["d1"], BY_ID, mode="merge")
+    with pytest.raises(RuntimeFailure, match="names no key"):
+        filled.write(rows(spark, ("d1", 1, 99, "x")), ["d1"], mode="merge")
+    assert len(filled.rows()) == 3
+
+
+def test_an_append_adds_its_rows_once(spark: SparkSession, filled: Any) -> None:
+    new = rows(spark, ("d1", 9, 1, "added"))
+    result = filled.write(new, ["d1"], mode="append")
+    assert filled.write(new, ["d1"], mode="append") == result
+    assert len(filled.rows()) == 4
+    (part,) = result.partitions
+    assert (part.rows_before, part.rows, part.fingerprint) == (2, 3, None)
+    with pytest.raises(Unexpected):
+        filled.write(rows(spark, ("d3", 9, 1, "x")), ["d1"], mode="append", run_id="r-2")
+
+
+def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, filled: Any) -> None:
+    new = rows(spark, ("d1", 1, 1, "only"))
+    with pytest.raises(TableError, match="day=d2"):
+        filled.write(new, ["d1"], mode="full")
+    filled.write(new, ["d1", "d2"], mode="full")
+    assert filled.rows() == [("d1", 1, 1, "only")]
+
+
+@pytest.mark.parametrize(
+    ("check", "complaint"),
+    [
+        (checks.expect_rows(at_least=3), "fewer than 3 rows in day=d1"),
+        (checks.within(20), r"day=d1 \(2 -> 1\)"),
+        (checks.not_null("v"), "NULL in v"),
+        (checks.unique("at"), None),
+        (lambda audit: f"{audit.frame.count()} rows", "1 rows"),
+    ],
+)
+def test_a_check_that_fails_leaves_the_old_rows(
+    spark: SparkSession, filled: Any, check: checks.Check, complaint: str | None
+) -> None:
+    new, options = rows(spark, ("d1", 7, 7, None)), WriteOptions(checks=[check])
+    if complaint is None:
+        filled.write(new, ["d1"], options)
+        assert len(filled.rows()) == 2
+        return
+    with pytest.raises(CheckFailedError, match=complaint):
+        filled.write(new, ["d1"], options)
+    assert len(filled.rows()) == 3
+
+
+def test_rows_that_are_not_unique_are_not_published(spark: SparkSession, filled: Any) -> None:
+    twice = rows(spark, ("d1", None, 1, "x"), ("d1", None, 1, "y"))
+    with pytest.raises(CheckFailedError, match="several rows with the same id"):
+        filled.write(twice, ["d1"], WriteOptions(checks=[checks.unique("id")]))
