@@ -26,7 +26,11 @@ LATER = NOW + timedelta(seconds=31)
 PLAN = {"kind": "plan", "runs": []}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+#: A PostgreSQL database to make empty and try as well.
+POSTGRES = os.environ.get("LINEAGE_BACKFILL_TEST_POSTGRES")
+
+
+@pytest.fixture(params=["memory", "sqlite", *(["postgresql"] if POSTGRES else [])])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     made: RunStore
     if request.param == "memory":
@@ -34,15 +38,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     elif request.param == "sqlite":
         made = SqlRunStore(f"sqlite:///{tmp_path}/new/folder/runs.db")
     else:
-        url = os.environ.get("LINEAGE_BACKFILL_TEST_POSTGRES")
-        if url is None:
-            pytest.skip("LINEAGE_BACKFILL_TEST_POSTGRES names no database to make empty")
-        engine = sa.create_engine(url)
+        assert POSTGRES
+        engine = sa.create_engine(POSTGRES)
         with engine.begin() as connection:
             schema.metadata.drop_all(connection)
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}"))
         engine.dispose()
-        made = SqlRunStore(url)
+        made = SqlRunStore(POSTGRES)
     yield made
     made.close()
 
