@@ -240,6 +240,6 @@ def _product(labels: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def static_axis(name: str, keys: Sequence[str], *, runtime: bool = False) -> StaticAxis:
-    """Return the axis of the given keys in their order; a runtime one gets `*` as its last."""
-    unique = tuple(dict.fromkeys(keys))
+    """Return the axis of the given keys, sorted; a runtime one gets `*` as its last."""
+    unique = tuple(sorted(set(keys)))
     return StaticAxis(name=name, keys=(*unique, EVERY) if runtime else unique, runtime=runtime)

@@ -7,7 +7,7 @@ lineage, inference from run history; what none of them knows is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
@@ -510,7 +510,8 @@ class Catalog:
             (dataset, self._write_declaration(dataset, declared, sent))
             for dataset in self.writes(ref)
         ]
-        self._check_edges(ref, declared, reads, writes)
+        if declared is not None:
+            _check_edges(ref, declared)
         calendar, origin, problem, hint = self._run_calendar(
             ref, node, declared, sent, reads, writes
         )
@@ -557,26 +558,6 @@ class Catalog:
             found = _edge(dataset, sent.writes, dataset.namespace)
         return found
 
-    def _check_edges(
-        self,
-        ref: JobRef,
-        declared: JobDeclaration | None,
-        reads: list[tuple[DatasetRef, ReadDeclaration | None]],
-        writes: list[tuple[DatasetRef, WriteDeclaration | None]],
-    ) -> None:
-        if declared is None:
-            return
-        for edges, word in ((declared.reads, "reads"), (declared.writes, "writes")):
-            seen = set()
-            for edge in edges:
-                name = (edge.namespace, edge.dataset)
-                if name in seen:
-                    raise DeclarationError(
-                        f"job {ref} {word} {edge.dataset!r} twice in its declaration",
-                        hint="keep one of the two tables",
-                    )
-                seen.add(name)
-
     def _run_calendar(
         self,
         ref: JobRef,
@@ -599,13 +580,7 @@ class Catalog:
             side = [dataset for dataset, read in reads if not (read and read.mapping == "none")]
             origin, unknown = "inputs", []
         if unknown:
-            names = ", ".join(str(dataset) for dataset in unknown)
-            return (
-                None,
-                None,
-                f"the partitioning of its output {names} is unknown",
-                f"declare it: [[dataset]] name = {unknown[0].name!r} and its grain",
-            )
+            return None, None, *_unknown_output(unknown)
         known = tuple(c for dataset in side if (c := self.calendar(dataset)) is not None)
         if not known:
             inferred = self.inference(ref)
@@ -650,7 +625,7 @@ class Catalog:
         upstream = self.calendar(dataset)
         mapping = None
         if upstream is not None and run is not None:
-            # Calendars are interned and declarations live as long as this: identity tells them.
+            # Calendars are interned, declarations and facets live as long as this: identity tells.
             key = (id(upstream), id(run), id(read), own)
             mapping = self._mappings.get(key)
             if mapping is None:
@@ -690,7 +665,9 @@ class Catalog:
     ) -> tuple[Output, tuple[str, str] | None]:
         added = dataset in self._extra_writes.get(ref, ())
         calendar = self.calendar(dataset)
-        if calendar is None or run is None:
+        if calendar is None:
+            return Output(dataset=dataset, mapping=None, declared=added), _unknown_output([dataset])
+        if run is None:
             return Output(dataset=dataset, mapping=None, declared=added), None
         key = (id(run), id(calendar), "write")
         mapping = self._mappings.get(key)
@@ -699,7 +676,12 @@ class Catalog:
             mapping = self._mappings[key] = mappings.build(calendar, run)
         trouble = None
         mode = write.mode if write else "overwrite"
-        if mode not in ("merge", "append") and not self._covers(run, calendar):
+        if mapping.unbounded is calendar:
+            trouble = (
+                f"one run key writes all of {dataset}, which has no first key",
+                f"declare a start for {dataset.name!r}",
+            )
+        elif mode not in ("merge", "append") and not self._covers(run, calendar):
             trouble = (
                 f"its output {dataset} is coarser than its run calendar: one run key would"
                 " replace a whole partition with a part",
@@ -721,9 +703,26 @@ class Catalog:
             return True
         return output.time is not None and refines(output.time.grid, run.time.grid, self.now)
 
-    def engine(self, declared: JobDeclaration | None) -> str | None:
-        """Return the engine that runs a job, None where the project file names none."""
-        return declared.engine if declared else None
+
+def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
+    for edges, word in ((declared.reads, "reads"), (declared.writes, "writes")):
+        seen = set()
+        for edge in edges:
+            name = (edge.namespace, edge.dataset)
+            if name in seen:
+                raise DeclarationError(
+                    f"job {ref} {word} {edge.dataset!r} twice in its declaration",
+                    hint="keep one of the two tables",
+                )
+            seen.add(name)
+
+
+def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
+    names = ", ".join(str(dataset) for dataset in datasets)
+    return (
+        f"the partitioning of its output {names} is unknown",
+        f"declare it: [[dataset]] name = {datasets[0].name!r} and its grain",
+    )
 
 
 E_ = TypeVar("E_", ReadDeclaration, WriteDeclaration)

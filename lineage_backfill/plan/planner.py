@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.graph.columns import missed_edges
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.graph.select import Neighbours, select
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -386,13 +387,11 @@ class Planning:
             reads = sorted([edge.dataset for edge in facts.inputs])
             writes = sorted([edge.dataset for edge in facts.outputs])
             datasets.update(reads, writes)
-            node = snapshot.jobs.get(ref)
-            sent = node.partitioning if node else None
-            lines[f"job {ref}"] = f"{reads!r} {writes!r} {text(facts.declaration)} {sent!r}"
+            sent = _sent(snapshot.jobs.get(ref))
+            lines[f"job {ref}"] = f"{reads!r} {writes!r} {text(facts.declaration)} {sent}"
         for dataset in sorted(datasets):
-            held = snapshot.datasets.get(dataset)
-            sent = held.partitioning if held else None
-            lines[f"dataset {dataset}"] = f"{text(catalog.dataset_declaration(dataset))} {sent!r}"
+            sent = _sent(snapshot.datasets.get(dataset))
+            lines[f"dataset {dataset}"] = f"{text(catalog.dataset_declaration(dataset))} {sent}"
         for edge in sorted(snapshot.column_edges):
             if edge.job in results:
                 lines[f"job {edge.job}"] += f" {edge!r}"
@@ -475,6 +474,12 @@ def _reason_kind(result: JobResult, status: JobStatus) -> str:
     if status == "planned":
         return "stale" if result.stale_inputs else "asked"
     return "expired" if status == "blocked" else "unrepaired"
+
+
+def _sent(node: JobNode | DatasetNode | None) -> str:
+    """Return the partitioning facet that a node sent, as text that ignores its members' order."""
+    facet = node.partitioning if node is not None else None
+    return "" if facet is None else json.dumps(facet, sort_keys=True, default=str)
 
 
 def _mapping_name(edge: Input) -> str:
