@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the README's picture: the preview of the demo's fix, from the lineage that a demo has left.
 
-Usage: scripts/preview [FOLDER]     (the demo's folder; default: lineage-backfill-demo)
+Usage: python scripts/preview.py [FOLDER]     (the demo's folder; default: lineage-backfill-demo)
 """
 
 from __future__ import annotations
