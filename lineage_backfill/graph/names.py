@@ -32,7 +32,7 @@ def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif refs:
-        hint = f"the lineage knows {len(refs)} {kind}s; `lineage-backfill lineage` lists them"
+        hint = f"the lineage knows {len(refs)} {kind}s; `lineage-backfill lineage show` lists them"
     else:
         hint = f"the lineage knows no {kind} at all: check where it is read from"
     raise UnknownNameError(f"no {kind} is named {text!r}", hint=hint)
