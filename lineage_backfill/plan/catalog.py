@@ -116,6 +116,10 @@ class JobFacts:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     references: frozenset[DatasetRef]  # inputs with a `none` mapping
+    live: tuple[Input, ...]  # the other inputs
+    own: tuple[EdgeMapping, ...]  # how it reads its own outputs
+    unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
+    endless: bool  # whether an input or its reader would have to be listed without a first key
     lookback: int
     declaration: JobDeclaration | None
     problem: str | None = None
@@ -510,7 +514,7 @@ class Catalog:
             (dataset, self._write_declaration(dataset, declared, sent))
             for dataset in self.writes(ref)
         ]
-        if declared is not None:
+        if declared is not None and (declared.reads or declared.writes):
             _check_edges(ref, declared)
         calendar, origin, problem, hint = self._run_calendar(
             ref, node, declared, sent, reads, writes
@@ -529,6 +533,7 @@ class Catalog:
             outputs.append(output)
             if trouble and not problem:
                 problem, hint = trouble
+        live = tuple([edge for edge in inputs if not edge.reference])
         return JobFacts(
             ref=ref,
             calendar=calendar,
@@ -536,6 +541,10 @@ class Catalog:
             inputs=tuple(inputs),
             outputs=tuple(outputs),
             references=frozenset([edge.dataset for edge in inputs if edge.reference]),
+            live=live,
+            own=tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None]),
+            unknown=tuple([edge for edge in live if edge.mapping is None]),
+            endless=any([edge.mapping and edge.mapping.unbounded for edge in live]),
             lookback=lookback,
             declaration=declared,
             problem=problem,
@@ -545,7 +554,9 @@ class Catalog:
     def _read_declaration(
         self, dataset: DatasetRef, declared: JobDeclaration | None, sent: facets.JobFacet | None
     ) -> ReadDeclaration | None:
-        found = _edge(dataset, declared.reads, self.declarations.namespace) if declared else None
+        found = None
+        if declared is not None and declared.reads:
+            found = _edge(dataset, declared.reads, self.declarations.namespace)
         if found is None and sent is not None:
             found = _edge(dataset, sent.reads, dataset.namespace)
         return found
@@ -553,7 +564,9 @@ class Catalog:
     def _write_declaration(
         self, dataset: DatasetRef, declared: JobDeclaration | None, sent: facets.JobFacet | None
     ) -> WriteDeclaration | None:
-        found = _edge(dataset, declared.writes, self.declarations.namespace) if declared else None
+        found = None
+        if declared is not None and declared.writes:
+            found = _edge(dataset, declared.writes, self.declarations.namespace)
         if found is None and sent is not None:
             found = _edge(dataset, sent.writes, dataset.namespace)
         return found

@@ -127,7 +127,11 @@ class _Run:
         for level, jobs in groups:
             for ref in jobs:
                 facts = self.catalog.job(ref)
-                pruned = [e.dataset for e in facts.inputs if (ref, e.dataset) in self.pruned]
+                pruned = (
+                    [e.dataset for e in facts.inputs if (ref, e.dataset) in self.pruned]
+                    if self.pruned
+                    else []
+                )
                 self.results[ref] = JobResult(facts=facts, level=level, pruned=pruned)
             if len(jobs) == 1:
                 self._visit(self.results[jobs[0]], distance[jobs[0]])
@@ -172,13 +176,11 @@ class _Run:
 
     def _visit(self, result: JobResult, distance: int) -> None:
         facts = result.facts
+        dirty, pruned = self.dirty, result.pruned
         stale_inputs = [
             edge
-            for edge in facts.inputs
-            if not edge.reference
-            and edge.dataset in self.dirty
-            and self.dirty[edge.dataset]
-            and edge.dataset not in result.pruned
+            for edge in facts.live
+            if dirty.get(edge.dataset) and not (pruned and edge.dataset in pruned)
         ]
         result.stale_inputs = stale_inputs
         asked = self.root_jobs.get(facts.ref, NOTHING)
@@ -193,7 +195,7 @@ class _Run:
             return
         stale, unwidened = self._stale_keys(result, asked)
         result.stale = stale
-        result.serial = any(edge.own and not edge.reference for edge in facts.inputs)
+        result.serial = bool(facts.own)
         if not stale:
             result.cause = cause
             return
@@ -220,6 +222,8 @@ class _Run:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
         if facts.problem is not None:
             return ("unknown", facts.problem, facts.hint)
+        if not (facts.unknown or facts.endless):
+            return None
         for edge in stale_inputs:
             if edge.mapping is None:
                 return (
@@ -236,11 +240,8 @@ class _Run:
                     f"declare a start for {edge.dataset.name!r} and for what {facts.ref.name!r}"
                     " writes",
                 )
-        for edge in facts.inputs:
-            if edge.mapping is None and not edge.reference and facts.calendar is not None:
-                self._warn(
-                    f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole"
-                )
+        for edge in facts.unknown:
+            self._warn(f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole")
         return None
 
     def _stale_keys(
@@ -267,7 +268,7 @@ class _Run:
     @staticmethod
     def _closed(facts: JobFacts, keys: PartitionSet) -> PartitionSet:
         """Return the keys and what they make stale through the job's own output."""
-        own = [edge.mapping for edge in facts.inputs if edge.own and edge.mapping is not None]
+        own = facts.own
         while keys and own:
             wider = keys
             for mapping in own:
@@ -290,8 +291,8 @@ class _Run:
                 left |= beyond
                 result.left_causes.append("--exact leaves out what lookback would correct")
         lost = own_lost = NOTHING
-        for edge in facts.inputs:
-            if edge.reference or edge.mapping is None:
+        for edge in facts.live:
+            if edge.mapping is None:
                 continue
             bad = self.unrepaired.get(edge.dataset)
             if isinstance(bad, PartitionSet) and bad and edge.dataset not in result.pruned:
