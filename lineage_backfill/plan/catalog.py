@@ -95,6 +95,7 @@ class Input:
     own: bool = False  # the job's own output: self-dependence
     reference: bool = False  # a `none` mapping: never makes stale, orders nothing
     declared: bool = False  # added by the project file, not found in the lineage
+    undeclared: bool = False  # self-dependence of which nobody said how it goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +199,8 @@ class Catalog:
         found = node.reads if node else ()
         if node and self._request.include_former:
             found = tuple(dict.fromkeys((*found, *node.former_reads)))
-        return (*found, *self._extra_reads.get(job, ()))
+        extra = self._extra_reads.get(job)
+        return tuple(dict.fromkeys((*found, *extra))) if extra else found
 
     def writes(self, job: JobRef) -> tuple[DatasetRef, ...]:
         """Return the outputs of a job: from the lineage, then declared ones."""
@@ -206,7 +208,8 @@ class Catalog:
         found = node.writes if node else ()
         if node and self._request.include_former:
             found = tuple(dict.fromkeys((*found, *node.former_writes)))
-        return (*found, *self._extra_writes.get(job, ()))
+        extra = self._extra_writes.get(job)
+        return tuple(dict.fromkeys((*found, *extra))) if extra else found
 
     def all_jobs(self) -> set[JobRef]:
         """Return all jobs of the lineage and those that only the project file knows."""
@@ -523,10 +526,11 @@ class Catalog:
         own = {dataset for dataset, _ in writes}
         inputs = []
         for dataset, read in reads:
-            edge, trouble = self._input(ref, dataset, read, calendar, own=dataset in own)
+            edge = self._input(ref, dataset, read, calendar, own=dataset in own)
             inputs.append(edge)
-            if trouble and not problem:
-                problem, hint = trouble
+            if edge.undeclared and not problem:
+                problem = f"it reads its own output {dataset}, and how is not declared"
+                hint = 'declare that edge: mapping = "offset" with by < 0, "window", or "none"'
         outputs = []
         for dataset, write in writes:
             output, trouble = self._output(ref, dataset, write, calendar)
@@ -623,39 +627,47 @@ class Catalog:
         run: Calendar | None,
         *,
         own: bool,
-    ) -> tuple[Input, tuple[str, str] | None]:
+    ) -> Input:
         added = bool(self._extra_reads) and dataset in self._extra_reads.get(ref, ())
-        kind = read.mapping if read else None
-        if kind == "none":
-            edge = Input(dataset=dataset, mapping=None, own=own, reference=True, declared=added)
-            return edge, None
-        trouble = None
-        if own and not self._declares_self(read):
-            trouble = (
-                f"it reads its own output {dataset}, and how is not declared",
-                'declare that edge: mapping = "offset" with by < 0, "window", or "none"',
-            )
-        upstream = self.calendar(dataset)
-        mapping = None
-        if upstream is not None and run is not None:
-            # Calendars are interned, declarations and facets live as long as this: identity tells.
-            key = (id(upstream), id(run), id(read), own)
-            mapping = self._mappings.get(key)
-            if mapping is None:
-                try:
-                    mapping = mappings.build(upstream, run, self._spec(read, own=own))
-                except UsageError as error:
-                    raise DeclarationError(
-                        f"job {ref}, input {dataset}: {error.message}", hint=error.hint
-                    ) from None
-                self._mappings[key] = mapping
-        edge_key = (dataset, id(mapping), own, added)
-        found = self._inputs.get(edge_key)
+        # Calendars are interned and declarations live as long as this: identity tells them.
+        key = (dataset, id(run), id(read), own, added)
+        found = self._inputs.get(key)
         if found is None:
-            found = self._inputs[edge_key] = Input(
-                dataset=dataset, mapping=mapping, own=own, declared=added
+            reference = read is not None and read.mapping == "none"
+            mapping = None if reference else self._read_mapping(ref, dataset, read, run, own=own)
+            found = self._inputs[key] = Input(
+                dataset=dataset,
+                mapping=mapping,
+                own=own,
+                reference=reference,
+                declared=added,
+                undeclared=own and not reference and not self._declares_self(read),
             )
-        return found, trouble
+        return found
+
+    def _read_mapping(
+        self,
+        ref: JobRef,
+        dataset: DatasetRef,
+        read: ReadDeclaration | None,
+        run: Calendar | None,
+        *,
+        own: bool,
+    ) -> EdgeMapping | None:
+        upstream = self.calendar(dataset)
+        if upstream is None or run is None:
+            return None
+        key = (id(upstream), id(run), id(read), own)
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            try:
+                mapping = mappings.build(upstream, run, self._spec(read, own=own))
+            except UsageError as error:
+                raise DeclarationError(
+                    f"job {ref}, input {dataset}: {error.message}", hint=error.hint
+                ) from None
+            self._mappings[key] = mapping
+        return mapping
 
     @staticmethod
     def _declares_self(read: ReadDeclaration | None) -> bool:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.graph.columns import missed_edges
+from lineage_backfill.graph.columns import ALL, missed_edges
 from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.graph.names import unknown as unknown_name
 from lineage_backfill.graph.select import Neighbours, select
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -76,6 +77,7 @@ class Planning:
         )
         self._warnings: dict[str, None] = {}
         self._refs: dict[DatasetRef | JobRef, dict[str, str]] = {}
+        self._edges: dict[int, dict[str, Any]] = {}
         self._paths: dict[JobRef, tuple[Any, ...]] = {}
         self._roots = self._find_roots()
         self._missed = self._find_missed()
@@ -94,9 +96,7 @@ class Planning:
         for changed in self.request.changed:
             ref = changed.dataset
             if ref not in known_datasets and ref not in self.catalog.all_datasets():
-                raise UnknownNameError(
-                    f"the lineage knows no dataset {ref}", hint="check its name and namespace"
-                )
+                raise unknown_name(str(ref), self.catalog.all_datasets(), kind="dataset")
             calendar = self.catalog.calendar(ref)
             if calendar is None:
                 unknown[ref] = changed.keys
@@ -107,9 +107,7 @@ class Planning:
         for rerun in self.request.jobs:
             job = rerun.job
             if job not in self.snapshot.jobs and job not in self.catalog.all_jobs():
-                raise UnknownNameError(
-                    f"the lineage knows no job {job}", hint="check its name and namespace"
-                )
+                raise unknown_name(str(job), self.catalog.all_jobs(), kind="job")
             calendar = self.catalog.job(job).calendar
             if calendar is None:
                 jobs[job] = WHOLE  # it is blocked, whatever its keys are
@@ -140,8 +138,12 @@ class Planning:
                         f"dataset {ref} has no column {', '.join(unknown)}",
                         hint=f"its columns are {', '.join(node.fields[:12])}",
                     )
+        dirty = dict.fromkeys(changed, columns)
+        for job in self._roots.jobs:
+            # A job that runs again makes all of its outputs anew.
+            dirty.update(dict.fromkeys(self.catalog.writes(job), frozenset({ALL})))
         missed, blind = missed_edges(
-            dict.fromkeys(changed, columns),
+            dirty,
             self.snapshot.column_edges,
             self.catalog.readers(),
             self.catalog.writes,
@@ -263,18 +265,18 @@ class Planning:
         calendar = facts.calendar
         partitions = render(calendar, result.planned) if calendar and result.planned else ()
         left = render(calendar, result.left) if calendar and result.left else ()
+        status = _status(result)
         return PlannedJob(
             job=facts.ref,
-            status=_status(result),
+            status=status,
             level=result.level,
             partitions=partitions,
             count=len(result.planned),
             left_stale=left,
-            reason=self._reason(result),
+            reason=self._reason(result, status),
         )
 
-    def _reason(self, result: JobResult) -> dict[str, Any]:
-        status = _status(result)
+    def _reason(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
         reason: dict[str, Any] = {"kind": _reason_kind(result, status)}
         if result.cause is not None:
             reason["text"] = result.cause[1]
@@ -293,10 +295,7 @@ class Planning:
         path = self._path(result)
         if path:
             reason["path"] = list(_shorten(path))
-        reason["inputs"] = [
-            {"dataset": self._ref(edge.dataset), "mapping": _mapping_name(edge)}
-            for edge in result.stale_inputs
-        ]
+        reason["inputs"] = [self._edge(edge) for edge in result.stale_inputs]
         if result.facts.lookback and not self.request.exact:
             reason["lookback"] = result.facts.lookback
         if any(edge.own and not edge.reference for edge in result.facts.inputs):
@@ -305,6 +304,15 @@ class Planning:
             inference = self.catalog.inference(result.facts.ref)
             reason["inferred"] = inference.evidence if inference else "from the run history"
         return reason
+
+    def _edge(self, edge: Input) -> dict[str, Any]:
+        found = self._edges.get(id(edge))
+        if found is None:
+            found = {"dataset": self._ref(edge.dataset), "mapping": _mapping_name(edge)}
+            if edge.declared:
+                found["declared"] = True
+            self._edges[id(edge)] = found
+        return found
 
     def _path(self, result: JobResult) -> tuple[Any, ...]:
         """Return the shortest way from a root: a hop is dataset, mapping and job."""
@@ -384,17 +392,19 @@ class Planning:
         datasets: set[DatasetRef] = {*self._roots.datasets, *self._roots.unknown}
         for ref in sorted(results):
             facts = results[ref].facts
-            reads = sorted([edge.dataset for edge in facts.inputs])
-            writes = sorted([edge.dataset for edge in facts.outputs])
+            reads = [edge.dataset for edge in facts.inputs]
+            writes = [edge.dataset for edge in facts.outputs]
             datasets.update(reads, writes)
+            edges = sorted(map(_line, reads)), sorted(map(_line, writes))
             sent = _sent(snapshot.jobs.get(ref))
-            lines[f"job {ref}"] = f"{reads!r} {writes!r} {text(facts.declaration)} {sent}"
+            lines["job " + _line(ref)] = f"{edges} {text(facts.declaration)} {sent}"
         for dataset in sorted(datasets):
             sent = _sent(snapshot.datasets.get(dataset))
-            lines[f"dataset {dataset}"] = f"{text(catalog.dataset_declaration(dataset))} {sent}"
+            declared = text(catalog.dataset_declaration(dataset))
+            lines["dataset " + _line(dataset)] = f"{declared} {sent}"
         for edge in sorted(snapshot.column_edges):
             if edge.job in results:
-                lines[f"job {edge.job}"] += f" {edge!r}"
+                lines["job " + _line(edge.job)] += f" {edge!r}"
         whole = hashlib.sha256()
         parts = {}
         for name, line in lines.items():
@@ -413,15 +423,10 @@ class Planning:
         incomplete, engineless, inferred = [], [], []
         for result in results:
             facts = result.facts
+            if not result.left:
+                incomplete += self._beyond(result)
             if not result.planned:
                 continue
-            for edge in result.stale_inputs:
-                if edge.mapping is not None and edge.mapping.beyond is not None and facts.calendar:
-                    time = facts.calendar.time
-                    if time is not None:
-                        label = time.grid.label(edge.mapping.beyond)
-                        incomplete.append(f"{facts.ref.name} {label}")
-                        break
             if facts.declaration is None or facts.declaration.engine is None:
                 engineless.append(str(facts.ref))
             if facts.origin == "inferred" or any(
@@ -445,6 +450,21 @@ class Planning:
                 f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
                 " (--allow-max-runs lists and runs them)"
             )
+
+
+    def _beyond(self, result: JobResult) -> list[str]:
+        """Return the newest key that the change would make stale if it existed yet, if any."""
+        time = result.facts.calendar.time if result.facts.calendar else None
+        reached = [
+            beyond
+            for edge in result.stale_inputs
+            if edge.mapping is not None
+            and isinstance(dirty := self.propagation.dirty[edge.dataset], PartitionSet)
+            and (beyond := edge.mapping.beyond(dirty)) is not None
+        ]
+        if time is None or not reached:
+            return []
+        return [f"{result.facts.ref.name} {time.grid.label(max(reached))}"]
 
 
 _SKIPPED: Final = {
@@ -480,6 +500,10 @@ def _sent(node: JobNode | DatasetNode | None) -> str:
     """Return the partitioning facet that a node sent, as text that ignores its members' order."""
     facet = node.partitioning if node is not None else None
     return "" if facet is None else json.dumps(facet, sort_keys=True, default=str)
+
+
+def _line(ref: DatasetRef | JobRef) -> str:
+    return f"{ref.namespace}:{ref.name}"
 
 
 def _mapping_name(edge: Input) -> str:

@@ -197,7 +197,6 @@ class _Run:
         result.stale = stale
         result.serial = bool(facts.own)
         if not stale:
-            result.cause = cause
             return
         left = stale if cause else self._left(result, unwidened)
         result.cause = cause
