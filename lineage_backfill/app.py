@@ -153,6 +153,7 @@ def start(
             reporter=reporter,
             max_parallel=max_parallel,
             engines=engines,
+            must_open=True,
         ) as executor,
     ):
         backfill_id = executor.start(plan, submitted_by=_user())
@@ -286,6 +287,7 @@ def _executor(
     reporter: Reporter,
     max_parallel: int | None,
     engines: Mapping[str, Engine] | None,
+    must_open: bool = False,
 ) -> Iterator[Executor]:
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
@@ -293,8 +295,11 @@ def _executor(
 
     declarations = project.declarations
     catalog = _catalog(project, snapshot, plan.now)
-    used = {run.engine for run in plan.runs or () if run.engine is not None}
+    used = {run.engine for run in plan.runs or ()}
     with nullcontext(engines) if engines else open_engines(project, used) as opened:
+        if must_open and used <= opened.keys():  # if not, the executor refuses the plan
+            for engine in (engine for name, engine in opened.items() if name in used):
+                engine.open()
         yield Executor(
             store=store,
             engines=opened,
@@ -320,7 +325,7 @@ def _executor(
 
 @contextmanager
 def open_engines(
-    project: Project, names: Collection[str] | None = None
+    project: Project, names: Collection[str | None] | None = None
 ) -> Iterator[dict[str, Engine]]:
     """Make the project's engines, or those named, and close them in the end.
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from lineage_backfill.config import Project
 
 _JAVA = 17
-_JARS = "from spark_runtime.session import find_jars; print(*find_jars(), sep='\\n')"
+_JARS = """
+import sys
+from spark_runtime.errors import RuntimeFailure
+from spark_runtime.session import find_jars
+try:
+    print(*find_jars(), sep="\\n")
+except RuntimeFailure as error:
+    sys.exit(error.message)
+"""
 
 
 def add_to(app: typer.Typer) -> None:

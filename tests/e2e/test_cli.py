@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -345,6 +346,31 @@ def test_a_job_without_an_engine_is_planned_and_not_run(shop: Shop) -> None:
     refused = shop("run", *FIX, "--yes", code=64)
     assert "engine" in refused.stderr
     assert shop.journal() == []
+
+
+def test_a_missing_environment_is_told_before_anything_is_recorded(shop: Shop) -> None:
+    shop.declare('[engines.local]\npython = "/nowhere/python"\n')
+    file = shop.folder / "lineage-backfill.toml"
+    file.write_text(file.read_text().replace('engine = "here"', 'engine = "local"'))
+    done = shop("run", *FIX, "--yes", code=1)
+    assert "/nowhere/python" in done.stderr
+    assert shop.document("history", schema="history")["backfills"] == []
+
+
+def test_a_thousand_jobs_are_planned_within_a_second(shop: Shop) -> None:
+    shop.lineage(
+        *(
+            (f"c{n}", " ".join({f"c{n // 2}" if n else "feed", f"c{n - n % 7}"}), f"c{n}")
+            for n in range(1, 1000)
+        ),
+        ("c0", "feed", "c0"),
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    plan = shop("impact", *FIX, "--json").stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(json.loads(plan)["jobs"]) > 900
+    # Time of the processor, not of the clock, as others may use the machine too.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
 
 
 WRONG = [
