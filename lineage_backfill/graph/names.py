@@ -28,11 +28,19 @@ def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None
             f"{text!r} names {len(found)} {kind}s",
             hint="say which: " + " or ".join(str(ref) for ref in found[:5]),
         )
+    raise unknown(text, refs, kind=kind)
+
+
+def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
+    """Return the error for a name that nothing bears, with near misses, bare or in full."""
+    refs = list(known)
     near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
+    if not near:
+        near = difflib.get_close_matches(text, sorted({str(ref) for ref in refs}), n=3)
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif refs:
         hint = f"the lineage knows {len(refs)} {kind}s; `lineage-backfill lineage show` lists them"
     else:
         hint = f"the lineage knows no {kind} at all: check where it is read from"
-    raise UnknownNameError(f"no {kind} is named {text!r}", hint=hint)
+    return UnknownNameError(f"no {kind} is named {text!r}", hint=hint)

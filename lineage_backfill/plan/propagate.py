@@ -16,6 +16,7 @@ from typing import Any, Final
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
 
@@ -259,15 +260,21 @@ class _Run:
                 own_stale |= affected
             else:
                 direct |= affected
-        widened = self._closed(facts, widen(calendar, direct, facts.lookback) | own_stale)
+        widened = self._closed(result, widen(calendar, direct, facts.lookback) | own_stale)
         if not self.exact or not facts.lookback:
             return widened, widened
-        return widened, self._closed(facts, direct | own_stale)
+        return widened, self._closed(result, direct | own_stale)
 
     @staticmethod
-    def _closed(facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+    def _closed(result: JobResult, keys: PartitionSet) -> PartitionSet:
         """Return the keys and what they make stale through the job's own output."""
-        own = facts.own
+        own: Sequence[EdgeMapping] = result.facts.own
+        if own and result.pruned:
+            own = [
+                edge.mapping
+                for edge in result.facts.live
+                if edge.own and edge.mapping and edge.dataset not in result.pruned
+            ]
         while keys and own:
             wider = keys
             for mapping in own:
@@ -312,7 +319,7 @@ class _Run:
                     )
                     lost |= keys
         left |= (widen(calendar, lost, facts.lookback) | own_lost) & result.stale
-        return (self._closed(facts, left) & result.stale) if left else NOTHING
+        return (self._closed(result, left) & result.stale) if left else NOTHING
 
     def _settle(self, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and what that makes of the outputs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage_backfill.errors import BackfillError
@@ -181,12 +181,13 @@ def make_runs(
     `reverse` puts the newest keys of a wave first.
     """
     drafts: list[_Draft] = []
+    early = _early(propagation, catalog)
     index: dict[DatasetRef, _Index] = {}
     for result in propagation.results.values():
         if not result.planned:
             continue
         for keys in batches(result, propagation, catalog):
-            draft = _draft(len(drafts), result.facts, keys)
+            draft = _draft(len(drafts), result.facts, keys, early)
             drafts.append(draft)
             for dataset, _, made in draft.made:
                 if made:
@@ -243,7 +244,21 @@ class _Writing:
         return found
 
 
-def _draft(number: int, facts: JobFacts, keys: PartitionSet) -> _Draft:
+def _early(propagation: Propagation, catalog: Catalog) -> dict[DatasetRef, PartitionSet]:
+    """Return the changed partitions that count though their calendar does not hold them yet."""
+    found = {}
+    for dataset, keys in propagation.roots.items():
+        calendar = catalog.calendar(dataset)
+        if calendar is not None and isinstance(keys, PartitionSet):
+            beyond = keys - calendar.clip(keys)
+            if beyond:
+                found[dataset] = beyond
+    return found
+
+
+def _draft(
+    number: int, facts: JobFacts, keys: PartitionSet, early: Mapping[DatasetRef, PartitionSet]
+) -> _Draft:
     calendar = facts.calendar
     assert calendar is not None
     reading = read_keys(calendar, keys, facts.lookback)
@@ -253,7 +268,10 @@ def _draft(number: int, facts: JobFacts, keys: PartitionSet) -> _Draft:
             reads.append((edge.dataset, None, None))
         else:
             # Lookback never widens along the job's edge to its own output.
-            wanted = edge.mapping.required(keys if edge.own else reading)
+            reader = keys if edge.own else reading
+            wanted = edge.mapping.required(reader)
+            if edge.dataset in early:
+                wanted |= edge.mapping.required_unclipped(reader) & early[edge.dataset]
             reads.append((edge.dataset, edge.mapping, wanted))
     made = [
         (output.dataset, output.mapping.upstream, output.mapping.required(keys))

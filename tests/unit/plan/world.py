@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ def keys(text: str | None) -> KeySet | None:
 
 
 def request(
-    changed: dict[str, str | None] | None = None,
+    changed: Mapping[str, str | None] | None = None,
     *,
-    jobs: dict[str, str | None] | None = None,
+    jobs: Mapping[str, str | None] | None = None,
     **rest: Any,
 ) -> Request:
     """Return a request; `changed` and `jobs` map names to keys."""
