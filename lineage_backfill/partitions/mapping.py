@@ -63,8 +63,7 @@ class EdgeMapping(ABC):
         self.reads_whole = upstream.is_whole
         #: The calendar that would have to be listed without a first key, where there is one.
         self.unbounded: Calendar | None = None
-        #: The newest run key that would be stale if it existed yet, where there is one.
-        self.beyond: int | None = None
+        self._beyond: dict[PartitionSet, int] = {}
         self._affected: dict[PartitionSet, PartitionSet] = {}
         self._required: dict[PartitionSet, PartitionSet] = {}
 
@@ -75,9 +74,17 @@ class EdgeMapping(ABC):
             reached = self._find_affected(changed)
             found = self._affected[changed] = self.run.intern(self.run.clip(reached))
             time = self.run.time
-            if found is not reached and time is not None and reached.ordinals.hi > time.last:
-                self.beyond = max(self.beyond or time.last, reached.ordinals.hi)
+            if found is not reached and time is not None:
+                # A calendar that has ended gets no more keys than have begun.
+                ended = time.begun == time.complete
+                newest = min(reached.ordinals.hi, time.begun) if ended else reached.ordinals.hi
+                if newest > time.last:
+                    self._beyond[changed] = newest
         return found
+
+    def beyond(self, changed: PartitionSet) -> int | None:
+        """Return the newest run key found stale that does not exist yet; None for none."""
+        return self._beyond.get(changed)
 
     def required(self, keys: PartitionSet) -> PartitionSet:
         """Return the existing partitions of the input that the run keys read."""
