@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime
 
 from cronsim import CronSim, CronSimError
@@ -21,7 +20,8 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_CHUNK = 4_096  # firings worked out at a time
+_DAY = 86_400
+_BLOCK = 366 * _DAY  # the time whose firings are worked out at once
 
 
 def normalise(expression: str) -> str:
@@ -92,7 +92,8 @@ def _from_quartz_weekdays(field: str, expression: str) -> str:
 class Schedule:
     """The firings of one expression in one zone, numbered from an arbitrary one and found lazily.
 
-    Instants are whole seconds since 1970-01-01T00:00Z.
+    Instants are whole seconds since 1970-01-01T00:00Z. They do not depend on where the search
+    begins: every block of a year is worked out by itself, from the wall clock.
     """
 
     label_format = "%Y-%m-%dT%H:%M"
@@ -100,22 +101,22 @@ class Schedule:
     def __init__(self, expression: str, here: Zone) -> None:
         self._expression = expression
         self._zone = here
+        minute, hour, *_ = expression.split()
+        self._real_time = minute.startswith("*") or hour.startswith("*")
         self._hourly = _every_hour(expression, here)
         self._later: array[int] = array("q")  # firings 0, 1, 2 …
         self._earlier: array[int] = array("q")  # firings -1, -2 … as negated instants, ascending
-        self._forward: Iterator[int] | None = None
-        self._backward: Iterator[int] | None = None
+        self._blocks: range | None = None  # those worked out
 
     def firing(self, ordinal: int) -> int:
         """Return the instant of a firing."""
         if self._hourly:
             hour, index = divmod(ordinal, len(self._hourly))
             return hour * 3_600 + self._hourly[index]
-        self._begin(0)
         while ordinal >= len(self._later):
-            self._extend_forward()
+            self._extend_forward(0)
         while -ordinal > len(self._earlier):
-            self._extend_backward()
+            self._extend_backward(0)
         return self._later[ordinal] if ordinal >= 0 else -self._earlier[-ordinal - 1]
 
     def last_before(self, instant: int) -> int:
@@ -124,54 +125,56 @@ class Schedule:
             hour, second = divmod(instant - self._hourly[0], 3_600)
             index = bisect_right(self._hourly, second + self._hourly[0]) - 1
             return hour * len(self._hourly) + index
-        self._begin(instant)
-        if instant >= self._later[0]:
-            while self._later[-1] <= instant:
-                self._extend_forward()
-            return bisect_right(self._later, instant) - 1
-        while -self._earlier[-1] > instant if self._earlier else True:
-            self._extend_backward()
-        # The first of the ascending negated instants that is >= -instant is the firing.
-        return -1 - bisect_right(self._earlier, -instant - 1)
+        while self._blocks is None or instant >= self._blocks.stop * _BLOCK:
+            self._extend_forward(instant)
+        index = bisect_right(self._later, instant) - 1
+        if index >= 0:
+            return index
+        while not self._earlier or -self._earlier[-1] > instant:
+            self._extend_backward(instant)
+        return -1 - bisect_left(self._earlier, -instant)
 
-    def _begin(self, instant: int) -> None:
-        if self._forward is None:
-            self._forward = self._firings(instant, reverse=False)
-            self._extend_forward()
-            self._backward = self._firings(self._later[0], reverse=True)
+    def _extend_forward(self, instant: int) -> None:
+        blocks = self._blocks or _empty_at(instant)
+        self._later.extend(self._firings(blocks.stop))
+        self._blocks = range(blocks.start, blocks.stop + 1)
 
-    def _extend_forward(self) -> None:
-        assert self._forward is not None
-        self._extend(self._later, self._forward, 1)
+    def _extend_backward(self, instant: int) -> None:
+        blocks = self._blocks or _empty_at(instant)
+        firings = self._firings(blocks.start - 1)
+        self._earlier.extend(-firing for firing in reversed(firings))
+        self._blocks = range(blocks.start - 1, blocks.stop)
 
-    def _extend_backward(self) -> None:
-        assert self._backward is not None
-        self._extend(self._earlier, self._backward, -1)
+    def _firings(self, block: int) -> list[int]:
+        """Return the firings in one block of time, ascending.
 
-    def _extend(self, into: array[int], firings: Iterator[int], sign: int) -> None:
-        for _ in range(_CHUNK):
-            instant = next(firings, None)
-            if instant is None:
-                if len(into):
-                    return
-                raise CronError(
-                    f"the cron expression {self._expression!r} does not fire in time",
-                    hint="check its day and month",
-                )
-            value = sign * instant
-            # Where clocks go back, two local times can name one instant.
-            if not into or value > into[-1]:
-                into.append(value)
-
-    def _firings(self, instant: int, *, reverse: bool) -> Iterator[int]:
-        info = UTC if self._zone.fixed else self._zone.info
+        An expression with `*` for minutes or hours fires whenever the wall clock shows such a
+        time: twice where clocks go back, not at all where they jump over it. Any other fires
+        once: at the first of two readings, and where clocks land that jump over it.
+        """
+        here, begin, end = self._zone, block * _BLOCK, (block + 1) * _BLOCK
         try:
-            for moment in CronSim(
-                self._expression, datetime.fromtimestamp(instant, info), reverse=reverse
-            ):
-                yield int(moment.timestamp())
-        except (OverflowError, ValueError):
-            return
+            # A day more on both sides: no jump is longer.
+            local, until = here.local(begin - _DAY), here.local(end + _DAY)
+        except (OverflowError, ValueError, OSError):
+            raise CronError(
+                f"the cron expression {self._expression!r} does not fire in time",
+                hint="check its day and month, and how many keys before and after are read",
+            ) from None
+        found: set[int] = set()
+        for moment in CronSim(self._expression, local):
+            if moment > until:
+                break
+            if self._real_time:
+                found.update(here.readings(moment))
+            else:
+                found.add(here.reached(moment))
+        return sorted(instant for instant in found if begin <= instant < end)
+
+
+def _empty_at(instant: int) -> range:
+    block = instant // _BLOCK
+    return range(block, block)
 
 
 def _every_hour(expression: str, here: Zone) -> list[int] | None:

@@ -18,10 +18,12 @@ from lineage_backfill.errors import AmbiguousKeyError, KeyFormatError, MissingKe
 from lineage_backfill.partitions import cron as cron_expressions
 from lineage_backfill.partitions.zones import FIRST_YEAR, LAST_YEAR, Zone, zone
 
-_TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}(?::\d{2}(?::\d{2})?)?)([+-]\d{4}|Z)?")
-_WEEK: Final = re.compile(r"(\d{4})-W(\d{2})")
-_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_EVERY: Final = re.compile(r"(\d+)\s*([smhdw])")
+_TIME: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2}T\d{2}(?::\d{2}(?::\d{2})?)?)([+-]\d{4}|Z)?", re.ASCII
+)
+_WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_EVERY: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -308,9 +310,6 @@ class _HourGrid(_ClockGrid):
             spans.append((border, number + partial + full, -after % 3_600))
         return spans
 
-    def _plain(self, local: datetime) -> str:
-        return local.strftime("%Y-%m-%dT%H")
-
     def _repeats(self, local: datetime) -> bool:
         hour = local.replace(minute=0, second=0)
         return self.zone.repeats(hour) or self.zone.repeats(hour + timedelta(seconds=3_599))
@@ -319,8 +318,6 @@ class _HourGrid(_ClockGrid):
 class _EveryGrid(_ClockGrid):
     """Slices of one length, counted from an anchor."""
 
-    example = "2024-06-15T14:30"
-
     def __init__(self, seconds: int, anchor: int, here: Zone) -> None:
         self.family = ("every", str(seconds))
         self.zone = here
@@ -328,6 +325,7 @@ class _EveryGrid(_ClockGrid):
         self._anchor = anchor
         whole = seconds % 60 == 0 and anchor % 60 == 0
         self._format = "%Y-%m-%dT%H:%M" if whole else "%Y-%m-%dT%H:%M:%S"
+        self.example = self.label(0)
 
     def start(self, ordinal: int) -> int:
         return self._anchor + ordinal * self._seconds
@@ -397,7 +395,7 @@ def every_grid(step: str, start: str, zone_name: str) -> Grid:
     here = zone(zone_name)
     parts = _TIME.fullmatch(start)
     try:
-        local = datetime.fromisoformat(parts[1] if parts else start)
+        local = datetime.fromisoformat(parts[1] if parts else f"{start}T00:00")
     except ValueError:
         raise KeyFormatError(
             f"cannot read {start!r} as the start of `every`", hint="write it like 2024-06-15T14:30"

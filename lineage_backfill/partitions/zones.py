@@ -53,13 +53,15 @@ class Zone:
 
     def midnight(self, day: date) -> int:
         """Return the first instant of the local date, also where there is no 00:00."""
-        local = datetime.combine(day, time.min)
         if self.fixed:
             return (day.toordinal() - 719_163) * 86_400
+        return self.reached(datetime.combine(day, time.min))
+
+    def reached(self, local: datetime) -> int:
+        """Return the first instant at which the wall clock shows `local`, or jumps over it."""
         instant = self.instant(local, 0)
-        if self.local(instant) == local:
+        if self.fixed or self.local(instant) == local:
             return instant
-        # The clocks jump over midnight: the day begins where they land.
         before, after = self.instant(local, 1), instant
         while after - before > 1:
             middle = (before + after) // 2
