@@ -1,0 +1,1 @@
+"""Keys, calendars and mappings against plain definitions over single keys and instants."""
