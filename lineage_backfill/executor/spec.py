@@ -42,7 +42,7 @@ class RunSpecs:
         lineage_url: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        now = datetime.fromisoformat(plan.now.replace("Z", "+00:00")).astimezone(UTC)
+        now = datetime.fromisoformat(plan.now).astimezone(UTC)
         self._catalog = Catalog(snapshot, declarations, now=now)
         self._declarations = declarations
         self._backfill_id = backfill_id

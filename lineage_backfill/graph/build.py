@@ -175,6 +175,8 @@ class LineageBuilder:
         self._datasets: dict[Name, _Dataset] = {}
         self._footprints: dict[tuple[object, ...], _Footprint] = {}
         self._without_zone = 0
+        #: The time of the newest event so far: what the lineage is as of.
+        self.newest: datetime | None = None
 
     def add(self, event: Any) -> None:
         """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError if it is none."""
@@ -240,6 +242,8 @@ class LineageBuilder:
 
     def _add(self, event: Any) -> None:
         when = self._time(event["eventTime"])
+        if self.newest is None or when > self.newest:
+            self.newest = when
         job_item = event.get("job")
         if job_item is None:
             self._see(event["dataset"], when)

@@ -7,9 +7,8 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -43,21 +42,18 @@ class EventSource:
     line that is no event is a LineageError naming file and line.
     """
 
-    def __init__(
-        self, paths: Sequence[str | Path], *, clock: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [str(path) for path in paths]
-        self._clock = clock or partial(datetime.now, UTC)
 
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError where a part cannot be read."""
-        taken_at = self._clock()
         builder = LineageBuilder()
         warnings: list[str] = []
         for path in self._paths:
             for file in _files(path, warnings):
                 _fold(file, builder, warnings)
-        return builder.snapshot(source="events", taken_at=taken_at, warnings=warnings)
+        # As of the newest event: the same files give the same snapshot, whenever they are read.
+        return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
 
 
 def _files(path: str, warnings: list[str]) -> list[Path]:

@@ -55,7 +55,7 @@ def from_marquez(replay: Replay, view: View = "both") -> LineageSnapshot:
 def from_events(replay: Replay, folder: Path) -> LineageSnapshot:
     file = folder / "events.ndjson"
     file.write_text("".join(json.dumps(event) + "\n" for event in replay.posted))
-    return EventSource([file], clock=lambda: NOW).read()
+    return EventSource([file]).read()
 
 
 def edges(snapshot: LineageSnapshot) -> dict[JobRef, tuple[object, ...]]:
