@@ -189,11 +189,9 @@ class _Demo:
         planned: dict[DatasetRef, set[Values]] = {ref: set() for ref in self._tables}
         for write in (write for run in plan.runs or () for write in run.writes):
             calendar = catalog.calendar(write.dataset)
-            if calendar is None or write.keys is None:
-                planned[write.dataset].add(())
-            else:
-                keys = expand(calendar, parse(calendar, write.keys))
-                planned[write.dataset] |= {(str(key.label),) for key in keys}
+            assert calendar is not None, "every table of the example is declared"
+            keys = expand(calendar, parse(calendar, write.keys))
+            planned[write.dataset] |= {() if calendar.is_whole else (str(k.label),) for k in keys}
         return planned
 
     def _dataset(self, name: str) -> DatasetRef:

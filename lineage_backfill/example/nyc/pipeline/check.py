@@ -55,7 +55,9 @@ def recompute(
     made["flights_clean"] = jobs.clean_flights(made["flights"]).persist()
     made["weather_clean"] = jobs.clean_weather(made["weather"]).persist()
     made["flights_weather"] = jobs.join_weather(made["flights_clean"], made["weather_clean"])
-    daily = made["flights_daily"] = jobs.flights_daily(made["flights_weather"]).persist()
+    daily = made["flights_daily"] = (
+        jobs.flights_daily(made["flights_weather"]).coalesce(1).persist()
+    )
     made["weather_daily"] = jobs.weather_daily(made["weather_clean"])
     made["rolling_week"] = jobs.rolling_week(daily, _asking(*_days(tables["rolling_week"])))
     made["flights_weekly"] = jobs.flights_weekly(daily)
