@@ -131,6 +131,10 @@ class _Time(ABC):
     @abstractmethod
     def required(self, ordinals: OrdinalSet) -> OrdinalSet: ...
 
+    def missing(self) -> list[str]:
+        """Return sentences about labels that were looked for and that one side lacks."""
+        return []
+
 
 class _Overlap(_Time):
     """By intervals: k reads what intersects [start of k-before, end of k+after)."""
@@ -153,12 +157,16 @@ class _SameLabel(_Time):
 
     def __init__(self, upstream: Grid, run: Grid) -> None:
         self.upstream, self.run = upstream, run
+        self._lost: dict[str, dict[str, None]] = {"reader": {}, "input": {}}
 
     def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
-        return _relabel(self.upstream, self.run, ordinals)
+        return _relabel(self.upstream, self.run, ordinals, self._lost["reader"])
 
     def required(self, ordinals: OrdinalSet) -> OrdinalSet:
-        return _relabel(self.run, self.upstream, ordinals)
+        return _relabel(self.run, self.upstream, ordinals, self._lost["input"])
+
+    def missing(self) -> list[str]:
+        return _lacking(self._lost)
 
 
 class _AllTime(_Time):
@@ -193,7 +201,16 @@ def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
     return OrdinalSet.of_runs(runs)
 
 
-def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
+def _lacking(lost: Mapping[str, Iterable[str]]) -> list[str]:
+    return [
+        f"the {side} lacks the keys {', '.join(sorted(keys))}"
+        for side, keys in lost.items()
+        if keys
+    ]
+
+
+def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet, lost: dict[str, None]) -> OrdinalSet:
+    """Return the keys that bear the same labels; labels that the target lacks go into `lost`."""
     if source is target:
         return ordinals
     found = []
@@ -202,9 +219,12 @@ def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
         try:
             other = target.find(label)
         except (MissingKeyError, KeyFormatError):
+            lost[label] = None
             continue
         if target.label(other) == label:
             found.append(other)
+        else:
+            lost[label] = None
     return OrdinalSet.of(found)
 
 
@@ -295,16 +315,18 @@ class _Statics:
 
     def missing(self) -> list[str]:
         """Return sentences about keys that one side has and the other lacks."""
-        sentences = []
+        sentences: list[str] = []
         for axis in self._run.statics:
             other = self._pairs.get(axis.name)
             spec = self._overrides.get(axis.name)
             if other is None or other.runtime or axis.runtime or (spec and spec.kind):
                 continue
-            for here, there, side in ((axis, other, "input"), (other, axis, "reader")):
-                lost = [key for key in here.keys if key not in there.index]
-                if lost:
-                    sentences.append(f"the {side} lacks the keys {', '.join(sorted(lost))}")
+            sentences += _lacking(
+                {
+                    side: [key for key in here.keys if key not in there.index]
+                    for here, there, side in ((axis, other, "input"), (other, axis, "reader"))
+                }
+            )
         return sentences
 
 
@@ -339,7 +361,7 @@ class _Boxes(EdgeMapping):
             self.unbounded = next(endless, None)
 
     def missing(self) -> list[str]:
-        return self._statics.missing()
+        return self._time.missing() + self._statics.missing()
 
     def closure(self, keys: PartitionSet) -> PartitionSet:
         time, run = self._time, self.run.time

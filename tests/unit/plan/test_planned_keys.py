@@ -462,3 +462,25 @@ def test_ten_years_of_a_self_dependent_job_are_planned_in_one_range() -> None:
     made = plan(request({"days": "2014-04-01"}), "days, days2 > j > days2", toml)
     assert summary(made) == {"j": "2014-04-01..2024-03-31"}
     assert find(made, "j").count == 3653
+
+
+def test_a_label_that_one_side_lacks_is_reported() -> None:
+    toml = (
+        'dataset = [{ name = "utc", grain = "hour" },'
+        ' { name = "local", grain = "hour", zone = "America/New_York" }]\n'
+        'job = [{ name = "j", reads = [{ dataset = "utc", mapping = "identity" }] }]'
+    )
+    made = plan(request({"utc": "2024-03-10T01..2024-03-10T03"}), "utc > j > local", toml)
+    assert summary(made) == {"j": "2024-03-10T01..2024-03-10T03"}
+    assert find(made, "j").count == 2
+    assert "w:j and its input w:utc: the reader lacks the keys 2024-03-10T02" in made.warnings
+
+
+def test_a_static_key_that_one_side_lacks_is_reported() -> None:
+    toml = (
+        'dataset = [{ name = "three", keys = ["de", "eu", "us"] },'
+        ' { name = "two", keys = ["eu", "us"] }]'
+    )
+    made = plan(request({"three": "eu,de"}), "three > j > two", toml)
+    assert summary(made) == {"j": "eu"}
+    assert "w:j and its input w:three: the reader lacks the keys de" in made.warnings
