@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import traceback
@@ -10,11 +11,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spark_runtime.context import RunContext
+from spark_runtime.deltalog import TableState
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import check_outputs, load_job
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
-from spark_runtime.spec import DatasetName, ErrorResult, OutputResult, RunResult, RunSpec
+from spark_runtime.spec import (
+    DatasetName,
+    ErrorResult,
+    InputResult,
+    InputSpec,
+    OutputResult,
+    RunResult,
+    RunSpec,
+    Target,
+)
 from spark_runtime.spec import write_result as write_result_file
 from spark_runtime.tables import DeltaTables
 from spark_runtime.writer import WriteOptions, write_partitions
@@ -45,7 +56,7 @@ def run(spark: SparkSession, spec: RunSpec, tables: DeltaTables) -> RunResult:
         token=spec.token,
         state="succeeded" if error is None else "failed",
         outputs=tuple(attempt.written.values()),
-        inputs=attempt.inputs.results() if attempt.inputs is not None else (),
+        inputs=attempt.read,
         error=error,
         started_at=attempt.started_at,
         ended_at=datetime.now(UTC),
@@ -72,7 +83,8 @@ class _Attempt:
     spec: RunSpec
     tables: DeltaTables
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    inputs: Inputs | None = None
+    inputs: tuple[InputSpec, ...] = ()
+    read: tuple[InputResult, ...] = ()
     written: dict[DatasetName, OutputResult] = field(default_factory=dict)
     emitter: Emitter = field(init=False)
 
@@ -80,12 +92,15 @@ class _Attempt:
         self.emitter = Emitter(self.spec, self.started_at)
 
     def make(self) -> None:
+        """Do what the run spec says; `read` and `written` tell how far it came."""
+        self.inputs = self.spec.inputs
+        self.emitter.start(*self._seen())
         definition = load_job(self.spec.job.entrypoint)
         check_outputs(definition, self.spec)
-        self.inputs = Inputs(self.spark, self.spec.inputs, self.tables)
         since = [self.tables.latest_version(output) for output in self.spec.outputs]
-        self.emitter.start(*self._seen())
-        context = RunContext(spark=self.spark, spec=self.spec, inputs=self.inputs)
+        inputs = Inputs(self.spark, self.spec.inputs, self.tables)
+        self.inputs, self.read = inputs.specs(), inputs.results()
+        context = RunContext(spark=self.spark, spec=self.spec, inputs=inputs)
         frames = definition.call(context)
         for output, version in zip(self.spec.outputs, since, strict=True):
             (name,) = (name for name in frames if output.dataset.matches(name))
@@ -94,7 +109,7 @@ class _Attempt:
                 ignore=definition.ignore,
                 merge_on=definition.merge_on,
                 newest_by=definition.newest_by,
-                inputs=self.inputs.results(),
+                inputs=self.read,
                 since=-1 if version is None else version,
             )
             self.written[output.dataset] = write_partitions(
@@ -109,11 +124,18 @@ class _Attempt:
             self.emitter.fail(*self._seen(), error.message)
 
     def _seen(self) -> tuple[list[InputSeen], list[OutputSeen]]:
-        pinned = self.inputs.specs() if self.inputs is not None else self.spec.inputs
-        inputs = [InputSeen(spec=s, state=self.tables.state(s, s.version)) for s in pinned]
+        inputs = [
+            InputSeen(spec=spec, state=self._state(spec, spec.version)) for spec in self.inputs
+        ]
         outputs = []
         for spec in self.spec.outputs:
             result = self.written.get(spec.dataset)
-            state = self.tables.state(spec, result.version if result else None)
+            state = self._state(spec, result.version if result else None)
             outputs.append(OutputSeen(spec=spec, state=state, result=result))
         return inputs, outputs
+
+    def _state(self, target: Target, version: int | None) -> TableState | None:
+        # What cannot be read fails the run where it is needed, not where it is told of.
+        with contextlib.suppress(Exception):
+            return self.tables.state(target, version)
+        return None

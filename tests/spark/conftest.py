@@ -81,7 +81,7 @@ class Table:
         self, partitions: Sequence[Mapping[str, str | None] | str], **changes: Any
     ) -> RunSpec:
         """A run spec that writes these partitions; `changes` go to the run or to its output."""
-        output = {
+        output: dict[str, Any] = {
             "dataset": {"namespace": "test", "name": Path(self.path).name},
             "format": "delta",
             "location": self.path,
@@ -91,7 +91,7 @@ class Table:
         for name in ("mode", "on_empty"):
             if name in changes:
                 output[name] = changes.pop(name)
-        run = {
+        run: dict[str, Any] = {
             "schema_version": 1,
             "backfill_id": "b-1",
             "run_id": "r-1",

@@ -209,6 +209,19 @@ def test_a_missing_input_and_a_wrong_entrypoint_are_named(
     assert result.error.class_name == "EntrypointError"
 
 
+def test_a_place_that_is_no_table_fails_the_run_and_still_leaves_a_result(
+    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str, tmp_path: Path
+) -> None:
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "part-0.parquet").touch()
+    document = spec(hours, pipeline)
+    result = run(spark, parse_spec(document), tables)
+    assert result.error is not None
+    assert result.error.class_name == "TableError"
+    assert json.loads(Path(document["result_path"]).read_text())["state"] == "failed"
+    assert [event["eventType"] for event in events(hours)] == ["START", "FAIL"]
+
+
 def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     hours: Any, pipeline: str, tmp_path: Path
 ) -> None:

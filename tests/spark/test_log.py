@@ -1,0 +1,178 @@
+"""What Delta itself writes is read right, and other writers are noticed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import VerificationError, WriteConflictError
+from spark_runtime.replace import replace
+from spark_runtime.spec import DatasetName, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_runtime.tables import DeltaTables
+
+
+def rows(spark: SparkSession, *values: tuple[str | None, int]) -> DataFrame:
+    return spark.createDataFrame(list(values), "day STRING, n INT")
+
+
+@pytest.fixture
+def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    made = table("day")
+    made.write(
+        rows(spark, ("d1", 1), ("d2", 2), (None, 3)), ["d1", "d2", {"day": None}], run_id="r-0"
+    )
+    return made
+
+
+def test_a_cleaned_up_log_is_read_from_its_checkpoint(
+    spark: SparkSession, tables: DeltaTables, filled: Any
+) -> None:
+    name = f"delta.`{filled.path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    filled.write(rows(spark, ("d1", 4), ("d1", 5)), ["d1"])
+    spark.sql(f"INSERT INTO {name} VALUES ('d2', 6)")
+    log = Path(filled.path) / "_delta_log"
+    assert (log / f"{3:020}.checkpoint.parquet").exists()
+    for version in range(3):
+        (log / f"{version:020}.json").unlink()
+    assert not DeltaLog(filled.path).state().complete
+    target = Target(dataset=DatasetName("", ""), format="delta", columns=(), location=filled.path)
+    state = type(tables)(spark).log(target).state()
+    assert state.complete
+    assert [state.contents((day,)).rows for day in ("d1", "d2", None, "d9")] == [2, 2, 1, 0]
+    assert state.transactions == {f"lineage-backfill/b-1/r-{i}": 1 for i in (0, 1)}
+    filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")
+    assert filled.rows() == [("d1", 7), ("d2", 2), ("d2", 6), (None, 3)]
+
+
+def test_a_delete_and_an_optimize_are_counted_as_what_they_are(
+    spark: SparkSession, filled: Any
+) -> None:
+    name = f"delta.`{filled.path}`"
+    spark.sql(f"INSERT INTO {name} VALUES ('d1', 9)")
+    spark.sql(f"OPTIMIZE {name}").collect()
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {name} WHERE n = 9")
+    log = DeltaLog(filled.path)
+    state = log.state()
+    assert state.contents(("d1",)).rows == 1
+    touched = [(commit.operation, commit.touched) for commit in log.commits(1, state.version)]
+    assert touched == [
+        ("WRITE", {("d1",)}),
+        ("OPTIMIZE", frozenset()),
+        ("SET TBLPROPERTIES", frozenset()),
+        ("DELETE", {("d1",)}),
+    ]
+
+
+def test_a_conflict_is_retried_only_if_the_scope_is_as_it_was(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile: list[Callable[[], object]] = []
+
+    def slow(*arguments: Any) -> None:
+        # What another writer does after our last look and before Delta's own commit check:
+        # Delta itself reports it as a conflict, here it is raised in Delta's words.
+        if meanwhile:
+            meanwhile.pop()()
+            raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] files were added")
+        replace(*arguments)
+
+    monkeypatch.setattr("spark_runtime.writer.replace", slow)
+    name = f"delta.`{filled.path}`"
+    spark.sql(f"INSERT INTO {name} VALUES ('d1', 9)")
+    meanwhile.append(lambda: spark.sql(f"OPTIMIZE {name}").collect())
+    filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert ("d1", 7) in filled.rows()
+    meanwhile.append(lambda: spark.sql(f"INSERT INTO {name} VALUES ('d1', 8)"))
+    with pytest.raises(WriteConflictError, match=r"\(WRITE\).* changed day=d1"):
+        filled.write(rows(spark, ("d1", 0)), ["d1"], run_id="r-2")
+    assert filled.rows()[:2] == [("d1", 7), ("d1", 8)]
+
+
+def test_a_commit_that_slips_in_unseen_is_found_afterwards_and_kept(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def late(*arguments: Any) -> None:
+        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
+        replace(*arguments)
+
+    monkeypatch.setattr("spark_runtime.writer.replace", late)
+    with pytest.raises(WriteConflictError, match="changed day=d1"):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
+
+
+def test_an_error_after_the_commit_is_no_failure(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def lost(*arguments: Any) -> None:
+        replace(*arguments)
+        raise ConnectionError("the answer was lost")
+
+    monkeypatch.setattr("spark_runtime.writer.replace", lost)
+    result = filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert result.version == filled.version
+    assert ("d1", 7) in filled.rows()
+
+
+def test_a_commit_outside_the_scope_is_taken_back(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def too_much(frame: Any, location: Any, columns: Any, scope: Any, transaction: Any) -> None:
+        replace(frame, location, columns, [*scope, ("d2",)], transaction)
+
+    before = filled.rows()
+    monkeypatch.setattr("spark_runtime.writer.replace", too_much)
+    with pytest.raises(VerificationError, match="touched day=d2 outside its scope"):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert filled.rows() == before
+
+
+def test_a_job_that_computes_other_rows_each_time_is_found_out(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def other(frame: Any, *arguments: Any) -> None:
+        replace(frame.limit(1), *arguments)
+
+    before = filled.rows()
+    monkeypatch.setattr("spark_runtime.writer.replace", other)
+    with pytest.raises(VerificationError, match="holds other rows than were counted in day=d1"):
+        filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"])
+    assert filled.rows() == before
+
+
+def test_two_writers_of_different_partitions_do_not_disturb_each_other(
+    spark: SparkSession, filled: Any
+) -> None:
+    errors: list[BaseException] = []
+
+    def write(day: str) -> None:
+        try:
+            for i in range(3):
+                frame = rows(spark, (day, 10 + i))
+                filled.write(frame, [day], run_id=f"{day}-{i}")
+        except BaseException as error:  # noqa: BLE001 (shown by the assertion below)
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(day,)) for day in ("d1", "d2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert filled.rows() == [("d1", 12), ("d2", 12), (None, 3)]

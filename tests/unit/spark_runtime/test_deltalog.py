@@ -1,0 +1,212 @@
+"""The log is read without Spark: rows, partitions, who wrote them, and what is not known."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, local_path
+from spark_runtime.errors import TableError
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "day", "type": "string", "nullable": True, "metadata": {}},
+        {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
+    ],
+}
+METADATA = {
+    "metaData": {
+        "schemaString": json.dumps(SCHEMA),
+        "partitionColumns": ["day"],
+        "configuration": {},
+    }
+}
+
+
+def add(path: str, day: str | None, rows: int | None = 1, **more: Any) -> dict[str, Any]:
+    stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
+    return {"add": {"path": path, "partitionValues": {"day": day}, **stats, **more}}
+
+
+def remove(path: str, day: str | None, **more: Any) -> dict[str, Any]:
+    # As Delta writes it: a NULL key is left out.
+    values = {} if day is None else {"day": day}
+    return {"remove": {"path": path, "partitionValues": values, **more}}
+
+
+def ours(token: str, *partitions: Any, **more: Any) -> dict[str, Any]:
+    metadata = {"lineage_backfill": {"token": token, "partitions": list(partitions), **more}}
+    return {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps(metadata)}}
+
+
+class Log:
+    """Writes commits by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "_delta_log").mkdir(parents=True)
+        self.version = -1
+
+    def commit(self, *actions: dict[str, Any]) -> None:
+        self.version += 1
+        lines = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+        self.path(self.version).write_text(lines, encoding="utf-8")
+
+    def path(self, version: int) -> Path:
+        return self.root / "_delta_log" / f"{version:020}.json"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    made = Log(tmp_path / "t")
+    made.commit(METADATA)
+    return made
+
+
+def rows(reader: DeltaLog, *days: str | None, version: int | None = None) -> list[int | None]:
+    state = reader.state(version)
+    return [state.contents((day,)).rows for day in days]
+
+
+def test_rows_per_partition_follow_adds_and_removes(log: Log) -> None:
+    log.commit(add("a", "d1", 3), add("b", "d2", 4), add("c", None, 5))
+    log.commit(remove("a", "d1"), remove("c", None), add("d", "d1", 1), add("e", "d1", 1))
+    reader = DeltaLog(str(log.root))
+    assert rows(reader, "d1", "d2", None) == [2, 4, 0]
+    assert rows(reader, "d1", "d2", None, version=1) == [3, 4, 5]
+    assert reader.latest_version() == 2
+    touched = {commit.version: commit.touched for commit in reader.commits(0, 2)}
+    assert touched == {1: {("d1",), ("d2",), (None,)}, 2: {("d1",), (None,)}}
+
+
+def test_rows_without_statistics_are_unknown(log: Log) -> None:
+    log.commit(add("a", "d1", None), add("b", "d1", 2), add("c", "d2", 1))
+    assert rows(DeltaLog(str(log.root)), "d1", "d2") == [None, 1]
+
+
+def test_deletion_vectors_count_and_replace_the_same_path(log: Log) -> None:
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "cardinality": 4}
+    log.commit(add("a", "d1", 10))
+    log.commit(remove("a", "d1"), add("a", "d1", 10, deletionVector=vector))
+    assert rows(DeltaLog(str(log.root)), "d1") == [6]
+
+
+def test_a_fingerprint_lives_until_somebody_else_changes_the_rows(log: Log) -> None:
+    log.commit(add("a", "d1"), add("b", "d2"), ours("t-1", [["d1"], 1, "f1"], [["d2"], 1, "f2"]))
+    log.commit(remove("a", "d1", dataChange=False), add("c", "d1", dataChange=False))
+    log.commit(add("d", "d2"))
+    reader = DeltaLog(str(log.root))
+    assert [reader.state(v).contents(("d1",)).fingerprint for v in (1, 2, 3)] == ["f1"] * 3
+    assert [reader.state(v).contents(("d2",)).fingerprint for v in (1, 2, 3)] == ["f2", "f2", None]
+    assert reader.state().contents(("d9",)).fingerprint == EMPTY_FINGERPRINT
+    assert reader.state().tokens == {"t-1": 1}
+    assert [commit.touched for commit in reader.commits(1, 2)] == [frozenset()]
+
+
+def test_only_new_commits_are_read_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = DeltaLog(str(log.root))
+    log.commit(add("a", "d1", 1))
+    reader.state()
+    read: list[Path] = []
+    original = Path.read_text
+
+    def spy(path: Path, *args: Any, **more: Any) -> str:
+        read.append(path)
+        return original(path, *args, **more)
+
+    monkeypatch.setattr(Path, "read_text", spy)
+    log.commit(add("b", "d1", 1))
+    assert rows(reader, "d1") == [2]
+    assert read == [log.path(2)]
+    assert rows(reader, "d1", version=1) == [1]
+    assert len(read) == 1
+
+
+def test_a_table_made_anew_under_the_same_name_is_another_table(log: Log) -> None:
+    log.commit(add("a", "d1", 7))
+    reader = DeltaLog(str(log.root))
+    assert rows(reader, "d1") == [7]
+    for version in (0, 1):
+        log.path(version).unlink()
+    log.version = -1
+    log.commit(METADATA)
+    log.commit(add("b", "d1", 2))
+    os.utime(log.path(1), ns=(1, 1))
+    assert rows(reader, "d1") == [2]
+
+
+def test_column_mapping_names_are_translated(tmp_path: Path) -> None:
+    made = Log(tmp_path / "t")
+    schema = json.loads(json.dumps(SCHEMA))
+    schema["fields"][0]["metadata"]["delta.columnMapping.physicalName"] = "col-1"
+    metadata = {"schemaString": json.dumps(schema), "partitionColumns": ["day"]}
+    made.commit({"metaData": metadata})
+    made.commit(
+        {"add": {"path": "x", "partitionValues": {"col-1": "d1"}, "stats": '{"numRecords":2}'}}
+    )
+    assert rows(DeltaLog(str(made.root)), "d1") == [2]
+
+
+def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
+    log.commit(add("a", "d1", 3))
+    log.commit(add("b", "d2", 1), ours("t-2", [["d2"], 1, "f"]))
+    log.commit(add("c", "d3", 1))
+    log.path(0).unlink()
+    log.path(1).unlink()
+    (log.root / "_delta_log" / f"{1:020}.checkpoint.parquet").touch()
+    reader = DeltaLog(str(log.root))
+    assert reader.latest_version() == 3
+    state = reader.state()
+    assert not state.complete
+    assert state.first_read == 2
+    assert state.contents(("d1",)).rows is None
+    with pytest.raises(TableError, match=r"version 0 .* no longer in its log"):
+        reader.state(0)
+
+    def checkpoint(files: list[str]) -> list[dict[str, Any]]:
+        assert len(files) == 1
+        return [METADATA, add("a", "d1", 3), {"txn": {"appId": "app", "version": 4}}]
+
+    whole = DeltaLog(str(log.root), checkpoint_reader=checkpoint).state()
+    assert whole.complete
+    assert [whole.contents((d,)).rows for d in ("d1", "d2", "d3", "d4")] == [3, 1, 1, 0]
+    assert whole.transactions == {"app": 4}
+    assert whole.contents(("d2",)).fingerprint == "f"
+
+
+def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
+    assert DeltaLog(str(tmp_path / "none")).latest_version() is None
+    assert not DeltaLog(str(tmp_path)).exists()
+    with pytest.raises(TableError, match="there is no Delta table"):
+        DeltaLog(str(tmp_path)).state()
+    (tmp_path / "data.parquet").touch()
+    with pytest.raises(TableError, match="holds files and is no Delta table"):
+        DeltaLog(str(tmp_path)).exists()
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(TableError, match="cannot be read"):
+        DeltaLog(str(loop)).exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("/a b", "/a b"), ("file:/a%20b", "/a b"), ("file:///a", "/a"), ("rel/x", "rel/x")],
+)
+def test_locations_are_paths_or_file_urls(location: str, path: str) -> None:
+    assert local_path(location) == Path(path)
+
+
+def test_other_file_systems_are_refused() -> None:
+    with pytest.raises(TableError, match="not on a local"):
+        local_path("s3a://bucket/t")
+
+
+def test_metadata_of_others_is_no_metadata_of_ours(log: Log) -> None:
+    for text in ("{", "[]", '{"lineage_backfill": 3}', '"x"'):
+        log.commit({"commitInfo": {"operation": "WRITE", "userMetadata": text}})
+    assert all(not commit.metadata for commit in DeltaLog(str(log.root)).commits(0, 4))

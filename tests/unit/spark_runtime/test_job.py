@@ -1,0 +1,91 @@
+"""Jobs are plain functions; what does not fit is said before Spark does anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_runtime.context import RunContext
+from spark_runtime.errors import EntrypointError
+from spark_runtime.job import check_outputs, job, load_job
+from spark_runtime.spec import parse_spec
+
+
+@job(inputs={"a": "x", "b": "n:y"}, output="days", batch="range")
+def days(a: Any, b: Any, context: RunContext, scale: int = 2) -> Any:
+    return a, b, context, scale
+
+
+def test_a_decorated_function_stays_a_function() -> None:
+    context: Any = "the run"
+    assert days(1, 2, context) == (1, 2, context, 2)
+
+
+def test_a_job_is_found_by_its_entrypoint(document: dict[str, Any]) -> None:
+    sys.modules["jobs_under_test"] = sys.modules[__name__]
+    definition = load_job("jobs_under_test:days")
+    assert definition.inputs == {"a": "x", "b": "n:y"}
+    assert definition.context_parameter == "context"
+    check_outputs(definition, parse_spec(document))
+    document["outputs"][0]["dataset"]["name"] = "weeks"
+    with pytest.raises(EntrypointError, match="writes 'days', the run is to write 'n:weeks'"):
+        check_outputs(definition, parse_spec(document))
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "complaint"),
+    [
+        ("no_colon", "not of the form module:function"),
+        ("no_such_module:f", "no module 'no_such_module'"),
+        ("json:no_such_function", "has no function 'no_such_function'"),
+        ("json:loads", "is no job"),
+    ],
+)
+def test_entrypoints_that_name_no_job(entrypoint: str, complaint: str) -> None:
+    with pytest.raises(EntrypointError, match=complaint):
+        load_job(entrypoint)
+
+
+def test_declarations_that_do_not_fit_the_function() -> None:
+    def one(a: Any) -> Any:
+        return a
+
+    with pytest.raises(EntrypointError, match=r"parameter 'a' of .* is no input"):
+        job(output="x")(one)
+    with pytest.raises(EntrypointError, match="has no parameter 'b'"):
+        job(inputs={"a": "x", "b": "y"}, output="x")(one)
+    with pytest.raises(EntrypointError, match="declares no output"):
+        job(inputs={"a": "x"})(one)
+
+
+def test_the_runtime_imports_fast_and_alone() -> None:
+    program = """
+import sys, time
+start = time.perf_counter()
+import spark_runtime, spark_runtime.__main__
+took = time.perf_counter() - start
+foreign = {"pyspark", "delta", "openlineage", "requests", "typer", "networkx", "sqlalchemy",
+           "pydantic", "lineage_backfill", "platformdirs"} & set(sys.modules)
+print(took, sorted(foreign))
+"""
+    results = [
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split(maxsplit=1)
+        for _ in range(3)
+    ]
+    assert {foreign.strip() for _took, foreign in results} == {"[]"}
+    assert min(float(took) for took, _foreign in results) <= 0.2
+
+
+def test_no_module_of_the_runtime_names_the_other_side() -> None:
+    import spark_runtime
+
+    for path in Path(spark_runtime.__file__).parent.glob("*.py"):
+        text = path.read_text()
+        assert "import lineage_backfill" not in text
+        assert "from lineage_backfill" not in text

@@ -1,0 +1,155 @@
+"""Lineage leaves in whole lines, and no endpoint, however ill, holds a run up."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from spark_runtime.deltalog import TableState
+from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.spec import RunSpec, parse_spec
+
+NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
+NESTED = {
+    "type": "struct",
+    "fields": [
+        {"name": "a", "type": {"type": "array", "elementType": "long"}},
+        {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": "date"}},
+    ],
+}
+
+
+def emit(run: RunSpec, *, state: TableState | None = None, fail: str | None = None) -> None:
+    inputs = [InputSeen(spec=spec, state=state) for spec in run.inputs]
+    outputs = [OutputSeen(spec=spec, state=state) for spec in run.outputs]
+    emitter = Emitter(run, NOW)
+    emitter.start(inputs, outputs)
+    if fail is None:
+        emitter.complete(inputs, outputs)
+    else:
+        emitter.fail(inputs, outputs, fail)
+
+
+def lines(document: dict[str, Any]) -> list[dict[str, Any]]:
+    files = Path(document["lineage"]["outbox"]).glob("*.ndjson")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_both_events_name_everything(document: dict[str, Any]) -> None:
+    state = TableState(version=7, schema={"fields": [{"name": "x", "type": NESTED}]})
+    emit(parse_spec(document), state=state)
+    start, complete = lines(document)
+    assert [start["eventType"], complete["eventType"]] == ["START", "COMPLETE"]
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    identity = uuid.UUID(start["run"]["runId"])
+    assert (identity.version, identity.variant) == (7, uuid.RFC_4122)
+    assert identity.int >> 80 == int(NOW.timestamp() * 1000)
+    for event in (start, complete):
+        assert [d["name"] for d in event["inputs"]] == ["hours", "names"]
+        (written,) = event["outputs"]
+        condition = written["outputFacets"]["subset"]["outputCondition"]
+        assert condition["partitions"] == [
+            {"dimensions": {"day": "2024-01-01"}, "identifier": "2024-01-01"}
+        ]
+        assert "subset" not in event["inputs"][1].get("inputFacets", {})
+        assert written["facets"]["version"]["datasetVersion"] == "7"
+        (field,) = written["facets"]["schema"]["fields"]
+        assert field["type"] == "struct<a:array<long>,m:map<string,date>>"
+        assert event["run"]["facets"]["lineageBackfill_run"]["keys"] == ["2024-01-01"]
+        assert event["run"]["facets"]["nominalTime"]["nominalEndTime"] == "2024-01-02T05:00:00Z"
+        assert "parent" not in event["run"]["facets"]
+
+
+def test_partitioning_facets_go_to_the_job_and_to_each_dataset(document: dict[str, Any]) -> None:
+    document["lineage"]["facets"] = {
+        "job": {"partitioning": {"grain": "day"}},
+        "datasets": [
+            {"dataset": {"namespace": "n", "name": "hours"}, "partitioning": {"grain": "hour"}}
+        ],
+    }
+    emit(parse_spec(document))
+    for event in lines(document):
+        assert event["job"]["facets"]["lineageBackfill_partitioning"]["grain"] == "day"
+        hours, names = event["inputs"]
+        assert hours["facets"]["lineageBackfill_partitioning"]["grain"] == "hour"
+        assert "lineageBackfill_partitioning" not in names["facets"]
+
+
+def test_a_failure_says_why(document: dict[str, Any]) -> None:
+    emit(parse_spec(document), fail="no such day")
+    assert lines(document)[1]["run"]["facets"]["errorMessage"]["message"] == "no such day"
+
+
+def test_a_run_without_addresses_emits_nothing(document: dict[str, Any], tmp_path: Path) -> None:
+    document["lineage"] = {}
+    emit(parse_spec(document))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_outbox_that_cannot_be_written_is_no_error(
+    document: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    document["lineage"]["outbox"] = str(tmp_path / "file" / "outbox")
+    emit(parse_spec(document))
+    assert "is lost" in caplog.text
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Keeps what it is sent."""
+
+    received: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.received.append({"path": self.path, **json.loads(body)})
+        self.send_response(201)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Be quiet."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_events_are_sent_in_order_before_the_run_ends(
+    document: dict[str, Any], endpoint: str
+) -> None:
+    document["lineage"]["url"] = endpoint
+    emit(parse_spec(document))
+    assert [event["eventType"] for event in Receiver.received] == ["START", "COMPLETE"]
+    assert {event["path"] for event in Receiver.received} == {"/api/v1/lineage"}
+    assert [event["eventType"] for event in lines(document)] == ["START", "COMPLETE"]
+
+
+def test_an_endpoint_that_is_dead_or_hangs_costs_less_than_a_second(
+    document: dict[str, Any],
+) -> None:
+    emit(parse_spec(document))  # what is imported once does not count
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        port = hanging.getsockname()[1]
+        for url in ("http://127.0.0.1:9", f"http://127.0.0.1:{port}"):
+            document["lineage"]["url"] = url
+            started = time.monotonic()
+            emit(parse_spec(document))
+            assert time.monotonic() - started < 1
+    assert len(lines(document)) == 6

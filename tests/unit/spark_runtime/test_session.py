@@ -1,0 +1,102 @@
+"""What is missing from the environment is said before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_runtime.errors import JarsMissingError, JavaMissingError
+from spark_runtime.session import JARS_VARIABLE, find_jars, get_session, jars_folder
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for name in ("delta-spark_4.0_2.13-4.4.0.jar", "delta-storage-4.4.0.jar", "notes.txt"):
+        (folder / name).touch()
+    monkeypatch.setenv(JARS_VARIABLE, str(folder))
+    return folder
+
+
+def test_jars_are_found_in_a_folder_or_by_name(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_jars()
+    assert [jar.name for jar in found] == [
+        "delta-spark_4.0_2.13-4.4.0.jar",
+        "delta-storage-4.4.0.jar",
+    ]
+    monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, found)))
+    assert find_jars() == found
+
+
+def test_a_missing_jar_is_named_with_what_to_do(jars: Path) -> None:
+    (jars / "delta-storage-4.4.0.jar").unlink()
+    with pytest.raises(JarsMissingError, match=r"no delta-storage-\*.jar") as raised:
+        find_jars()
+    assert "scripts/fetch-jars" in raised.value.hint
+
+
+def test_without_a_setting_the_cache_folder_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JARS_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jars_folder().name == "jars"
+    assert jars_folder().parent.name == "lineage-backfill"
+    monkeypatch.setattr("spark_runtime.session.jars_folder", lambda: tmp_path / "none")
+    with pytest.raises(JarsMissingError, match="none"):
+        find_jars()
+
+
+def test_no_java_is_said(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_runtime.session._is_given", lambda: False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match="no Java found by JAVA_HOME") as raised:
+        get_session()
+    assert "JDK 17" in raised.value.hint
+
+
+@pytest.mark.parametrize(("version", "shown"), [("11.0.2", "Java 11"), ("??", "unknown version")])
+def test_an_old_java_is_said(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, shown: str
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setattr("spark_runtime.session._is_given", lambda: False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match=shown):
+        get_session()
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "spark_runtime", "run", "--spec", str(tmp_path / "none.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("SpecError: run spec")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    environment = {**os.environ, JARS_VARIABLE: str(tmp_path)}
+    command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]
+    done = subprocess.run(
+        command,
+        pass_fds=(writing,),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    os.close(writing)
+    with os.fdopen(reading) as replies:
+        (reply,) = replies.read().splitlines()
+    assert done.returncode == 1
+    assert '"op": "raised"' in reply
+    assert "JarsMissingError" in reply

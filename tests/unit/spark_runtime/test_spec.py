@@ -1,0 +1,160 @@
+"""Run specs are read whole or refused by name; result files appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spark_runtime
+from spark_runtime.errors import SpecError
+from spark_runtime.spec import (
+    DatasetName,
+    ErrorResult,
+    InputResult,
+    OutputResult,
+    PartitionRead,
+    PartitionResult,
+    RunResult,
+    load_spec,
+    parse_spec,
+    write_result,
+)
+
+SCHEMAS = Path(spark_runtime.__file__).parent / "schemas"
+
+
+def test_a_spec_is_read_as_it_is_written(document: dict[str, Any]) -> None:
+    spec = parse_spec(document)
+    assert spec.job.name == DatasetName("n", "days")
+    assert spec.keys[0].start == datetime(2024, 1, 1, 5, tzinfo=UTC)
+    (output,) = spec.outputs
+    assert output.scope[0].values == {"day": "2024-01-01"}
+    hours, names = spec.inputs
+    assert hours.partitions is not None
+    assert [partition.key for partition in hours.partitions] == ["2024-01-01T05"]
+    assert (names.partitions, names.version, names.table) == (None, 3, "db.names")
+
+
+def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document["outputs"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda d: d.update(schema_version=2), "schema_version is 2"),
+        (lambda d: d.pop("token"), "run spec: 'token' is missing"),
+        (lambda d: d.update(attempt="1"), "run spec.attempt: an integer is expected, not '1'"),
+        (lambda d: d.update(attempt=True), "run spec.attempt: an integer is expected, not True"),
+        (lambda d: d.update(surprise=1), "run spec: 'surprise' is unknown"),
+        (lambda d: d["job"].pop("entrypoint"), "run spec.job: 'entrypoint' is missing"),
+        (lambda d: d["keys"][0].update(start="soon"), r"run spec.keys\[0\]: 'soon' is no instant"),
+        (lambda d: d["keys"][0].update(start="2024-01-01T00:00"), "has no UTC offset"),
+        (output(scope=[]), r"outputs\[0\].scope: no partition at all"),
+        (output(columns=["day", "DAY"]), "a column stands twice"),
+        (output(table="x"), "exactly one of 'location' and 'table'"),
+        (output(location=None), "exactly one of 'location' and 'table'"),
+        (output(mode="replace"), "one of overwrite, merge, append, full, not 'replace'"),
+        (output(format="csv"), "one of delta, not 'csv'"),
+        (output(scope=[{"key": "k", "values": {}}]), r"scope\[0\].values: names \[\]"),
+        (output(scope=[{"key": "k", "values": {"day": 1}}]), "values.day: a text or null, not 1"),
+        (output(scope=[{"key": "k", "values": {"day": ""}}]), "cannot be told from NULL"),
+        (
+            output(scope=[{"key": "k", "values": {"day": "__HIVE_DEFAULT_PARTITION__"}}]),
+            "cannot be told from NULL",
+        ),
+        (lambda d: d.update(inputs={}), "run spec.inputs: a list is expected"),
+        (lambda d: d["inputs"].append(3), r"inputs\[2\]: an object is expected, not int"),
+    ],
+)
+def test_what_is_wrong_with_a_spec_is_said_with_its_place(
+    document: dict[str, Any], spoil: Callable[[dict[str, Any]], object], complaint: str
+) -> None:
+    spoil(document)
+    with pytest.raises(SpecError, match=complaint):
+        parse_spec(document)
+
+
+def test_files_that_are_no_specs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_spec(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text('{"schema_version":')
+    with pytest.raises(SpecError, match="is not JSON"):
+        load_spec(tmp_path / "half.json")
+
+
+def members(schema: Any, value: Any, root: Any) -> None:
+    """Check the members of a value against a schema: nothing unknown, nothing missing."""
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, dict) and "properties" not in schema and "oneOf" in schema:
+        schema = schema["oneOf"][-1]
+    if isinstance(value, dict) and "properties" in schema:
+        assert set(schema["required"]) <= set(value) <= set(schema["properties"])
+        for name, member in value.items():
+            members(schema["properties"][name], member, root)
+    if isinstance(value, list):
+        items = schema["items"] if "items" in schema else schema["oneOf"][-1]["items"]
+        for item in value:
+            members(items, item, root)
+
+
+def test_the_published_schema_is_that_of_the_parser(document: dict[str, Any]) -> None:
+    schema = json.loads((SCHEMAS / "run_spec.schema.json").read_text())
+    members(schema, document, schema)
+    for name in schema["required"]:
+        with pytest.raises(SpecError):
+            parse_spec({key: value for key, value in document.items() if key != name})
+
+
+def result(error: ErrorResult | None) -> RunResult:
+    part = PartitionResult(
+        key="k", rows_before=1, rows=None, fingerprint_before=None, fingerprint="f", emptied=False
+    )
+    name = DatasetName("n", "d")
+    return RunResult(
+        run_id="r",
+        attempt=1,
+        token="t",
+        state="failed" if error else "succeeded",
+        outputs=(OutputResult(dataset=name, version_before=1, version=2, partitions=(part,)),),
+        inputs=(
+            InputResult(
+                dataset=name, version=1, partitions=(PartitionRead(key="k", fingerprint=None),)
+            ),
+        ),
+        error=error,
+        started_at=datetime(2024, 1, 1, tzinfo=UTC),
+        ended_at=datetime(2024, 1, 1, 0, 1, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [None, ErrorResult(class_name="ValueError", message="é", transient=True)]
+)
+def test_the_result_file_is_what_its_schema_says(tmp_path: Path, error: ErrorResult | None) -> None:
+    path = tmp_path / "new" / "result.json"
+    write_result(path, result(error))
+    written = json.loads(path.read_text(encoding="utf-8"))
+    schema = json.loads((SCHEMAS / "result.schema.json").read_text())
+    members(schema, written, schema)
+    assert written["started_at"] == "2024-01-01T00:00:00Z"
+    if error is not None:
+        assert written["error"] == {"class": "ValueError", "message": "é", "transient": True}
+    assert [entry.name for entry in path.parent.iterdir()] == ["result.json"]
+
+
+def test_a_result_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    bad = result(None)
+    object.__setattr__(bad, "token", object())
+    with pytest.raises(TypeError):
+        write_result(path, bad)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]

@@ -1,0 +1,92 @@
+"""Partition values become literals that mean exactly themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_runtime.errors import PartitionValueError, TableError
+from spark_runtime.spec import Partition
+from spark_runtime.values import PartitionColumn, describe, predicate, scope_values
+
+DAY, HOUR, TEXT = (
+    PartitionColumn("day", "date"),
+    PartitionColumn("hour", "integer"),
+    PartitionColumn("te`xt", "string"),
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "canonical", "literal"),
+    [
+        (DAY, "2024-01-05", "2024-01-05", "DATE'2024-01-05'"),
+        (DAY, "20240105", "2024-01-05", "DATE'2024-01-05'"),
+        (HOUR, "+07", "7", "CAST('7' AS INT)"),
+        (PartitionColumn("x", "long"), "-5", "-5", "CAST('-5' AS BIGINT)"),
+        (PartitionColumn("x", "boolean"), "TRUE", "true", "true"),
+        (PartitionColumn("x", "decimal(6,2)"), "1.5", "1.50", "CAST('1.50' AS decimal(6,2))"),
+        (TEXT, "'${x}\\", "'${x}\\", "CAST(X'27247b787d5c' AS STRING)"),
+        (TEXT, "é😀", "é😀", "CAST(X'c3a9f09f9880' AS STRING)"),
+    ],
+)
+def test_a_text_has_one_canonical_form_and_one_literal(
+    column: PartitionColumn, text: str, canonical: str, literal: str
+) -> None:
+    assert column.canonical(text) == canonical
+    assert column.literal(canonical) == literal
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (DAY, "2024-01"),
+        (DAY, "2024-02-30"),
+        (HOUR, "1.0"),
+        (HOUR, "1_0"),
+        (HOUR, "٣"),
+        (HOUR, "2147483648"),
+        (PartitionColumn("x", "byte"), "128"),
+        (PartitionColumn("x", "boolean"), "yes"),
+        (PartitionColumn("x", "decimal(6,2)"), "1.234"),
+        (PartitionColumn("x", "decimal(6,2)"), "12345.00"),
+        (PartitionColumn("x", "decimal(6,2)"), "NaN"),
+    ],
+)
+def test_a_text_that_is_no_value_of_its_column_is_refused(
+    column: PartitionColumn, text: str
+) -> None:
+    with pytest.raises(PartitionValueError, match=r"is no value of partition column"):
+        column.canonical(text)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "double", "float", "binary", "map"])
+def test_types_without_one_text_cannot_partition(kind: str) -> None:
+    with pytest.raises(TableError, match="whose values have no one text"):
+        PartitionColumn("x", kind)
+
+
+def test_a_predicate_is_grouped_by_all_columns_but_the_widest() -> None:
+    scope = [("2024-01-01", "1"), ("2024-01-01", "2"), ("2024-01-02", None), ("2024-01-01", None)]
+    assert predicate((DAY, HOUR), scope) == (
+        "(`day` = DATE'2024-01-01' AND "
+        "(`hour` IN (CAST('1' AS INT), CAST('2' AS INT)) OR `hour` IS NULL))"
+        " OR (`day` = DATE'2024-01-02' AND `hour` IS NULL)"
+    )
+    assert predicate((TEXT,), [("a",)]) == "(`te``xt` = CAST(X'61' AS STRING))"
+    assert predicate((), [()]) == "true"
+
+
+def test_an_empty_scope_has_no_predicate() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        predicate((DAY,), [])
+
+
+def test_two_keys_in_one_partition_are_refused() -> None:
+    keys = [Partition(key=key, values={"HOUR": text}) for key, text in (("a", "1"), ("b", "01"))]
+    assert scope_values((HOUR,), keys[:1]) == {("1",): "a"}
+    with pytest.raises(PartitionValueError, match="keys 'a' and 'b' are both stored as hour=1"):
+        scope_values((HOUR,), keys)
+
+
+def test_partitions_are_described_as_hive_writes_them() -> None:
+    assert describe((DAY, HOUR), ("2024-01-01", None)) == "day=2024-01-01/hour=NULL"
+    assert describe((), ()) == "*"
