@@ -242,7 +242,7 @@ def _next_steps(root: Path) -> RenderableType:
     commands = [
         f"cd {folder}",
         *([] if on_path else [f"export PATH={shlex.quote(str(scripts))}:$PATH"]),
-        f"python -m pipeline.feed spoil {NEXT_HOUR}   # or edit pipeline/jobs.py",
+        f"python -m pipeline.feed spoil {NEXT_HOUR}",
         f"lineage-backfill impact flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR}",
         f"lineage-backfill run flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR} --yes",
         "lineage-backfill report",
