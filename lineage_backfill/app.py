@@ -27,9 +27,11 @@ from lineage_backfill.errors import (
 if TYPE_CHECKING:
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
-    from lineage_backfill.model import BackfillState, DatasetRef
+    from lineage_backfill.model import BackfillState, DatasetRef, JobRef
     from lineage_backfill.partitions.calendar import Calendar
+    from lineage_backfill.partitions.text import KeySet
     from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.plan.explain import Explanation
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
     from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
@@ -95,6 +97,24 @@ def make_plan(
 
     functions = _functions(project)
     return build_plan(request, snapshot, project.declarations, now=now, functions=functions)
+
+
+def explain(
+    project: Project,
+    snapshot: LineageSnapshot,
+    request: Request,
+    job: JobRef,
+    keys: KeySet | None,
+    *,
+    now: datetime,
+) -> Explanation:
+    """Return why the plan for the request holds these keys of the job (None: any), or why not."""
+    from lineage_backfill.plan import explain
+    from lineage_backfill.plan.planner import Planning
+
+    functions = _functions(project)
+    planning = Planning(request, snapshot, project.declarations, now=now, functions=functions)
+    return explain.explain(planning, job, keys)
 
 
 def check_plan(project: Project, snapshot: LineageSnapshot, document: Mapping[str, Any]) -> Plan:

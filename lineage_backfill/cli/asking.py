@@ -54,6 +54,15 @@ class Names:
             return home
         return resolve(text, self._jobs, kind="job", namespace=self._namespace)
 
+    def job_and_keys(self, text: str) -> tuple[JobRef, KeySet | None]:
+        """Return what JOB or JOB@SET names; a name that holds an @ itself is not split."""
+        known = {name for ref in self._jobs for name in (ref.name, str(ref))}
+        for cut in (found.start() for found in reversed([*re.finditer("@|$", text)])):
+            if text[:cut] in known:
+                keys = read_keys(text[cut + 1 :]) if cut < len(text) else None
+                return self.job(text[:cut]), keys
+        return self.job(text.partition("@")[0]), None  # raises, with what it may have meant
+
 
 def read_request(
     datasets: Sequence[str],
@@ -121,6 +130,14 @@ def read_duration(text: str | None) -> timedelta | None:
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
+def read_keys(text: str) -> KeySet:
+    """Return the keys that `--partitions` takes, there or in @FILE; raises UsageError."""
+    if text.startswith("@"):
+        file = Path(text[1:])
+        return key_set_from_list(documents.load(file), str(file))
+    return parse_partitions(text)
+
+
 def _keys_given(options: RequestOptions) -> bool:
     return any(one is not None for one in (options.from_, options.to, options.partitions))
 
@@ -131,10 +148,7 @@ def _keys(options: RequestOptions) -> KeySet | None:
             raise UsageError(
                 "--partitions and --from/--to both name the keys", hint="Keep one of them."
             )
-        if options.partitions.startswith("@"):
-            file = Path(options.partitions[1:])
-            return key_set_from_list(documents.load(file), str(file))
-        return parse_partitions(options.partitions)
+        return read_keys(options.partitions)
     if options.from_ is None and options.to is not None:
         raise UsageError("--to needs --from", hint="Add --from with the first key.")
     return None if options.from_ is None else (f"{options.from_}..{options.to or ''}",)

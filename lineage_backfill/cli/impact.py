@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
+from lineage_backfill.errors import UsageError
+
+if TYPE_CHECKING:
+    from lineage_backfill.plan.explain import Explanation
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,12 +37,26 @@ def impact(
     out: Annotated[
         Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")
     ] = None,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            help="Say why this job (this key of it) would run, or why not.", metavar="JOB[@KEY]"
+        ),
+    ] = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
     from lineage_backfill.cli import documents
-    from lineage_backfill.cli.planning import make_plan, show
+    from lineage_backfill.cli.planning import explain, make_plan, show
     from lineage_backfill.plan.document import plan_to_dict
 
+    if why is not None:
+        if out or detailed_exitcode:
+            raise UsageError(
+                "--why explains a plan and makes none",
+                hint="Leave out --out and --detailed-exitcode, or --why.",
+            )
+        _explain(explain(why, datasets or (), request, source), as_json=as_json)
+        return
     made = make_plan(datasets or (), request, source)
     document = plan_to_dict(made.plan)
     if out:
@@ -53,3 +71,16 @@ def impact(
             terminal.say(f"Saved; `lineage-backfill run {out}` executes exactly this.")
     if detailed_exitcode and made.plan.totals["runs"]:
         raise typer.Exit(2)
+
+
+def _explain(explanation: Explanation, *, as_json: bool) -> None:
+    if as_json:
+        from lineage_backfill.cli import documents
+        from lineage_backfill.plan.explain import explanation_to_dict
+
+        documents.emit(explanation_to_dict(explanation))
+    else:
+        from lineage_backfill.cli import terminal
+        from lineage_backfill.cli.why import explained
+
+        terminal.out().print(explained(explanation))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lineage_backfill import app
-from lineage_backfill.cli.asking import read_instant, read_request
+from lineage_backfill.cli.asking import Names, read_instant, read_request
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
 from lineage_backfill.config import Project
 from lineage_backfill.graph.lineage import LineageSnapshot
@@ -16,6 +16,8 @@ from lineage_backfill.plan.plan import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from lineage_backfill.plan.explain import Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,18 @@ def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOp
     request = read_request(datasets, options, snapshot, project.declarations)
     plan = app.make_plan(project, snapshot, request, now=now)
     return Made(plan=plan, project=project, snapshot=snapshot)
+
+
+def explain(
+    target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> Explanation:
+    """Return why the plan that the options ask for holds `target`, a JOB or JOB@SET, or not."""
+    now = read_instant(options.now)
+    project = source.open()
+    snapshot = app.read_lineage(project)
+    request = read_request(datasets, options, snapshot, project.declarations)
+    names = Names(snapshot, project.declarations, options.namespace)
+    return app.explain(project, snapshot, request, *names.job_and_keys(target), now=now)
 
 
 def show(plan: Plan, console: Console, *, snapshot: LineageSnapshot | None = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from lineage_backfill.cli.asking import read_duration, read_instant, read_request
+from lineage_backfill.cli.asking import Names, read_duration, read_instant, read_request
 from lineage_backfill.cli.options import RequestOptions, SourceOptions, takes_options
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
@@ -161,6 +161,35 @@ def test_names_are_matched_never_split() -> None:
         read_request(["rwa"], RequestOptions(), SNAPSHOT, DECLARATIONS)
     with pytest.raises(AmbiguousNameError):
         read_request([], RequestOptions(job=["cleaning"]), SNAPSHOT, Declarations())
+
+
+JOBS = LineageSnapshot.of([JobNode(ref=JobRef("shop", name)) for name in ("a", "a@b", "c:d")])
+WHY = [
+    ("a", "a", None),
+    ("a@2024-01-01..2024-01-03,2024-02-01", "a", ("2024-01-01..2024-01-03", "2024-02-01")),
+    ("a@b", "a@b", None),  # a name that holds an @ is not split
+    ("a@b@k", "a@b", ("k",)),
+    ("a@day=1/region=x%2Cy", "a", ({"day": ["1"], "region": ["x,y"]},)),
+    ("shop:c:d@*", "c:d", ("*",)),
+]
+
+
+@pytest.mark.parametrize(("text", "job", "keys"), WHY, ids=[case[0] for case in WHY])
+def test_a_job_and_its_keys(text: str, job: str, keys: KeySet | None) -> None:
+    names = Names(JOBS, DECLARATIONS)
+    assert names.job_and_keys(text) == (JobRef("shop", job), keys)
+
+
+@pytest.mark.parametrize("text", ["b", "b@a", "a@", "@", ""])
+def test_a_job_that_nobody_knows_or_a_key_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        Names(JOBS, DECLARATIONS).job_and_keys(text)
+
+
+def test_keys_of_a_job_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text('["1", "3..4"]')
+    found = Names(JOBS, DECLARATIONS).job_and_keys(f"a@@{tmp_path / 'keys.json'}")
+    assert found == (JobRef("shop", "a"), ("1", "3..4"))
 
 
 def test_instants_have_an_offset() -> None:

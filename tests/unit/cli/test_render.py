@@ -16,8 +16,11 @@ from lineage_backfill import Plan
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.render import keys_in_words, preview, tree
 from lineage_backfill.cli.tables import history_table, report_table, status_table
+from lineage_backfill.cli.why import explained
 from lineage_backfill.cli.words import mapping_in_words
-from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.plan.explain import Explanation, Hop, explain
+from lineage_backfill.plan.planner import Planning
 from tests.unit.cli import accounts_of, plans
 
 
@@ -66,6 +69,28 @@ def test_mappings_in_words() -> None:
         "window(1, 2)": "1 key back up to 2 keys ahead",
         "mine:f": "mine:f",
     }
+
+
+def planning() -> Planning:
+    return Planning(plans.REQUEST, plans.SNAPSHOT, plans.DECLARATIONS, now=plans.NOW)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["weekly", "rolling", "total", "guarded", "mystery", "weather"])
+def test_why(name: str, width: int, snapshot: SnapshotAssertion) -> None:
+    assert shown(explained(explain(planning(), plans.job(name))), width) == snapshot
+
+
+def test_why_of_what_was_asked_for_and_of_a_hostile_name() -> None:
+    evil = JobRef("a[b]", "evil[red]\x1b[31m")
+    hop = Hop(job=evil, keys=("k\x07",), dataset=None, mapping="asked", stale=())
+    said = Explanation(
+        job=evil, keys=("k\x07",), verdict="planned", sentence="so\x1b", hops=(hop,) * 30
+    )
+    text = shown(explained(said), 80)
+    assert r"evil[red]\x1b[31m k\x07 is planned: so\x1b." in text
+    assert "it was asked for by name" in text
+    assert "and 6 steps more; --json has all" in text
 
 
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [

@@ -1,0 +1,74 @@
+"""Why one job is planned or not, as a person follows it: step by step back to the change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lineage_backfill.cli.render import Names, apart, counted, keys_in_words, keys_on_a_line, table
+from lineage_backfill.cli.terminal import safe
+from lineage_backfill.cli.words import mapping_in_words
+from lineage_backfill.plan.explain import Explanation, Hop
+
+_VERDICTS = {
+    "planned": ("is planned", "green"),
+    "left_stale": ("is left stale", "yellow"),
+    "blocked": ("is blocked", "red"),
+    "up_to_date": ("is not planned", ""),
+    "not_reached": ("is not planned", ""),
+}
+#: Of a longer way back, the steps at both of its ends are shown.
+_SHOWN_HOPS = 24
+
+
+def explained(explanation: Explanation) -> RenderableType:
+    """Return the verdict, the way back from the job to the change, and what changed there."""
+    changed = explanation.changed or {}
+    hops = explanation.hops
+    datasets = [hop.dataset for hop in hops if hop.dataset is not None]
+    names = Names([explanation.job, *(hop.job for hop in hops), *datasets, *changed])
+    parts: list[RenderableType] = [_verdict(explanation, names)]
+    if hops:
+        parts.append(_way_back(hops, names))
+    if changed:
+        rows = table("Changed", "Partitions")
+        for dataset, keys in changed.items():
+            rows.add_row(Text(names(dataset), style="bold cyan"), keys_in_words(keys))
+        parts.append(rows)
+    return Group(*apart(parts))
+
+
+def _verdict(explanation: Explanation, names: Names) -> Text:
+    said, style = _VERDICTS[explanation.verdict]
+    keys = f" {keys_on_a_line(explanation.keys)}" if explanation.keys else ""
+    return Text.assemble(
+        (f"{names(explanation.job)}{keys} ", "bold"),
+        (said, style),
+        f": {safe(explanation.sentence)}.",
+    )
+
+
+def _way_back(hops: Sequence[Hop], names: Names) -> Table:
+    rows = table("Job", "Run key", "Reads what is stale")
+    half = _SHOWN_HOPS // 2
+    more = len(hops) - 2 * half
+    for hop in hops[:half] if more > 0 else hops:
+        _add(rows, hop, names)
+    if more > 0:
+        rows.add_row("", "", Text(f"and {counted(more, 'step')} more; --json has all", style="dim"))
+        for hop in hops[-half:]:
+            _add(rows, hop, names)
+    return rows
+
+
+def _add(rows: Table, hop: Hop, names: Names) -> None:
+    read = Text("it was asked for by name")
+    if hop.dataset is not None:
+        read = Text.assemble(
+            f"{names(hop.dataset)} {keys_on_a_line(hop.stale)}",
+            (f"\nit reads {mapping_in_words(hop.mapping)}", "dim"),
+        )
+    rows.add_row(Text(names(hop.job)), Text(keys_in_words(hop.keys)), read)
