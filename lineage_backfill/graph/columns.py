@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from lineage_backfill.graph.lineage import ColumnEdge
@@ -14,7 +15,7 @@ ALL: Final = "*"
 
 
 def missed_edges(
-    changed: Mapping[DatasetRef, Set[str]],
+    changed: Mapping[DatasetRef, AbstractSet[str]],
     column_edges: Iterable[ColumnEdge],
     readers: Mapping[DatasetRef, Iterable[JobRef]],
     writes: Callable[[JobRef], Iterable[DatasetRef]],

@@ -30,7 +30,8 @@ def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -
 
     `name` or a glob names jobs, or the jobs that write datasets of that name; `tag:`, `owner:` and
     `ns:` go by what the lineage says. `x+` adds everything downstream, `x+2` two jobs deep, `+x`
-    upstream. Raises UnknownNameError for a selector that means nothing, UsageError for an empty one.
+    upstream; from a dataset that no job writes, its readers are the first. Raises UnknownNameError
+    for a selector that means nothing, UsageError for an empty one.
     """
     chosen: set[JobRef] = set()
     for text in texts:
@@ -38,7 +39,8 @@ def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -
         if match is None or not match[3]:
             raise UsageError(f"cannot read the selector {text!r}", hint="write it like daily_*+2")
         base = _base(match[3], snapshot, graph)
-        if not base:
+        sources = _unwritten(match[3], graph) if match[4] else set()
+        if not base and not sources:
             raise UnknownNameError(
                 f"the selector {text!r} matches no job",
                 hint="check its spelling, or quote the glob",
@@ -46,6 +48,9 @@ def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -
         chosen |= base
         if match[4]:
             chosen |= _walk(base, match[5], graph.writes, graph.readers)
+            if match[5] != "0":
+                steps = str(int(match[5]) - 1) if match[5] else ""
+                chosen |= _walk(sources, steps, graph.writes, graph.readers)
         if match[2]:
             chosen |= _walk(base, match[1], graph.reads, graph.writers)
     return chosen
@@ -68,8 +73,21 @@ def _base(text: str, snapshot: LineageSnapshot, graph: Neighbours) -> set[JobRef
     return {job for job in graph.jobs if _named(job, text)} | by_dataset
 
 
+def _unwritten(text: str, graph: Neighbours) -> set[JobRef]:
+    """Return the readers of the datasets of that name which no job writes."""
+    return {
+        job
+        for dataset, jobs in graph.readers.items()
+        if not graph.writers.get(dataset) and _named(dataset, text)
+        for job in jobs
+    }
+
+
 def _named(ref: DatasetRef | JobRef, text: str) -> bool:
-    return fnmatchcase(ref.name, text) or fnmatchcase(str(ref), text)
+    # Compared as it stands first: a name may itself hold what a glob is made of.
+    return text in (ref.name, str(ref)) or any(
+        fnmatchcase(name, text) for name in (ref.name, str(ref))
+    )
 
 
 def _walk(

@@ -314,6 +314,17 @@ class Catalog:
             self._inferred = infer.infer_all(self.snapshot.history)
         return self._inferred.get(job)
 
+    def evidence(self, facts: JobFacts) -> str | None:
+        """Return what the run calendar of a job was inferred from; None where it was not."""
+        if not self.snapshot.history:
+            return None
+        jobs = [facts.ref] if facts.origin == "inferred" else []
+        for edge in facts.outputs:
+            if self.origin(edge.dataset) == "inferred":
+                jobs += [facts.ref, *self.writers().get(edge.dataset, ())]
+        found = (self.inference(job) for job in jobs)
+        return next((inference.evidence for inference in found if inference is not None), None)
+
     def _resolve(
         self,
         calendar: CalendarDeclaration | None,
@@ -708,8 +719,8 @@ class Catalog:
             )
         elif mode not in ("merge", "append") and not self._covers(run, calendar):
             trouble = (
-                f"its output {dataset} is coarser than its run calendar: one run key would"
-                " replace a whole partition with a part",
+                f"its output {dataset} is coarser than its run calendar:"
+                + " one run key would replace a whole partition with a part",
                 f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
             )
         return Output(dataset=dataset, mapping=mapping, declared=added), trouble
@@ -761,9 +772,9 @@ def _edge(dataset: DatasetRef, edges: Iterable[E_], namespace: str | None) -> E_
             continue
         if edge.dataset == dataset.name:
             return edge
-        if glob is None and _GLOB.search(edge.dataset):
-            if re.match(translate(edge.dataset), dataset.name):
-                glob = edge
+        is_glob = glob is None and _GLOB.search(edge.dataset)
+        if is_glob and re.match(translate(edge.dataset), dataset.name):
+            glob = edge
     return glob
 
 

@@ -39,9 +39,9 @@ def _body(plan: Plan) -> dict[str, Any]:
     return document
 
 
-def plan_from_dict(document: Mapping[str, Any]) -> Plan:
+def plan_from_dict(document: Any) -> Plan:
     """Return the plan of a document; raises UsageError where it is none, or was changed by hand."""
-    if document.get("kind") != "plan":
+    if not isinstance(document, Mapping) or document.get("kind") != "plan":
         raise UsageError("this is no plan", hint="make one with `lineage-backfill impact … --out`")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.graph.names import unknown
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -52,7 +52,7 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
     Raises UnknownNameError for a job that the lineage does not know; key errors as a request does.
     """
     if job not in planning.catalog.all_jobs():
-        raise UnknownNameError(f"the lineage knows no job {job}", hint="check its name")
+        raise unknown(str(job), planning.catalog.all_jobs(), kind="job")
     result = planning.propagation.results.get(job)
     if result is None:
         return Explanation(
@@ -76,13 +76,14 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
         causes = [result.cause[1]] if result.cause else []
         sentence = "; ".join(dict.fromkeys([*causes, *result.left_causes]))
     else:
+        if wanted and not calendar.clip(wanted):
+            sentence = "it is not complete yet, or held back by data_lag"
+        elif result.pruned and not result.stale_inputs:
+            sentence = "it reads none of the changed columns"
+        else:
+            sentence = "it reads no partition that changed"
         return Explanation(
-            job=job,
-            keys=render(calendar, wanted),
-            verdict="up_to_date",
-            sentence="it reads none of the changed columns"
-            if result.pruned and not result.stale_inputs
-            else "it reads no partition that changed",
+            job=job, keys=render(calendar, wanted), verdict="up_to_date", sentence=sentence
         )
     first = next(iter(single_keys(shown)))
     hops, changed = _walk(planning, result, first)
@@ -101,8 +102,9 @@ def _walk(
 ) -> tuple[tuple[Hop, ...], dict[DatasetRef, KeySet]]:
     """Step back from the keys to a root; every step takes the input nearest to it."""
     hops: list[Hop] = []
-    results = planning.propagation.results
-    for _ in range(len(results) + 1):
+    seen: set[tuple[JobRef, PartitionSet]] = set()
+    while (result.facts.ref, keys) not in seen:
+        seen.add((result.facts.ref, keys))
         calendar = result.facts.calendar
         assert calendar is not None
         keys = _direct(planning, result, keys)
@@ -124,13 +126,24 @@ def _walk(
 
 
 def _direct(planning: Planning, result: JobResult, keys: PartitionSet) -> PartitionSet:
-    """Return the keys, or where only earlier keys of the job make them stale, the first of those."""
-    if _nearest(planning, result, keys) is not None:
-        return keys
-    for key in single_keys(result.stale):
+    """Return the keys, or where only earlier keys of the job make them stale, one of those."""
+    at = keys
+    while at and _nearest(planning, result, at) is None:
+        at = _earlier(result, at)
+    for key in single_keys(at):
         if _nearest(planning, result, key) is not None:
             return key
     return keys
+
+
+def _earlier(result: JobResult, keys: PartitionSet) -> PartitionSet:
+    """Return the stale keys that make what the keys read of the job's own output."""
+    makers = NOTHING
+    for edge in result.facts.inputs:
+        for output in result.facts.outputs:
+            if edge.dataset == output.dataset and edge.mapping and output.mapping:
+                makers |= output.mapping.affected(edge.mapping.required(keys)) & result.stale
+    return makers - keys
 
 
 def _nearest(
