@@ -117,25 +117,26 @@ def explain(
     return explain.explain(planning, job, keys)
 
 
-def check_plan(project: Project, snapshot: LineageSnapshot, document: Mapping[str, Any]) -> Plan:
-    """Return the plan of a document; raises StalePlanError if what it rests on has moved."""
+def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:
+    """Raise StalePlanError if what the plan rests on has moved, naming what."""
     from lineage_backfill.plan.asked import request_from_dict
     from lineage_backfill.plan.diff import moved
-    from lineage_backfill.plan.document import plan_from_dict
 
-    plan = plan_from_dict(document)
     request = request_from_dict(plan.request, "the plan")
     try:
         fresh = make_plan(project, snapshot, request, now=datetime.fromisoformat(plan.now))
     except UsageError as error:
         raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
     if fresh.lineage["hash"] != plan.lineage["hash"]:
-        names = ", ".join(moved(plan.lineage, fresh.lineage)[:_SHOWN_NAMES])
+        names = moved(plan.lineage, fresh.lineage)
+        more = len(names) - _SHOWN_NAMES
         raise StalePlanError(
-            f"the plan is stale: since it was made, other edges or declarations hold for {names}",
-            hint="Make it anew with `lineage-backfill impact … --out`, and look at it again.",
+            "the plan is stale: since it was made, other edges or declarations hold for "
+            + ", ".join(names[:_SHOWN_NAMES])
+            + (f" and {more:,} more" if more > 0 else ""),
+            hint="Make it anew with `lineage-backfill impact … --out`, and compare the two with"
+            " `lineage-backfill plan diff`.",
         )
-    return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

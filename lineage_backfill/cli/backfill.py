@@ -62,9 +62,9 @@ def run(
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
     from lineage_backfill import app
-    from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli import terminal
     from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.planning import make_plan, show
+    from lineage_backfill.cli.planning import load_plan, make_plan, show
     from lineage_backfill.cli.progress import progress
 
     limit = read_duration(timeout)
@@ -75,7 +75,8 @@ def run(
     else:
         project = source.open()
         snapshot = app.read_lineage(project)
-        plan = app.check_plan(project, snapshot, documents.load(saved))
+        plan = load_plan(saved)
+        app.check_plan(project, snapshot, plan)
     show(plan, terminal.err(), snapshot=snapshot)
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:

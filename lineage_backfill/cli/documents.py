@@ -56,6 +56,8 @@ def load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", hint="See that the path is right."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint="Name a JSON file.") from error

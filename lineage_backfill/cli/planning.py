@@ -1,17 +1,21 @@
-"""What `impact` and `run` have in common: from options to a plan, and its preview."""
+"""What `impact`, `run` and `plan` have in common: how they come by a plan, and its preview."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage_backfill import app
+from lineage_backfill.cli import documents
 from lineage_backfill.cli.asking import Names, read_instant, read_request
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
 from lineage_backfill.config import Project
+from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import JobRef
+from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -49,6 +53,15 @@ def explain(
     request = read_request(datasets, options, snapshot, project.declarations)
     names = Names(snapshot, project.declarations, options.namespace)
     return app.explain(project, snapshot, request, *names.job_and_keys(target), now=now)
+
+
+def load_plan(file: Path) -> Plan:
+    """Return a saved plan; raises UsageError naming the file where it is none."""
+    try:
+        return plan_from_dict(documents.load(file))
+    except UsageError as error:
+        named = "" if str(file) in error.message else f"{file}: "
+        raise UsageError(f"{named}{error}", hint=error.hint) from error
 
 
 def show(plan: Plan, console: Console, *, snapshot: LineageSnapshot | None = None) -> None:

@@ -1,16 +1,17 @@
-"""What `status`, `report` and `history` show of their documents."""
+"""What `status`, `report`, `history` and `plan diff` show of their documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import Names, apart, counted, keys_on_a_line, table
+from lineage_backfill.cli.render import Names, apart, counted, keys_in_words, keys_on_a_line, table
 from lineage_backfill.cli.terminal import safe
+from lineage_backfill.cli.words import in_words
 from lineage_backfill.model import DatasetRef, JobRef, RunState
 
 _STYLES = {
@@ -23,8 +24,11 @@ _STYLES = {
     "cancelled": "yellow",
     "interrupted": "yellow",
 }
-#: How many runs are listed one by one; `--json` has all.
+_CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
+#: How many runs, jobs and names are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
+_SHOWN_JOBS = 200
+_SHOWN_NAMES = 8
 
 Document = Mapping[str, Any]
 
@@ -129,6 +133,60 @@ def report_table(document: Document) -> RenderableType:
     if document["not_succeeded"]:
         parts.append(_not_succeeded(document["not_succeeded"], names))
     return Group(*apart(parts))
+
+
+def difference_table(document: Document) -> RenderableType:
+    """Return what differs between two plans, and what moved below them."""
+    if not document["differ"]:
+        return Text("The two plans would run the same.", style="green")
+    parts: list[RenderableType] = []
+    if document["jobs"]:
+        parts.append(_differing(document["jobs"]))
+    if document["lineage_moved"]:
+        parts.append(_moved(document["moved"]))
+    return Group(*apart(parts))
+
+
+def _differing(jobs: Sequence[Document]) -> RenderableType:
+    names = Names(JobRef(**one["job"]) for one in jobs)
+    rows = table("", "Job", "Before", "After")
+    for one in jobs[:_SHOWN_JOBS]:
+        cells = (_planned_as(one[side], one["changes"], names) for side in ("before", "after"))
+        rows.add_row(_mark(one), Text(names(JobRef(**one["job"]))), *cells)
+    more = len(jobs) - _SHOWN_JOBS
+    if more > 0:
+        rows.add_row("", Text(f"and {more:,} more; --json lists all", style="dim"))
+    return rows
+
+
+def _mark(job: Document) -> Text:
+    return Text(*_CHANGES.get(job["changes"][0], ("~", "yellow")))
+
+
+def _planned_as(job: Document | None, changes: Sequence[str], names: Names) -> Text:
+    """Return what a plan says of a job, as far as it matters to the difference."""
+    if job is None:
+        return Text("-", style="dim")
+    parts = []
+    if job["status"] != "planned" or "status" in changes:
+        parts.append(job["status"].replace("_", " "))
+    if job["partitions"]:
+        parts.append(keys_in_words(tuple(job["partitions"]), shown=3))
+    if job["left_stale"]:
+        parts.append(f"left stale: {keys_on_a_line(tuple(job['left_stale']))}")
+    if "reason" in changes:
+        parts.append(in_words(job["reason"], names))
+    return Text("\n".join(parts))
+
+
+def _moved(names: Sequence[str]) -> Text:
+    more = len(names) - _SHOWN_NAMES
+    return Text.assemble(
+        ("Moved  ", "bold"),
+        "other edges or declarations hold for ",
+        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "what the plans rest on",
+        f" and {more:,} more" if more > 0 else "",
+    )
 
 
 def _not_succeeded(groups: Iterable[Document], names: Names) -> RenderableType:

@@ -36,7 +36,7 @@ def explained(explanation: Explanation) -> RenderableType:
     if changed:
         rows = table("Changed", "Partitions")
         for dataset, keys in changed.items():
-            rows.add_row(Text(names(dataset), style="bold cyan"), keys_in_words(keys))
+            rows.add_row(Text(names(dataset), style="bold cyan"), Text(keys_in_words(keys)))
         parts.append(rows)
     return Group(*apart(parts))
 

@@ -253,6 +253,57 @@ def test_a_saved_plan_is_run_as_it_is_and_refused_once_it_is_stale(shop: Shop) -
     assert len(shop.journal()) == 2
 
 
+def test_a_stale_plan_names_all_that_moved(shop: Shop) -> None:
+    plan = shop.folder / "plan.json"
+    shop("impact", *FIX, "--out", str(plan))
+    file = shop.folder / "lineage-backfill.toml"
+    file.write_text(
+        PROJECT.replace(
+            'name = "daily*"\ngrain = "day"', 'name = "daily*"\nzone = "Asia/Tokyo"\ngrain = "day"'
+        )
+    )
+    refused = shop("run", str(plan), "--yes", code=5)
+    assert "hold for dataset shop:daily\n" in refused.stderr
+    assert "plan diff" in refused.stderr
+    shop.lineage(("clean", "feed", "clean"), *((f"c{n}", "clean", f"c{n}") for n in range(9)))
+    assert "and 12 more" in shop("run", str(plan), "--yes", code=5).stderr
+
+
+def test_a_saved_plan_is_shown_as_it_was(shop: Shop) -> None:
+    plan = shop.folder / "plan.json"
+    shown = shop("impact", *FIX, "--out", str(plan)).stdout
+    (shop.folder / "lineage-backfill.toml").unlink()  # a plan says all by itself
+    without_others = [line for line in shown.splitlines() if "Left alone" not in line]
+    assert shop("plan", "show", str(plan)).stdout.split() == " ".join(without_others).split()
+    assert shop("plan", "show", str(plan), "--json").stdout == plan.read_text()
+    (shop.folder / "none.json").write_text("[]")
+    refused = shop("plan", "show", "../none.json", code=64)
+    assert "../none.json: this is no plan" in refused.stderr
+
+
+def test_two_plans_are_compared(shop: Shop) -> None:
+    first, second = shop.folder / "a.json", shop.folder / "b.json"
+    shop("impact", *FIX, "--out", str(first))
+    both = ("plan", "diff", str(first), str(second))
+    shop("impact", *FIX, "--out", str(second))
+    assert "would run the same" in shop(*both, "--detailed-exitcode").stdout
+    assert not shop.document(*both, schema="plan_diff")["differ"]
+
+    shop.lineage(("clean", "feed", "clean"), ("c2", "clean", "c2"))
+    shop("impact", *FIX[:3], *FIX[5:], "--out", str(second))
+    shop(*both)
+    difference = shop.document(*both, "--detailed-exitcode", schema="plan_diff", code=2)
+    assert [(one["job"]["name"], one["changes"]) for one in difference["jobs"]] == [
+        ("c2", ["added"]),
+        ("clean", ["partitions"]),
+        ("daily", ["removed"]),
+    ]
+    assert difference["jobs"][1]["before"]["partitions"] == ["2024-01-02T00..2024-01-02T02"]
+    assert difference["jobs"][1]["after"]["partitions"] == ["2024-01-02T00..2024-01-04T23"]
+    assert "job shop:daily" in difference["moved"]
+    assert "clean" in shop(*both).stdout
+
+
 def test_a_plan_edited_by_hand_is_refused(shop: Shop) -> None:
     plan = shop.folder / "plan.json"
     shop("impact", *FIX, "--out", str(plan))

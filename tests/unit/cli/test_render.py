@@ -13,9 +13,10 @@ from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
+from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.render import keys_in_words, preview, tree
-from lineage_backfill.cli.tables import history_table, report_table, status_table
+from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
 from lineage_backfill.cli.words import mapping_in_words
 from lineage_backfill.model import BackfillState, JobRef, RunState
@@ -93,11 +94,39 @@ def test_why_of_what_was_asked_for_and_of_a_hostile_name() -> None:
     assert "and 6 steps more; --json has all" in text
 
 
+def changed() -> dict[str, Any]:
+    """One job is gone, one is new, one has other keys, one is blocked, one has another reason."""
+    old = plans.real()
+    jobs = {job.job.name: job for job in old.jobs}
+    new = [
+        replace(jobs["clean"], partitions=("2013-03-10T05", "2013-03-10T07")),
+        replace(jobs["daily"], status="blocked", reason={"kind": "x", "text": "no\x1b[2Jway"}),
+        replace(jobs["weekly"], reason={**jobs["weekly"].reason, "lookback": 2}),
+        replace(jobs["rolling"], job=plans.job("new[red]\x07")),
+        *(jobs[name] for name in ("guarded", "mystery", "total")),
+    ]
+    parts = {**old.lineage["parts"], **{f"dataset nyc:d{n}\x07": "" for n in range(9)}}
+    lineage = {**old.lineage, "hash": "sha256:" + "0" * 64, "parts": parts}
+    return difference(old, replace(old, jobs=tuple(new), lineage=lineage))
+
+
+def many_changed() -> dict[str, Any]:
+    job = plans.real().jobs[0]
+    more = tuple(replace(job, job=plans.job(f"job{n:04}")) for n in range(1000))
+    return difference(plans.real(), replace(plans.real(), jobs=(*plans.real().jobs, *more)))
+
+
+def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:
+    assert "and 800 more; --json lists all" in shown(difference_table(many_changed()), 80)
+
+
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
     ("history", history_table, accounts_of.history),
     ("no history", history_table, lambda: {"backfills": []}),
     ("status", status_table, accounts_of.status),
     ("report", report_table, accounts_of.report),
+    ("difference", difference_table, changed),
+    ("no difference", difference_table, lambda: difference(plans.real(), plans.real())),
     ("report of a success", report_table, accounts_of.report_of_success),
 ]
 
