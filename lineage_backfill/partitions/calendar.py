@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from lineage_backfill.errors import MissingKeyError
 from lineage_backfill.partitions.grid import Grid
@@ -95,6 +96,8 @@ class Calendar:
     statics: tuple[StaticAxis, ...] = ()
     order: tuple[str, ...] = ()
     zone: str = "UTC"
+    #: Sets that `text.render` has printed; thousands of jobs share a few.
+    printed: dict[PartitionSet, Any] = field(default_factory=dict, repr=False)
     _sets: dict[PartitionSet, PartitionSet] = field(default_factory=dict)
     _masks: dict[int, tuple[tuple[tuple[str, ...], ...], ...]] = field(default_factory=dict)
 

@@ -44,6 +44,11 @@ def normalise(expression: str) -> str:
                 f"the cron expression {expression!r} is limited to certain years",
                 hint="leave the year out, and say `start` and `end` instead",
             )
+        if not {rest[2], rest[4]} & {"*", "?"}:
+            raise CronError(
+                f"the cron expression {expression!r} has both a day of the month and a weekday",
+                hint="write ? for the one that does not matter, as Quartz itself requires",
+            )
         rest[4] = _from_quartz_weekdays(rest[4], expression)
         fields = ["*" if field == "?" else field for field in rest]
     if len(fields) != 5:

@@ -82,6 +82,11 @@ class EdgeMapping(ABC):
                     self._beyond[changed] = newest
         return found
 
+    @property
+    def reaches_beyond(self) -> bool:
+        """Whether any run key found stale so far does not exist yet."""
+        return bool(self._beyond)
+
     def beyond(self, changed: PartitionSet) -> int | None:
         """Return the newest run key found stale that does not exist yet; None for none."""
         return self._beyond.get(changed)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -44,7 +46,20 @@ def build_plan(
     loaded functions of `python` mappings by their names. Raises UsageError for a request or a
     declaration that cannot be planned. Same values in, same plan out.
     """
-    return Planning(request, snapshot, declarations, now=now, functions=functions).plan()
+    with _collector_paused():
+        return Planning(request, snapshot, declarations, now=now, functions=functions).plan()
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Planning makes many objects and no garbage: collecting meanwhile only costs time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,9 +315,9 @@ class Planning:
             reason["lookback"] = result.facts.lookback
         if any(edge.own and not edge.reference for edge in result.facts.inputs):
             reason["self_dependent"] = True
-        if result.facts.origin == "inferred":
-            inference = self.catalog.inference(result.facts.ref)
-            reason["inferred"] = inference.evidence if inference else "from the run history"
+        evidence = self.catalog.evidence(result.facts)
+        if evidence is not None:
+            reason["inferred"] = evidence
         return reason
 
     def _edge(self, edge: Input) -> dict[str, Any]:
@@ -421,6 +436,7 @@ class Planning:
         for ref in self._roots.unknown:
             self._warn(f"the partitioning of {ref} is unknown: what reads it is blocked")
         incomplete, engineless, inferred = [], [], []
+        lacking: dict[int, list[str]] = {}  # what each mapping looked for in vain
         for result in results:
             facts = result.facts
             if not result.left:
@@ -429,12 +445,15 @@ class Planning:
                 continue
             if facts.declaration is None or facts.declaration.engine is None:
                 engineless.append(str(facts.ref))
-            if facts.origin == "inferred" or any(
-                self.catalog.origin(edge.dataset) == "inferred" for edge in facts.outputs
-            ):
+            if self.catalog.evidence(facts) is not None:
                 inferred.append(str(facts.ref))
-            for edge in facts.inputs:
-                for sentence in edge.mapping.missing() if edge.mapping is not None else ():
+            for edge in facts.live:
+                if edge.mapping is None:
+                    continue
+                sentences = lacking.get(id(edge.mapping))
+                if sentences is None:
+                    sentences = lacking[id(edge.mapping)] = edge.mapping.missing()
+                for sentence in sentences:
                     self._warn(f"{facts.ref} and its input {edge.dataset}: {sentence}")
         if incomplete:
             self._warn(
@@ -451,7 +470,6 @@ class Planning:
                 " (--allow-max-runs lists and runs them)"
             )
 
-
     def _beyond(self, result: JobResult) -> list[str]:
         """Return the newest key that the change would make stale if it existed yet, if any."""
         time = result.facts.calendar.time if result.facts.calendar else None
@@ -459,6 +477,7 @@ class Planning:
             beyond
             for edge in result.stale_inputs
             if edge.mapping is not None
+            and edge.mapping.reaches_beyond
             and isinstance(dirty := self.propagation.dirty[edge.dataset], PartitionSet)
             and (beyond := edge.mapping.beyond(dirty)) is not None
         ]

@@ -14,7 +14,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
-from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.partitions.text import render
 from lineage_backfill.plan.catalog import Catalog, JobFacts
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.plan.propagate import JobResult, Propagation, read_keys, single_keys
@@ -109,9 +109,6 @@ def _aligned(
                 yield PartitionSet(((OrdinalSet.range(begin, cut - 1), mask),))
                 begin = cut
             yield PartitionSet(((OrdinalSet.range(begin, last), mask),))
-
-
-_Text = Callable[[Calendar, PartitionSet], KeySet]  # a renderer that remembers
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -214,33 +211,25 @@ def make_runs(
             position[number],
         )
     )
-    writing = _Writing()
-    ids = [_run_id(draft, writing.text) for draft in drafts]
-    return tuple(_run(drafts[number], ids, writing) for number in order)
+    parts = _Parts()
+    ids = [_run_id(draft) for draft in drafts]
+    return tuple(_run(drafts[number], ids, parts) for number in order)
 
 
-class _Writing:
-    """Prints sets of keys, each once."""
+class _Parts:
+    """Makes the values of read and written partitions, each once."""
 
     def __init__(self) -> None:
-        self._texts: dict[tuple[int, PartitionSet], KeySet] = {}
-        self._parts: dict[tuple[DatasetRef, PartitionSet], DatasetPartitions] = {}
+        self._made: dict[tuple[DatasetRef, PartitionSet | None], DatasetPartitions] = {}
 
-    def text(self, calendar: Calendar, keys: PartitionSet) -> KeySet:
-        memo = (id(calendar), keys)
-        found = self._texts.get(memo)
-        if found is None:
-            found = self._texts[memo] = render(calendar, keys)
-        return found
-
-    def part(
-        self, dataset: DatasetRef, calendar: Calendar, keys: PartitionSet
+    def __call__(
+        self, dataset: DatasetRef, calendar: Calendar | None, keys: PartitionSet | None
     ) -> DatasetPartitions:
         memo = (dataset, keys)
-        found = self._parts.get(memo)
+        found = self._made.get(memo)
         if found is None:
-            found = DatasetPartitions(dataset=dataset, keys=self.text(calendar, keys))
-            self._parts[memo] = found
+            text = None if calendar is None or keys is None else render(calendar, keys)
+            found = self._made[memo] = DatasetPartitions(dataset=dataset, keys=text)
         return found
 
 
@@ -305,32 +294,32 @@ def _waves(drafts: Sequence[_Draft]) -> list[int]:
     return order
 
 
-def _run_id(draft: _Draft, text: _Text) -> str:
+def _run_id(draft: _Draft) -> str:
     calendar = draft.facts.calendar
     assert calendar is not None
     ref = draft.facts.ref
-    name = f"{ref.namespace!r} {ref.name!r} {text(calendar, draft.keys)!r}"
+    name = f"{ref.namespace!r} {ref.name!r} {render(calendar, draft.keys)!r}"
     return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def _run(draft: _Draft, ids: Sequence[str], writing: _Writing) -> PlannedRun:
+def _run(draft: _Draft, ids: Sequence[str], parts: _Parts) -> PlannedRun:
     facts = draft.facts
     assert facts.calendar is not None
     declared = facts.declaration
     reads = [
-        DatasetPartitions(dataset=dataset, keys=None)
-        if mapping is None or wanted is None or mapping.reads_whole
-        else writing.part(dataset, mapping.upstream, wanted)
+        parts(dataset, None, None)
+        if mapping is None or mapping.reads_whole
+        else parts(dataset, mapping.upstream, wanted)
         for dataset, mapping, wanted in draft.reads
     ]
     return PlannedRun(
         id=ids[draft.number],
         job=facts.ref,
-        partitions=writing.text(facts.calendar, draft.keys),
+        partitions=render(facts.calendar, draft.keys),
         count=len(draft.keys),
         wave=draft.wave,
         upstream=tuple([ids[number] for number in draft.upstream]),
         engine=declared.engine if declared else None,
         reads=tuple(reads),
-        writes=tuple([writing.part(*made) for made in draft.made]),
+        writes=tuple([parts(*made) for made in draft.made]),
     )
