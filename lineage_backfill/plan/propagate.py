@@ -385,31 +385,30 @@ class _Run:
     def _true_cycle(self, jobs: Sequence[JobRef]) -> tuple[dict[JobRef, PartitionSet], str]:
         """Return the run keys that wait for themselves, and one such cycle edge by edge."""
         nodes: dict[tuple[JobRef, PartitionSet], list[tuple[JobRef, PartitionSet]]] = {}
+        makers: dict[DatasetRef, list[tuple[JobRef, EdgeMapping]]] = {}
         for ref in jobs:
             for key in single_keys(self.results[ref].stale):
                 nodes[ref, key] = []
-        waiting = dict.fromkeys(nodes, 0)
-        makers: dict[DatasetRef, list[tuple[PartitionSet, tuple[JobRef, PartitionSet]]]] = {}
-        for ref, key in nodes:
             for output in self.results[ref].facts.outputs:
-                assert output.mapping is not None
-                made = output.mapping.required(key)
-                makers.setdefault(output.dataset, []).append((made, (ref, key)))
-        needs: dict[tuple[JobRef, PartitionSet], list[tuple[JobRef, PartitionSet]]] = {}
+                if output.mapping is not None:
+                    makers.setdefault(output.dataset, []).append((ref, output.mapping))
+        needs: dict[tuple[JobRef, PartitionSet], dict[tuple[JobRef, PartitionSet], None]] = {}
         for node in nodes:
             ref, key = node
+            needs[node] = {}
             facts = self.results[ref].facts
             assert facts.calendar is not None
             reading = read_keys(facts.calendar, key, facts.lookback)
-            for edge in facts.inputs:
-                if edge.reference or edge.mapping is None or edge.dataset not in makers:
+            for edge in facts.live:
+                if edge.mapping is None:
                     continue
                 wanted = edge.mapping.required(key if edge.own else reading)
-                for made, maker in makers[edge.dataset]:
-                    if made & wanted and maker not in needs.get(node, ()):
-                        needs.setdefault(node, []).append(maker)
-                        nodes[maker].append(node)
-                        waiting[node] += 1
+                for maker, mapping in makers.get(edge.dataset, ()):
+                    making = mapping.affected(wanted) & self.results[maker].stale
+                    needs[node].update(((maker, one), None) for one in single_keys(making))
+            for made_by in needs[node]:
+                nodes[made_by].append(node)
+        waiting = {node: len(made_by) for node, made_by in needs.items()}
         ready = [node for node, count in waiting.items() if not count]
         while ready:
             for follower in nodes[ready.pop()]:
@@ -427,7 +426,7 @@ class _Run:
     def _name_cycle(
         self,
         tied: set[tuple[JobRef, PartitionSet]],
-        needs: Mapping[tuple[JobRef, PartitionSet], Sequence[tuple[JobRef, PartitionSet]]],
+        needs: Mapping[tuple[JobRef, PartitionSet], Iterable[tuple[JobRef, PartitionSet]]],
     ) -> str:
         from lineage_backfill.partitions.text import render
 
