@@ -21,7 +21,7 @@ _ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 _DAY = 86_400
-_BLOCK = 366 * _DAY  # the time whose firings are worked out at once
+_BLOCK = 64 * _DAY  # the time whose firings are worked out at once
 
 
 def normalise(expression: str) -> str:
@@ -98,7 +98,7 @@ class Schedule:
     """The firings of one expression in one zone, numbered from an arbitrary one and found lazily.
 
     Instants are whole seconds since 1970-01-01T00:00Z. They do not depend on where the search
-    begins: every block of a year is worked out by itself, from the wall clock.
+    begins: every block of time is worked out by itself, from the wall clock.
     """
 
     label_format = "%Y-%m-%dT%H:%M"
@@ -158,22 +158,22 @@ class Schedule:
         once: at the first of two readings, and where clocks land that jump over it.
         """
         here, begin, end = self._zone, block * _BLOCK, (block + 1) * _BLOCK
+        found: set[int] = set()
         try:
             # A day more on both sides: no jump is longer.
             local, until = here.local(begin - _DAY), here.local(end + _DAY)
+            for moment in CronSim(self._expression, local):
+                if moment > until:
+                    break
+                if self._real_time:
+                    found.update(here.readings(moment))
+                else:
+                    found.add(here.reached(moment))
         except (OverflowError, ValueError, OSError):
             raise CronError(
                 f"the cron expression {self._expression!r} does not fire in time",
                 hint="check its day and month, and how many keys before and after are read",
             ) from None
-        found: set[int] = set()
-        for moment in CronSim(self._expression, local):
-            if moment > until:
-                break
-            if self._real_time:
-                found.update(here.readings(moment))
-            else:
-                found.add(here.reached(moment))
         return sorted(instant for instant in found if begin <= instant < end)
 
 
