@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import math
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 _SQLITE = "sqlite:///"
 _SHOWN_NAMES = 8
+_POLL = 0.5  # seconds between two looks at a backfill that somebody else drives
 
 
 def open_project(
@@ -145,7 +148,7 @@ class Ended:
 
     id: str
     state: BackfillState
-    timed_out: bool
+    timed_out: bool = False
 
 
 def start(
@@ -193,6 +196,67 @@ def retry(project: Project, backfill: str | None, **options: Any) -> Ended:
     from lineage_backfill.executor.loop import Executor
 
     return _again(project, backfill, Executor.retry, **options)
+
+
+def pause(project: Project, backfill: str | None) -> Ended:
+    """Ask whoever drives a backfill to start no more runs; returns the state that it was in.
+
+    One that is not running is left as it is.
+    """
+    from lineage_backfill.model import BackfillState
+    from lineage_backfill.ports import Wish
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        if record.state is BackfillState.RUNNING:
+            store.ask(record.id, Wish.PAUSE, now=datetime.now(UTC))
+    return Ended(id=record.id, state=record.state)
+
+
+def cancel(
+    project: Project, backfill: str | None, *, kill: bool = False, reporter: Reporter
+) -> Ended:
+    """Give up what a backfill has not started; `kill` stops what is running as well.
+
+    The state is RUNNING where another executor drives the backfill and has been asked. One that
+    has ended is left as it is. The lineage is not needed.
+    """
+    from lineage_backfill.graph.lineage import LineageSnapshot
+    from lineage_backfill.model import BackfillState
+    from lineage_backfill.plan.document import plan_from_dict
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
+            return Ended(id=record.id, state=record.state)
+        plan = plan_from_dict(store.plan(record.id))
+        nothing = LineageSnapshot.of([])
+        with _executor(project, nothing, plan, store, reporter=reporter) as executor:
+            state = executor.cancel(record.id, kill=kill)
+    return Ended(id=record.id, state=state or BackfillState.RUNNING)
+
+
+def watch(
+    project: Project,
+    backfill: str | None,
+    *,
+    reporter: Reporter,
+    timeout: timedelta | None = None,
+) -> Ended:
+    """Tell the reporter what happens to a backfill until it ends or the time is up; only reads."""
+    from lineage_backfill.watching import follow
+
+    deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
+
+    def wait() -> bool:
+        left = deadline - time.monotonic()
+        time.sleep(max(0.0, min(left, _POLL)))
+        return left > 0
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        state = follow(store, record.id, reporter, wait=wait)
+    return Ended(id=record.id, state=state, timed_out=time.monotonic() >= deadline)
 
 
 def status(project: Project, backfill: str | None) -> dict[str, Any]:
@@ -306,8 +370,8 @@ def _executor(
     store: RunStore,
     *,
     reporter: Reporter,
-    max_parallel: int | None,
-    engines: Mapping[str, Engine] | None,
+    max_parallel: int | None = None,
+    engines: Mapping[str, Engine] | None = None,
     must_open: bool = False,
 ) -> Iterator[Executor]:
     from lineage_backfill.executor.loop import Executor

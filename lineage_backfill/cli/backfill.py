@@ -1,4 +1,4 @@
-"""`run`, `resume` and `retry`: the verbs that change tables."""
+"""`run`, `resume`, `retry` and `watch`: the verbs that stay until a backfill ends."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from lineage_backfill.config import Project
     from lineage_backfill.plan.plan import Plan
 
-#: What `run` ends with, by the state of the backfill.
-_EXIT_CODES = {
-    BackfillState.SUCCEEDED: 0,
-    BackfillState.FAILED: 3,
-    BackfillState.CANCELLED: 3,
-    BackfillState.INTERRUPTED: 130,
-}
 _NOT_ALL = 3
 _TIMED_OUT = 8
+#: What these verbs end with, by the state of the backfill.
+_EXIT_CODES = {
+    BackfillState.RUNNING: _TIMED_OUT,
+    BackfillState.SUCCEEDED: 0,
+    BackfillState.FAILED: _NOT_ALL,
+    BackfillState.CANCELLED: _NOT_ALL,
+    BackfillState.INTERRUPTED: 130,
+}
 _NEXT = {
+    BackfillState.RUNNING: "It goes on; see how: lineage-backfill watch {id}",
     BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
     BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
     BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
@@ -46,7 +48,7 @@ _NEXT = {
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for verb in (run, resume, retry):
+    for verb in (run, watch, resume, retry):
         app.command()(verb)
 
 
@@ -133,6 +135,26 @@ def retry(
         ended = app.retry(
             project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
         )
+    _finish(project, ended, as_json=as_json)
+
+
+@takes_options
+def watch(
+    source: SourceOptions,
+    backfill: BackfillArgument = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.asking import read_duration
+    from lineage_backfill.cli.progress import progress
+
+    project, limit = source.open(), read_duration(timeout)
+    reporter = progress(terminal.err())
+    with reporter.showing():
+        ended = app.watch(project, backfill, reporter=reporter, timeout=limit)
     _finish(project, ended, as_json=as_json)
 
 

@@ -37,6 +37,8 @@ with Path("journal").open("a") as journal:
     journal.write(f"{job} {spec['partitions'][0]}\\n")
 if does.startswith("sleep"):
     time.sleep(float(does.split()[1]))
+while does == "wait" and not Path("go").exists():
+    time.sleep(0.05)
 error = {"class": "ValueError", "message": "no [such] column", "transient": False}
 error = error if does == "fail" else None
 def touched(scope):
@@ -137,6 +139,10 @@ class Shop:
     def declare(self, text: str) -> None:
         with (self.folder / "lineage-backfill.toml").open("a") as file:
             file.write(text)
+
+    def go(self) -> None:
+        """Let the jobs go on that wait."""
+        (self.folder / "go").touch()
 
     def journal(self) -> list[str]:
         path = self.folder / "journal"
@@ -390,6 +396,83 @@ def test_when_the_time_is_up_what_runs_may_end_and_resume_goes_on(shop: Shop) ->
     assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
 
 
+def test_paused_from_another_terminal_and_resumed(shop: Shop) -> None:
+    shop.does({"clean": "wait"})
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    assert "resume b-" in shop("pause").stderr
+    read_until(process, "No more runs are started")
+    shop.go()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert [line.split()[0] for line in shop.journal()] == ["clean"]
+
+    again = shop.document("pause", schema="status")
+    assert again["state"] == "interrupted"
+    assert "nothing to pause" in shop("pause", again["id"][:10]).stderr
+    assert shop.document("resume", schema="status")["state"] == "succeeded"
+    assert "nothing to pause" in shop("pause").stderr
+    assert "nothing to give up" in shop("cancel").stderr
+    assert shop.document("status", schema="status")["state"] == "succeeded"
+    assert "no backfill" in shop("pause", "b-1", code=64).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "states"), [((), {"succeeded", "cancelled"}), (("--kill",), {"cancelled"})]
+)
+def test_cancelled_from_another_terminal_and_retried(
+    shop: Shop, options: tuple[str, ...], states: set[str]
+) -> None:
+    shop.does({"clean": "wait"})
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    assert "watch b-" in shop("cancel", *options).stderr
+    read_until(process, "No more runs are started")
+    if not options:
+        shop.go()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    status = shop.document("cancel", *options, schema="status")
+    assert status["state"] == "cancelled"
+    assert {run["state"] for run in status["runs"]} == states
+
+    shop.does({})
+    assert shop.document("retry", schema="status")["state"] == "succeeded"
+    assert len(shop.journal()) == (3 if options else 2)
+
+
+def test_what_nobody_drives_is_cancelled_even_without_its_lineage(shop: Shop) -> None:
+    shop.does({"clean": "sleep 3"})
+    shop("run", *FIX, "--yes", "--timeout", "1s", code=8)
+    (shop.folder / "events.ndjson").unlink()
+    cancelled = shop("cancel")
+    assert "retry b-" in cancelled.stderr
+    assert "cancelled daily" in cancelled.stderr
+    status = shop.document("status", schema="status")
+    assert [run["state"] for run in status["runs"]] == ["succeeded", "cancelled"]
+
+
+def test_watched_from_another_terminal(shop: Shop) -> None:
+    shop.does({"clean": "wait", "daily": "fail"})
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    assert "watch b-" in shop("watch", "--timeout", "0.5s", code=8).stderr
+    watching = shop.start("watch")
+    read_until(watching, "started clean")
+    shop.go()
+    out, watched = watching.communicate(timeout=60)
+    assert (watching.returncode, out) == (3, "")
+    assert "succeeded clean" in watched
+    assert "failed daily" in watched
+    assert "ValueError: no [such] column" in watched
+    assert "retry b-" in watched
+    process.communicate(timeout=60)
+    assert shop.document("watch", schema="status", code=3)["state"] == "failed"
+    shop.does({})
+    shop("retry")
+    assert "report b-" in shop("watch").stderr
+
+
 def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:
     shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
     blocked = shop("impact", *FIX)
@@ -455,6 +538,9 @@ WRONG = [
     ("no such lineage", ("impact", "feed", "--snapshot", "nowhere.gz"), "nowhere.gz"),
     ("no such project file", ("status", "--config", "nowhere.toml"), "nowhere.toml"),
     ("no such backfill", ("status", "b-1"), "no backfill"),
+    ("no backfill to watch", ("watch",), "no backfill"),
+    ("no backfill to cancel", ("cancel", "--kill"), "no backfill"),
+    ("no plan to show", ("plan", "show", "nowhere.json"), "nowhere.json"),
     ("a number that is none", ("run", "--max-parallel", "many"), "--max-parallel"),
 ]
 
@@ -522,6 +608,12 @@ def test_nothing_heavy_is_imported_without_need(
         check=True,
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    """Wait until the process has said so on stderr."""
+    assert process.stderr is not None
+    assert any(text in line for line in process.stderr)
 
 
 def wait_for(condition: Any) -> None:

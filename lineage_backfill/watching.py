@@ -1,0 +1,77 @@
+"""Follows a backfill that somebody else drives, by what the run store says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.plan.document import plan_from_dict
+from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.ports import EventRecord, Reporter, RunStore, Wish
+
+_UNDER_WAY = (RunState.SUBMITTED, RunState.RUNNING)
+
+
+def follow(
+    store: RunStore, backfill_id: str, reporter: Reporter, *, wait: Callable[[], bool]
+) -> BackfillState:
+    """Tell the reporter what happens until nobody drives the backfill; return its state then.
+
+    Only reads. `wait` is called between two looks; once it returns False, the state is returned
+    as it is. Raises UnknownNameError.
+    """
+    watch = _Watch(store, backfill_id, reporter)
+    while True:
+        state = store.backfill(backfill_id).state  # first: its last events are there by then
+        watch.look()
+        if state is not BackfillState.RUNNING:
+            reporter.backfill_finished(backfill_id, state)
+            return state
+        if not wait():
+            return state
+
+
+class _Watch:
+    """What has been told so far; the runs that had ended before are not told of."""
+
+    def __init__(self, store: RunStore, backfill_id: str, reporter: Reporter) -> None:
+        self._store = store
+        self._id = backfill_id
+        self._reporter = reporter
+        past = store.events(backfill_id)
+        self._seen = past[-1].id if past else 0
+        plan = plan_from_dict(store.plan(backfill_id))
+        records = {one.run_id: one for one in store.runs(backfill_id)}
+        left = [run for run in plan.runs or () if not records[run.id].state.is_final]
+        self._left = {run.id: run for run in left}
+        self._under_way: dict[str, int] = {}
+        reporter.backfill_started(backfill_id, replace(plan, runs=tuple(left)))
+        for run in left:
+            if records[run.id].state in _UNDER_WAY:
+                self._started(run, records[run.id].attempt)
+
+    def look(self) -> None:
+        """Tell of what has happened since the last look."""
+        for event in self._store.events(self._id, after=self._seen):
+            self._seen = event.id
+            run = self._left.get(event.run_id or "")
+            if run is not None:
+                self._happened(run, RunState(event.kind), event)
+            elif event.kind == "asked" and event.detail.get("wish"):
+                hard = event.detail["wish"] == Wish.KILL
+                self._reporter.stopping(len(self._under_way), hard=hard)
+
+    def _happened(self, run: PlannedRun, state: RunState, event: EventRecord) -> None:
+        if state in _UNDER_WAY:
+            self._started(run, event.detail.get("attempt", 1))
+            return
+        self._under_way.pop(run.id, None)
+        if state.is_final:
+            del self._left[run.id]
+            self._reporter.run_finished(run, state, event.detail.get("error", ""))
+
+    def _started(self, run: PlannedRun, attempt: int) -> None:
+        if self._under_way.get(run.id) != attempt:
+            self._under_way[run.id] = attempt
+            self._reporter.run_started(run, attempt)

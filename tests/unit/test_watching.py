@@ -1,0 +1,152 @@
+"""A backfill is followed by what the store says of it, whoever drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lineage_backfill import Plan, plan_to_dict
+from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.ports import AttemptState, BackfillRecord, Move, Reporter, Wish
+from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.watching import follow
+from tests.unit.cli import plans
+
+NOW = datetime(2024, 6, 15, tzinfo=UTC)
+
+
+class Told(Reporter):
+    """Keeps what it is told, as text."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+        self.lines.append(f"{len(plan.runs or ())} runs")
+
+    def run_started(self, run: PlannedRun, attempt: int) -> None:
+        self.lines.append(f"{run.job.name} attempt {attempt}")
+
+    def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
+        self.lines.append(f"{run.job.name} {state} {detail}".strip())
+
+    def stopping(self, running: int, *, hard: bool) -> None:
+        self.lines.append(f"stopping {running} {'hard' if hard else 'soft'}")
+
+    def backfill_finished(self, backfill_id: str, state: str) -> None:
+        self.lines.append(f"ended {state}")
+
+
+class Driver:
+    """Somebody else, who drives the backfill `b`."""
+
+    def __init__(self) -> None:
+        self.store = MemoryRunStore()
+        self.plan = plans.real()
+        assert self.plan.runs is not None
+        self.first, self.second, *self.rest = self.plan.runs
+        running = BackfillState.RUNNING
+        record = BackfillRecord(
+            id="b", plan_id="p", state=running, submitted_at=NOW, updated_at=NOW
+        )
+        self.store.create(record, plan_to_dict(self.plan), self.plan.runs)
+        self.lease = self.store.acquire("b", "me", now=NOW, ttl=timedelta(minutes=1))
+
+    def move(
+        self,
+        run: PlannedRun,
+        state: RunState,
+        attempt: int = 1,
+        *,
+        ended: AttemptState | None = None,
+        error: str | None = None,
+    ) -> None:
+        token = f"{run.id} {attempt}" if state is RunState.SUBMITTED else None
+        move = Move(
+            run_id=run.id,
+            state=state,
+            attempt=attempt,
+            token=token,
+            attempt_state=ended,
+            error=error,
+        )
+        self.store.record(self.lease, [move], now=NOW)
+
+    def succeed(self, run: PlannedRun) -> None:
+        self.move(run, RunState.SUBMITTED)
+        self.move(run, RunState.SUCCEEDED, ended=AttemptState.SUCCEEDED)
+
+    def end(self, state: BackfillState) -> None:
+        self.store.enter(self.lease, state, now=NOW)
+
+
+def meanwhile(*steps: Callable[[], object]) -> Callable[[], bool]:
+    """Return a `wait` that does one step at each call; False when there are no more."""
+    left: Iterator[Callable[[], object]] = iter(steps)
+
+    def wait() -> bool:
+        step = next(left, None)
+        if step is not None:
+            step()
+        return step is not None
+
+    return wait
+
+
+def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
+    driver, told = Driver(), Told()
+    driver.succeed(driver.first)
+    driver.move(driver.second, RunState.SUBMITTED)
+
+    def fails_twice() -> None:
+        error, failed = "gone", AttemptState.FAILED
+        driver.move(driver.second, RunState.RUNNING)
+        driver.move(driver.second, RunState.PENDING, ended=failed, error=error)
+        driver.move(driver.second, RunState.SUBMITTED, 2)
+        driver.move(driver.second, RunState.FAILED, 2, ended=failed, error=error)
+
+    def blocks() -> None:
+        for run in driver.rest:
+            driver.move(run, RunState.BLOCKED, error="so")
+        driver.end(BackfillState.FAILED)
+
+    state = follow(driver.store, "b", told, wait=meanwhile(fails_twice, blocks))
+    assert state is BackfillState.FAILED
+    name = driver.second.job.name
+    assert told.lines == [
+        f"{1 + len(driver.rest)} runs",
+        f"{name} attempt 1",
+        f"{name} attempt 2",
+        f"{name} failed gone",
+        *(f"{run.job.name} blocked so" for run in driver.rest),
+        "ended failed",
+    ]
+
+
+@pytest.mark.parametrize(("wish", "how"), [(Wish.PAUSE, "soft"), (Wish.KILL, "hard")])
+def test_a_wish_is_told(wish: Wish, how: str) -> None:
+    driver, told = Driver(), Told()
+    driver.move(driver.first, RunState.SUBMITTED)
+    wait = meanwhile(
+        lambda: driver.store.ask("b", wish, now=NOW),
+        lambda: driver.end(BackfillState.INTERRUPTED),
+    )
+    assert follow(driver.store, "b", told, wait=wait) is BackfillState.INTERRUPTED
+    assert told.lines[-2:] == [f"stopping 1 {how}", "ended interrupted"]
+
+
+def test_nobody_waits_for_what_has_ended_or_for_ever() -> None:
+    driver, told = Driver(), Told()
+    assert follow(driver.store, "b", told, wait=lambda: False) is BackfillState.RUNNING
+    driver.end(BackfillState.CANCELLED)
+
+    def never() -> bool:
+        raise AssertionError
+
+    assert follow(driver.store, "b", told, wait=never) is BackfillState.CANCELLED
+    with pytest.raises(UnknownNameError):
+        follow(driver.store, "nobody", told, wait=never)
