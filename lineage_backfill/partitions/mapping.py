@@ -442,14 +442,14 @@ class _Table(EdgeMapping):
 
 
 def parse_existing(calendar: Calendar, names: tuple[Any, ...]) -> PartitionSet:
-    """Return those of the named keys and ranges that exist; others are left out."""
+    """Return those of the named keys and ranges that have begun; others are left out."""
     result = NOTHING
     for name in names:
         try:
             result |= parse(calendar, (name,))
         except MissingKeyError:
             continue
-    return calendar.clip(result)
+    return result
 
 
 def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> EdgeMapping:

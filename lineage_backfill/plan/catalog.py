@@ -559,7 +559,7 @@ class Catalog:
             live=live,
             own=tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None]),
             unknown=tuple([edge for edge in live if edge.mapping is None]),
-            endless=any([edge.mapping and edge.mapping.unbounded for edge in live]),
+            endless=any(edge.mapping and edge.mapping.unbounded for edge in live),
             lookback=lookback,
             declaration=declared,
             problem=problem,
@@ -718,9 +718,9 @@ class Catalog:
                 f"declare a start for {dataset.name!r}",
             )
         elif mode not in ("merge", "append") and not self._covers(run, calendar):
+            text = f"its output {dataset} is coarser than its run calendar: one run key would"
             trouble = (
-                f"its output {dataset} is coarser than its run calendar:"
-                + " one run key would replace a whole partition with a part",
+                f"{text} replace a whole partition with a part",
                 f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
             )
         return Output(dataset=dataset, mapping=mapping, declared=added), trouble

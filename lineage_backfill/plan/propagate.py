@@ -237,8 +237,7 @@ class _Run:
                 return (
                     "unknown",
                     f"it reads all of {edge.dataset}, and {side} has no first key",
-                    f"declare a start for {edge.dataset.name!r} and for what {facts.ref.name!r}"
-                    " writes",
+                    f"declare a start for {edge.dataset.name!r}, and for what it writes",
                 )
         for edge in facts.unknown:
             self._warn(f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole")
@@ -254,7 +253,8 @@ class _Run:
         own_stale = NOTHING
         for edge in result.stale_inputs:
             dirty = self.dirty[edge.dataset]
-            assert edge.mapping is not None and isinstance(dirty, PartitionSet)
+            assert edge.mapping is not None
+            assert isinstance(dirty, PartitionSet)
             affected = edge.mapping.affected(dirty)
             if edge.own:
                 own_stale |= affected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage_backfill.errors import BackfillError

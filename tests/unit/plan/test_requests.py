@@ -655,3 +655,21 @@ def test_the_request_in_a_plan_can_be_asked_again() -> None:
         reverse=True,
         allow=asked.allow,
     )
+
+
+def test_a_changed_key_within_the_data_lag_counts_for_a_python_mapping_too() -> None:
+    toml = DAYS.replace(
+        'name = "a", grain = "day"', 'name = "a", grain = "day", start = "2024-03-01"'
+    )
+    toml += (
+        'job = [{ name = "j", reads = [{ dataset = "lagging", mapping = "python",'
+        ' function = "m:f" }] }]'
+    )
+    made = plan(
+        request({"lagging": "2024-03-31"}),
+        "lagging > j > a",
+        toml,
+        functions={"m:f": lambda key: [key]},
+    )
+    assert summary(made) == {"j": "2024-03-31"}
+    assert runs_of(made, "j")[0].reads[0].keys == ("2024-03-31",)
