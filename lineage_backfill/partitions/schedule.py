@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lineage_backfill.errors import MissingKeyError, UsageError
-from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.calendar import Calendar, TimeAxis
 from lineage_backfill.partitions.grid import Grid
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
@@ -40,18 +40,18 @@ def scheduled_keys(
     time = calendar.time
     if time is None or exact or not key:
         return key
-    ordinals = key.ordinals
+    boxes = ((_covered(time, ordinals, schedule, lookback), mask) for ordinals, mask in key.boxes)
+    return calendar.clip(PartitionSet.of(boxes))
+
+
+def _covered(
+    time: TimeAxis, ordinals: OrdinalSet, schedule: Grid | None, lookback: int
+) -> OrdinalSet:
     covered = ordinals.dilate(lookback, 0)
-    if schedule is not None:
-        for ordinal in ordinals:
-            begin = time.grid.start(ordinal)
-            end = time.grid.start(ordinal + 1)
-            firing = schedule.at(end - 1)
-            if schedule.start(firing) >= begin:
-                # The first firing within the key's own period, and the one before it.
-                while schedule.start(firing - 1) >= begin:
-                    firing -= 1
-                firing -= 1
-            previous = time.grid.at(schedule.start(firing))
-            covered |= OrdinalSet.range(min(previous + 1, ordinal), ordinal)
-    return calendar.clip(PartitionSet.of([(covered, mask) for _, mask in key.boxes]))
+    if schedule is None:
+        return covered
+    for ordinal in ordinals:
+        before = schedule.at(time.grid.start(ordinal) - 1)
+        previous = time.grid.at(schedule.start(before))
+        covered |= OrdinalSet.range(previous + 1, ordinal)
+    return covered

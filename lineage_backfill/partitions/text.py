@@ -99,8 +99,10 @@ def parse(
     for item in keys:
         if isinstance(item, str):
             result |= _parse_plain(calendar, item, warn)
-        else:
+        elif isinstance(item, Mapping):
             result |= _parse_box(calendar, item, warn)
+        else:
+            raise _no_key(item)
     _warn_incomplete(calendar, result, warn)
     return result
 
@@ -134,7 +136,11 @@ def _parse_box(
 
     def values(name: str) -> Sequence[str]:
         value = item[name]
-        return [value] if isinstance(value, str) else [str(part) for part in value]
+        if isinstance(value, str):
+            return [value]
+        if not isinstance(value, list | tuple):
+            raise _no_key(value)
+        return [str(part) for part in value]
 
     ordinals = POINT
     if calendar.time is not None:
@@ -143,6 +149,12 @@ def _parse_box(
             ordinals |= _parse_time(calendar.time, text, warn)
     masks = [axis.mask(values(axis.name)) for axis in calendar.statics]
     return PartitionSet.of([(ordinals, calendar.combine(masks))])
+
+
+def _no_key(value: object) -> KeyFormatError:
+    return KeyFormatError(
+        f"{value!r} is no partition key", hint="a key is a text, or names its dimensions"
+    )
 
 
 def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> OrdinalSet:
