@@ -112,9 +112,10 @@ def test_a_carrier_that_does_not_fly_on_a_day_keeps_its_week_and_its_total(
     days = spark.createDataFrame([(day(1), "HA", 1, 0, 0, 0), (day(2), "UA", 5, 1, 0, 0)], DAILY)
     week = jobs.rolling_week(days, asking("2013-03-02"))
     assert rows(week, "carrier", "flights") == [("HA", 1), ("UA", 5)]
-    first = jobs.running_total(days.where("day = '2013-03-01'"), None, asking("2013-03-01"))
-    second = jobs.running_total(days.where("day = '2013-03-02'"), first, asking("2013-03-02"))
-    assert rows(second, "day", "carrier", "flights") == [(day(2), "HA", 1), (day(2), "UA", 5)]
+    first = jobs.running_total(days.where("day = '2013-03-01'"), None, asking("2013-W10"))
+    second = jobs.running_total(days.where("day = '2013-03-02'"), first, asking("2013-W11"))
+    expected = [("2013-W11", "HA", 1), ("2013-W11", "UA", 5)]
+    assert rows(second, "week", "carrier", "flights") == expected
 
 
 def test_weeks_are_labelled_as_iso_says(spark: SparkSession, jobs: Any) -> None:

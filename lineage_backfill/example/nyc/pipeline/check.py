@@ -48,7 +48,7 @@ def differences(spark: SparkSession, *, root: str) -> dict[str, int]:
 def recompute(
     feed: Mapping[str, DataFrame], tables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, DataFrame]:
-    """Return every table that the jobs make of the feed; `tables` says which days exist."""
+    """Return every table that the jobs make of the feed; `tables` says which keys exist."""
     made: dict[str, DataFrame] = {}
     made["flights"] = jobs.ingest_flights(feed["flights_hourly"])
     made["weather"] = jobs.ingest_weather(feed["weather_hourly"])
@@ -60,23 +60,23 @@ def recompute(
     )
     made["weather_daily"] = jobs.weather_daily(made["weather_clean"])
     made["rolling_week"] = jobs.rolling_week(daily, _asking(*_days(tables["rolling_week"])))
-    made["flights_weekly"] = jobs.flights_weekly(daily)
+    weekly = made["flights_weekly"] = jobs.flights_weekly(daily).persist()
     made["flights_monthly"] = jobs.flights_monthly(daily)
-    made["running_total"] = _running_total(daily, tables["running_total"])
+    made["running_total"] = _running_total(weekly, tables["running_total"])
     made["carriers"] = jobs.carriers(made["flights_clean"], feed["airlines"]).persist()
     made["carrier_daily"] = jobs.carrier_daily(daily, made["carriers"])
     return made
 
 
-def _running_total(daily: DataFrame, table: Mapping[str, Any]) -> DataFrame:
-    days: list[DataFrame] = []
+def _running_total(weekly: DataFrame, table: Mapping[str, Any]) -> DataFrame:
+    totals: list[DataFrame] = []
     before: DataFrame | None = None
-    for day in _days(table):
-        today = daily.where(F.col("day") == F.lit(day).cast("date"))
-        # Computed here and now: a plan that holds every day before it would grow without end.
-        before = jobs.running_total(today, before, _asking(day)).localCheckpoint()
-        days.append(before)
-    return reduce(lambda some, more: some.unionByName(more), days)
+    for week in _weeks(table):
+        # Computed here and now: a plan that holds every week before it would grow without end.
+        this = weekly.where(F.col("week") == week)
+        before = jobs.running_total(this, before, _asking(week)).localCheckpoint()
+        totals.append(before)
+    return reduce(lambda some, more: some.unionByName(more), totals)
 
 
 def _asking(*keys: str) -> RunContext:
@@ -88,6 +88,17 @@ def _days(table: Mapping[str, Any]) -> Iterator[str]:
     while day <= date.fromisoformat(table["end"]):
         yield day.isoformat()
         day += timedelta(days=1)
+
+
+def _weeks(table: Mapping[str, Any]) -> Iterator[str]:
+    monday = _monday(table["start"])
+    while monday <= _monday(table["end"]):
+        yield f"{monday:%G-W%V}"
+        monday += timedelta(days=7)
+
+
+def _monday(week: str) -> date:
+    return date.fromisoformat(f"{week}-1")
 
 
 def _existing(rows: DataFrame, table: Mapping[str, Any]) -> DataFrame:

@@ -119,15 +119,15 @@ def flights_monthly(days: DataFrame) -> DataFrame:
     return days.groupBy(month, "carrier").agg(*totals())
 
 
-@job(inputs={"today": "flights_daily", "before": "running_total"}, output="running_total")
-def running_total(today: DataFrame, before: DataFrame | None, run: RunContext) -> DataFrame:
-    """Add a day to the totals of the day before it; the first day has none before it."""
+@job(inputs={"week": "flights_weekly", "before": "running_total"}, output="running_total")
+def running_total(week: DataFrame, before: DataFrame | None, run: RunContext) -> DataFrame:
+    """Add a week to the totals of the week before it; the first week has none before it."""
     columns = ["carrier", "flights", "cancelled", "late", "late_minutes"]
-    so_far = today.select(columns)
+    so_far = week.select(columns)
     if before is not None:
         so_far = so_far.unionByName(before.select(columns))
-    (day,) = run.keys  # one after the other: each needs what the one before has written
-    return so_far.groupBy(F.lit(day.key).cast("date").alias("day"), "carrier").agg(*totals())
+    (this,) = run.keys  # one after the other: each needs what the one before has written
+    return so_far.groupBy(F.lit(this.key).alias("week"), "carrier").agg(*totals())
 
 
 @job(inputs={"flights": "flights_clean", "airlines": "airlines"}, output="carriers", batch="range")
