@@ -103,8 +103,7 @@ def _reply(replies: IO[str], **message: Any) -> None:
 
 def _error(error: BaseException) -> dict[str, Any]:
     described = describe_error(error)
-    return {
-        "class": described.class_name,
-        "message": described.message,
-        "hint": getattr(error, "hint", ""),
-    }
+    message, hint = described.message, ""
+    if isinstance(error, RuntimeFailure):
+        message, hint = error.message, error.hint  # its text is both in one
+    return {"class": described.class_name, "message": message, "hint": hint}

@@ -219,7 +219,8 @@ class LocalEngine:
             except WorkerDied as error:
                 died = str(error)
             except BackfillError as error:
-                return Outcome(state=AttemptState.FAILED, error=str(error), transient=True)
+                said = _with_hint(error.message, error.hint)
+                return Outcome(state=AttemptState.FAILED, error=said, transient=True)
         outcome = task.folder.outcome()
         if outcome is not None:
             return outcome
@@ -247,7 +248,9 @@ class LocalEngine:
             reply = worker.ask(
                 {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.folder.spec_path)}
             )
-            return _complaint(reply["error"]) if reply["op"] == "raised" else None
+            if reply["op"] != "raised":
+                return None
+            return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))
         except WorkerDied:
             self._drop(worker)
             raise
@@ -263,7 +266,8 @@ class LocalEngine:
             self._drop(worker)
             raise EngineError(f"{entrypoint}: {error}") from error
         if reply["op"] == "raised":
-            raise EngineError(f"{entrypoint}: {_complaint(reply['error'])}")
+            said = reply["error"]
+            raise EngineError(f"{entrypoint}: {_complaint(said)}", hint=said.get("hint", ""))
         return reply["value"]
 
     def _watch(self, handle: str, claim: Mapping[str, Any]) -> None:
@@ -278,6 +282,10 @@ def _conf_text(value: object) -> str:
 
 def _complaint(error: Mapping[str, Any]) -> str:
     return f"{error['class']}: {error['message']}"
+
+
+def _with_hint(text: str, hint: str) -> str:
+    return f"{text} ({hint})" if hint else text
 
 
 def _read_from(path: Path, start: int) -> bytes:
