@@ -76,9 +76,12 @@ SINCE_2015 = ("2015-01-01T00", "2015-01-01", "2015-W01", "2015-01-01")
 
 
 def layered(
-    jobs: int, keys: KeySet, *, edges: int = 4, seed: int = 1
+    jobs: int, keys: KeySet, *, edges: int = 4, seed: int = 1, ranges: bool = False
 ) -> tuple[Request, LineageSnapshot, Declarations]:
-    """Return a layered random graph: every job reads some of the datasets made before it."""
+    """Return a layered random graph: every job reads some of the datasets made before it.
+
+    With `ranges` a run takes a whole range of keys, so that the runs are few enough to be listed.
+    """
     rng = random.Random(seed)
     names = ["hour_root"]
     nodes = []
@@ -87,7 +90,9 @@ def layered(
         grain = GRAINS[min(int(rng.random() * 4), 3)]
         output = f"{grain}_{number}"
         window = names[-max(jobs // 20, 5) :]
-        reads = {rng.choice(window) for _ in range(edges)} | ({"hour_root"} if number < 5 else set())
+        reads = {rng.choice(window) for _ in range(edges)} | (
+            {"hour_root"} if number < 5 else set()
+        )
         nodes.append(
             JobNode(
                 ref=JobRef("b", f"job_{number}"),
@@ -100,7 +105,7 @@ def layered(
     declarations = Declarations(
         namespace="b",
         datasets=_calendars(SINCE_2015),
-        jobs=(JobDeclaration(name="*", batch="range", engine="local"),),
+        jobs=(JobDeclaration(name="*", batch="range" if ranges else None, engine="local"),),
     )
     return _request(keys), snapshot, declarations
 
@@ -113,7 +118,9 @@ def chain(jobs: int) -> tuple[Request, LineageSnapshot, Declarations]:
     """Return a chain: every job reads what the one before it wrote."""
     names = ["hour_root", *(f"{GRAINS[n * 4 // jobs]}_{n}" for n in range(jobs))]
     nodes = [
-        JobNode(ref=JobRef("b", f"job_{n:06}"), reads=(_ref(names[n]),), writes=(_ref(names[n + 1]),))
+        JobNode(
+            ref=JobRef("b", f"job_{n:06}"), reads=(_ref(names[n]),), writes=(_ref(names[n + 1]),)
+        )
         for n in range(jobs)
     ]
     declarations = Declarations(
@@ -204,6 +211,10 @@ def scattered(count: int) -> KeySet:
 
 CASES = (
     Case(name="1,000 jobs, 30 days of hours", build=lambda: layered(1_000, (MONTH,)), limit_ms=20),
+    Case(
+        name="the same as ranges, each run listed",
+        build=lambda: layered(1_000, (MONTH,), ranges=True),
+    ),
     Case(
         name="5,000 jobs, 1 year of hours",
         build=lambda: layered(5_000, (YEAR,)),
