@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lineage_backfill.partitions.calendar import Calendar
     from lineage_backfill.partitions.text import KeySet
     from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.plan.declarations import Declarations
     from lineage_backfill.plan.explain import Explanation
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
@@ -66,7 +67,47 @@ def open_project(
 
 
 def read_lineage(project: Project) -> LineageSnapshot:
-    """Return the lineage that the project names; raises LineageError, or ConfigError for none."""
+    """Return the lineage that the project names, with declared parents in place of their children.
+
+    Raises LineageError, ConfigError where no lineage is named, DeclarationError where a parent and
+    a job below it are both declared.
+    """
+    return _folded(_read_source(project), project.declarations)
+
+
+def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
+    """Fold children into the parents without edges of their own that are declared by name.
+
+    Whoever declares an Airflow DAG or a Spark application says that it is run as a whole.
+    """
+    named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
+
+    def is_declared(ref: JobRef) -> bool:
+        return not named.isdisjoint({(ref.namespace, ref.name), (None, ref.name)})
+
+    jobs = snapshot.jobs
+    whole = {
+        node.parent
+        for node in jobs.values()
+        if node.parent is not None
+        and is_declared(node.parent)
+        and not (node.parent in jobs and (jobs[node.parent].reads or jobs[node.parent].writes))
+    }
+    if not whole:
+        return snapshot
+    from lineage_backfill.graph.build import fold_children
+
+    folded = fold_children(snapshot, whole)
+    for ref in jobs:
+        if ref not in folded.jobs and is_declared(ref):
+            raise DeclarationError(
+                f"job {ref} is declared, and so is a parent that runs it as a part of itself",
+                hint="Keep the [[job]] of the one that is to be run, and leave the other one out.",
+            )
+    return folded
+
+
+def _read_source(project: Project) -> LineageSnapshot:
     lineage = project.lineage
     if lineage.events:
         from lineage_backfill.sources.events import EventSource
