@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -565,8 +567,29 @@ def test_debug_shows_where(shop: Shop) -> None:
 
 
 def test_no_color_and_no_escape_codes_off_a_terminal(shop: Shop) -> None:
-    for arguments in (("impact", *FIX), ("--help",), ("impact", "--help"), ("config", "show")):
+    shop("impact", *FIX, "--out", "../plan.json")
+    shop.lineage(("clean", "feed", "clean"))
+    shop("impact", *FIX, "--out", "../other.json")
+    for arguments in (
+        ("impact", *FIX),
+        ("impact", *FIX, "--why", "clean"),
+        ("plan", "show", "../plan.json"),
+        ("plan", "diff", "../plan.json", "../other.json"),
+        ("--help",),
+        ("impact", "--help"),
+        ("config", "show"),
+    ):
         assert "\x1b" not in shop(*arguments).stdout
+
+
+def test_on_a_terminal_there_is_colour_except_with_no_color(shop: Shop) -> None:
+    shop("run", *FIX, "--yes")
+    colour = re.compile(r"\x1b\[[0-9;]*[349]\d")
+    for arguments in (("impact", *FIX, "--why", "clean"), ("status",), ("watch",), ("cancel", "x")):
+        assert colour.search(on_terminal(shop, *arguments, TERM="xterm-256color"))
+        plain = on_terminal(shop, *arguments, TERM="xterm-256color", NO_COLOR="1")
+        assert plain.strip()
+        assert not colour.search(plain)
 
 
 def test_what_there_is_to_see(shop: Shop) -> None:
@@ -608,6 +631,24 @@ def test_nothing_heavy_is_imported_without_need(
         check=True,
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def on_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
+    """Return what a terminal of 80 columns gets to see."""
+    person, terminal = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", **environment}
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = shop.start(
+        *arguments, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    seen = b""
+    with suppress(OSError):  # the other end has been closed
+        while part := os.read(person, 4096):
+            seen += part
+    os.close(person)
+    process.wait(timeout=60)
+    return seen.decode()
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> None:
