@@ -466,6 +466,17 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
         _check_table(upstream, run, table)
         return _Table(upstream, run, "map", lambda key: table.get(str(key.label), ()))
     pairs = _pair(upstream, run)
+    time_spec, overrides = _by_dimension(upstream, run, spec)
+    for name, part in overrides.items():
+        _check_dimension(name, part, run, pairs)
+    statics = _Statics(upstream, run, pairs, overrides)
+    return _Boxes(upstream, run, _time(upstream, run, time_spec, pairs), statics)
+
+
+def _by_dimension(
+    upstream: Calendar, run: Calendar, spec: MappingSpec
+) -> tuple[MappingSpec, dict[str, MappingSpec]]:
+    """Return what holds for the time dimension, and what for static ones by name."""
     overrides = dict(spec.dimensions)
     known = {axis.name for axis in (*upstream.statics, *run.statics)}
     times = {axis.name for axis in (upstream.time, run.time) if axis is not None}
@@ -488,28 +499,58 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
     if spec.kind == "all":
         for axis in run.statics:
             overrides.setdefault(axis.name, spec)
-    for name, part in overrides.items():
-        if part.kind not in (None, "identity", "all", "map"):
-            raise DeclarationError(
-                f"the dimension {name!r} has static keys, which {part.kind} cannot map",
-                hint="use identity, all or map",
-            )
-    statics = _Statics(upstream, run, pairs, overrides)
-    return _Boxes(upstream, run, _time(upstream, run, time_spec), statics)
+    return time_spec, overrides
 
 
-def _time(upstream: Calendar, run: Calendar, spec: MappingSpec) -> _Time:
-    theirs, ours = upstream.time, run.time
-    if theirs is None or ours is None or spec.kind == "all":
-        untimed = theirs is None or ours is None
-        no_label = (
-            spec.kind == "identity"
-            and bool(theirs) != bool(ours)
-            and not (upstream.statics and run.statics)
+def _check_dimension(
+    name: str, spec: MappingSpec, run: Calendar, pairs: Mapping[str, StaticAxis]
+) -> None:
+    if spec.kind not in (None, "identity", "all", "map"):
+        raise DeclarationError(
+            f"the dimension {name!r} has static keys, which {spec.kind} cannot map",
+            hint="use identity, all or map",
         )
-        if (untimed and spec.kind in ("window", "offset")) or no_label:
+    if spec.kind not in ("identity", "map"):
+        return
+    paired = [axis for axis in run.statics if name in (axis.name, _name(pairs.get(axis.name)))]
+    if not paired or paired[0].name not in pairs:
+        raise DeclarationError(
+            f"only one side has the dimension {name!r}, so that {spec.kind} cannot map it",
+            hint="leave it out: every key of it is read",
+        )
+    ours, theirs = paired[0], pairs[paired[0].name]
+    for key, reads in spec.table:
+        for axis, keys in ((ours, (key,)), (theirs, reads)):
+            try:
+                axis.mask(keys)
+            except MissingKeyError as error:
+                raise DeclarationError(
+                    f"the map names a key that does not exist: {error}", hint=error.hint
+                ) from None
+
+
+def _name(axis: StaticAxis | None) -> str | None:
+    return axis.name if axis else None
+
+
+def _time(
+    upstream: Calendar, run: Calendar, spec: MappingSpec, pairs: Mapping[str, StaticAxis]
+) -> _Time:
+    theirs, ours = upstream.time, run.time
+    if spec.kind in ("map", "python", "none"):
+        raise DeclarationError(
+            f"a time dimension cannot be mapped by {spec.kind}",
+            hint="use overlap, identity, window, offset or all",
+        )
+    if theirs is None or ours is None or spec.kind == "all":
+        if spec.kind in ("window", "offset"):
             raise DeclarationError(
                 f"the mapping {spec.kind} needs a time dimension on both sides",
+                hint="use all, or declare the calendars",
+            )
+        if spec.kind == "identity" and not pairs and not (upstream.is_whole and run.is_whole):
+            raise DeclarationError(
+                "identity needs a dimension that both sides have",
                 hint="use all, or declare the calendars",
             )
         return _AllTime(theirs, ours)

@@ -58,7 +58,7 @@ from tests.unit.partitions.support import at, calendar, labels, product
             {"every": "8m", "start": "2024-06-15T14:00"},
             "2024-06-15T14:00..2024-06-15T14:16",
         ),
-        # data_lag counts keys back from the newest complete one; an end is kept where it is earlier.
+        # data_lag counts keys back from the newest complete one; an earlier end is kept.
         (
             "2024-06-15T14:00",
             {"grain": "day", "start": "2024-06-10", "data_lag": 2},

@@ -1,0 +1,535 @@
+"""Every mapping in both directions, against its definition over single keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage_backfill.errors import BackfillError, DeclarationError, KeyFormatError
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import DEFAULT, EdgeMapping, MappingSpec, build
+from lineage_backfill.partitions.text import Key, expand, render
+from tests.unit.partitions.support import (
+    JUMPS,
+    at,
+    calendar,
+    instant,
+    keys,
+    labels,
+    product,
+    properties,
+    singles,
+)
+
+DAY = 86_400
+#: Declarations of a calendar, with how many keys of it a test looks at.
+KINDS: tuple[tuple[dict[str, Any], int], ...] = (
+    ({"grain": "hour"}, 40),
+    ({"grain": "day"}, 7),
+    ({"grain": "week"}, 3),
+    ({"grain": "month"}, 3),
+    ({"grain": "quarter"}, 2),
+    ({"cron": "30 * * * *"}, 30),
+    ({"cron": "15 6 * * 1-5"}, 6),
+    ({"every": "8h"}, 9),
+)
+REGIONS = {"keys": ("eu", "us", "apac")}
+
+
+def short(declared: dict[str, Any], zone: str, moment: str, first: int, count: int) -> Calendar:
+    """A calendar of a few keys close to the moment, `first` keys before or after it."""
+    start = {"start": "2000-01-01T00:00"} if "every" in declared else {}
+    whole = calendar(at("2030-01-01T00:00"), zone=zone, **declared, **start)
+    assert whole.time is not None
+    grid = whole.time.grid
+    begin = grid.at(instant(moment)) + first
+    end = {"end": grid.label(begin + count - 1)}
+    if "every" in declared:
+        return calendar(at("2030-01-01T00:00"), zone=zone, **declared, **start, **end)
+    return calendar(at("2030-01-01T00:00"), zone=zone, **declared, start=grid.label(begin), **end)
+
+
+@st.composite
+def calendars(draw: st.DrawFn, jump: tuple[str, str]) -> Calendar:
+    declared, most = draw(st.sampled_from([kind for kind in KINDS if "every" not in kind[0]]))
+    zone = draw(st.sampled_from((jump[0], jump[0], "UTC", "America/New_York")))
+    count = draw(st.integers(1, most))
+    return short(declared, zone, jump[1], draw(st.integers(-most, 2)), count)
+
+
+@st.composite
+def pairs_of_calendars(draw: st.DrawFn) -> tuple[Calendar, Calendar]:
+    jump = draw(st.sampled_from(JUMPS))
+    return draw(calendars(jump)), draw(calendars(jump))
+
+
+def hold_to(mapping: EdgeMapping, reads: Callable[[Key, Key], bool]) -> None:
+    """Hold a mapping to its definition: whether one run key reads one existing key of the input."""
+    upstream, run = mapping.upstream, mapping.run
+    theirs = [(one, key) for one in singles(upstream.existing) for key in expand(upstream, one)]
+    ours = [(one, key) for one in singles(run.existing) for key in expand(run, one)]
+    affected = {one: NOTHING for one, _ in theirs}
+    for k, key in ours:
+        wanted = NOTHING
+        for u, other in theirs:
+            if reads(key, other):
+                wanted |= u
+                affected[u] |= k
+        assert mapping.required(k) == wanted, f"{mapping.name}: what {key.label} reads"
+    for u, other in theirs:
+        assert mapping.affected(u) == affected[u], f"{mapping.name}: who reads {other.label}"
+    # Sets are the unions of their keys.
+    some = PartitionSet.of(box for u, _ in theirs[::2] for box in u.boxes)
+    union = PartitionSet.of(box for u, _ in theirs[::2] for box in affected[u].boxes)
+    assert mapping.affected(some) == union
+    assert mapping.affected(NOTHING) == mapping.required(NOTHING) == NOTHING
+
+
+def window(run: Calendar, before: int, after: int) -> Callable[[Key, Key], bool]:
+    """The definition of overlap, window and offset: by intervals, also past the calendar's ends."""
+    assert run.time is not None
+    grid = run.time.grid
+
+    def reads(key: Key, other: Key) -> bool:
+        assert key.time_label
+        assert other.start
+        assert other.end
+        ordinal = grid.find(key.time_label)
+        start, end = grid.start(ordinal - before), grid.start(ordinal + after + 1)
+        return other.start.timestamp() < end and start < other.end.timestamp()
+
+    return reads
+
+
+@properties(60)
+@given(pairs_of_calendars())
+def test_overlap_reads_what_intersects(pair: tuple[Calendar, Calendar]) -> None:
+    upstream, run = pair
+    hold_to(build(upstream, run), window(run, 0, 0))
+    hold_to(build(upstream, run, MappingSpec(kind="overlap")), window(run, 0, 0))
+
+
+@properties(60)
+@given(pairs_of_calendars(), st.integers(-3, 6), st.integers(-3, 3))
+def test_a_window_reaches_before_and_after(
+    pair: tuple[Calendar, Calendar], before: int, after: int
+) -> None:
+    upstream, run = pair
+    if before + after < 0:
+        before = -after
+    spec = MappingSpec(kind="window", before=before, after=after)
+    hold_to(build(upstream, run, spec), window(run, before, after))
+
+
+@properties(40)
+@given(pairs_of_calendars(), st.integers(-3, 3))
+def test_an_offset_reads_another_period(pair: tuple[Calendar, Calendar], by: int) -> None:
+    upstream, run = pair
+    spec = MappingSpec(kind="offset", before=-by, after=by)
+    hold_to(build(upstream, run, spec), window(run, -by, by))
+
+
+@properties(30)
+@given(pairs_of_calendars())
+def test_all_reads_everything(pair: tuple[Calendar, Calendar]) -> None:
+    upstream, run = pair
+    hold_to(build(upstream, run, MappingSpec(kind="all")), lambda key, other: True)
+
+
+@properties(40)
+@given(
+    st.sampled_from(JUMPS),
+    st.sampled_from(("hour", "day", "week", "month")),
+    st.integers(-4, 4),
+    st.booleans(),
+)
+def test_identity_reads_the_same_label(
+    jump: tuple[str, str], grain: str, first: int, same_zone: bool
+) -> None:
+    upstream = short({"grain": grain}, jump[0], jump[1], -4, 8)
+    run = short({"grain": grain}, jump[0] if same_zone else "UTC", jump[1], first, 8)
+    mapping = build(upstream, run, MappingSpec(kind="identity"))
+    hold_to(mapping, lambda key, other: key.label == other.label)
+
+
+@pytest.mark.parametrize("by", [-1, 3])
+def test_slices_of_eight_hours_and_days(by: int) -> None:
+    days = short({"grain": "day"}, "America/New_York", "2024-03-10T07:00", -3, 7)
+    slices = calendar(
+        at("2024-03-12T00:00"), every="8h", start="2024-03-07T02:00", zone="America/New_York"
+    )
+    for upstream, run in ((days, slices), (slices, days)):
+        hold_to(build(upstream, run), window(run, 0, 0))
+        spec = MappingSpec(kind="offset", before=-by, after=by)
+        hold_to(build(upstream, run, spec), window(run, -by, by))
+
+
+# --- static, unpartitioned and product calendars -------------------------------------------------
+
+DAYS = calendar(at("2024-06-08T00:00"), grain="day", start="2024-06-01")
+MONTHS = calendar(at("2024-09-01T00:00"), grain="month", start="2024-05-01")
+WHOLE = calendar(grain="none")
+PLACES = calendar(keys=("eu", "us", "apac"))
+COUNTRIES = calendar(keys=("de", "fr", "ca"))
+SALES = product(at("2024-06-05T00:00"), day={"grain": "day", "start": "2024-06-01"}, region=REGIONS)
+HOURLY = product(
+    at("2024-06-03T00:00"),
+    region={"keys": ("us", "eu", "mars")},
+    hour={"grain": "hour", "start": "2024-06-01T20"},
+)
+SHOPS = product(region=REGIONS, shop={"keys": ("x", "y")})
+STOCK = product(
+    at("2024-06-04T00:00"),
+    shop={"keys": ("x", "y")},
+    day={"grain": "day", "start": "2024-06-01"},
+    region={"keys": ("eu", "us")},
+)
+
+
+def meets(key: Key, other: Key) -> bool:
+    """Whether two keys overlap in time; a side without time meets every other."""
+    if key.start is None or other.start is None:
+        return True
+    assert key.end
+    assert other.end
+    return key.start < other.end and other.start < key.end
+
+
+def agree(key: Key, other: Key, *without: str) -> bool:
+    """Whether the static dimensions that both keys have are equal, except some."""
+    shared = set(key.statics) & set(other.statics) - set(without)
+    return all(key.statics[name] == other.statics[name] for name in shared)
+
+
+TO_REGION = (("eu", ("de", "fr")), ("us", ("ca", "de")))
+CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], bool]]] = {
+    "static keys match by name": (PLACES, PLACES, DEFAULT, agree),
+    "an unpartitioned side is read whole": (WHOLE, DAYS, DEFAULT, meets),
+    "an unpartitioned reader reads all": (DAYS, WHOLE, DEFAULT, meets),
+    "one whole reads the other": (WHOLE, WHOLE, DEFAULT, meets),
+    "static keys read all of time": (DAYS, PLACES, DEFAULT, meets),
+    "time reads all static keys": (PLACES, DAYS, DEFAULT, meets),
+    "a map names what it reads": (
+        COUNTRIES,
+        PLACES,
+        MappingSpec(kind="map", table=TO_REGION),
+        lambda key, other: other.label in dict(TO_REGION).get(str(key.label), ()),
+    ),
+    "a map between times names keys and ranges": (
+        DAYS,
+        MONTHS,
+        MappingSpec(kind="map", table=(("2024-06-01", ("2024-06-02..2024-06-03", "2024-06-06")),)),
+        lambda key, other: (
+            key.label == "2024-06-01" and other.label in ("2024-06-02", "2024-06-03", "2024-06-06")
+        ),
+    ),
+    "a product matches in each dimension": (
+        SALES,
+        HOURLY,
+        DEFAULT,
+        lambda key, other: meets(key, other) and agree(key, other),
+    ),
+    "and the other way round": (
+        HOURLY,
+        SALES,
+        DEFAULT,
+        lambda key, other: meets(key, other) and agree(key, other),
+    ),
+    "a dimension that the reader lacks is read whole": (SALES, DAYS, DEFAULT, meets),
+    "a dimension that the input lacks reaches every key": (DAYS, SALES, DEFAULT, meets),
+    "three dimensions in another order": (
+        STOCK,
+        SALES,
+        DEFAULT,
+        lambda key, other: meets(key, other) and agree(key, other),
+    ),
+    "a static product by name": (SHOPS, STOCK, DEFAULT, agree),
+    "one dimension is read whole": (
+        SALES,
+        HOURLY,
+        MappingSpec(dimensions=(("region", MappingSpec(kind="all")),)),
+        meets,
+    ),
+    "one dimension has a window": (
+        SALES,
+        SALES,
+        MappingSpec(dimensions=(("day", MappingSpec(kind="window", before=2)),)),
+        lambda key, other: agree(key, other) and window(SALES, 2, 0)(key, other),
+    ),
+    "a window of a product is of its time": (
+        SALES,
+        HOURLY,
+        MappingSpec(kind="window", before=1, after=1),
+        lambda key, other: agree(key, other) and window(HOURLY, 1, 1)(key, other),
+    ),
+    "one dimension has a map": (
+        STOCK,
+        SALES,
+        MappingSpec(
+            dimensions=(("region", MappingSpec(kind="map", table=(("apac", ("eu", "us")),))),)
+        ),
+        lambda key, other: meets(key, other) and key.statics["region"] == "apac",
+    ),
+    "a map of a product is of its one static dimension": (
+        STOCK,
+        SALES,
+        MappingSpec(kind="map", table=(("eu", ("us",)),)),
+        lambda key, other: (
+            meets(key, other) and (key.statics["region"], other.statics["region"]) == ("eu", "us")
+        ),
+    ),
+    "all of a product is all of it": (
+        SALES,
+        HOURLY,
+        MappingSpec(kind="all"),
+        lambda key, other: True,
+    ),
+    "all, but the same region": (
+        SALES,
+        SALES,
+        MappingSpec(kind="all", dimensions=(("region", MappingSpec(kind="identity")),)),
+        agree,
+    ),
+    "identity of a product": (
+        SALES,
+        SALES,
+        MappingSpec(kind="identity"),
+        lambda key, other: key.label == other.label,
+    ),
+    "a function names what a key reads": (
+        DAYS,
+        MONTHS,
+        MappingSpec(kind="python", function=lambda month: [f"{month[:8]}05", "2024-06-07.."]),
+        lambda key, other: (
+            str(other.label) == f"{str(key.label)[:8]}05" or other.label == "2024-06-07"
+        ),
+    ),
+    "a function of a product": (
+        SALES,
+        SHOPS,
+        MappingSpec(
+            kind="python",
+            function=lambda key: [{"day": "2024-06-02", "region": [key["region"]]}],
+        ),
+        lambda key, other: agree(key, other) and other.time_label == "2024-06-02",
+    ),
+    "a function that reads nothing": (
+        DAYS,
+        DAYS,
+        MappingSpec(kind="python", function=lambda key: []),
+        lambda key, other: False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_keys_along_an_edge(case: str) -> None:
+    upstream, run, spec, reads = CASES[case]
+    hold_to(build(upstream, run, spec), reads)
+
+
+def test_plain_static_calendars_pair_whatever_their_columns() -> None:
+    assert build(PLACES, calendar(keys=("eu", "mars"))).missing() == [
+        "the input lacks the keys mars",
+        "the reader lacks the keys apac, us",
+    ]
+    assert build(PLACES, PLACES).missing() == []
+
+
+@pytest.mark.parametrize(
+    ("upstream", "run", "changed", "wanted"),
+    [
+        # 14:30-15:30 needs the hours 14 and 15.
+        (
+            calendar(at("2024-06-02T00:00"), grain="hour", start="2024-06-01T00"),
+            calendar(at("2024-06-02T00:00"), cron="30 * * * *", start="2024-06-01T00:30"),
+            "2024-06-01T15",
+            ("2024-06-01T14:30..2024-06-01T15:30",),
+        ),
+        # A year reaches its twelve months.
+        (
+            calendar(at("2024-09-01T00:00"), grain="year", start="2020-01-01"),
+            calendar(at("2024-09-01T00:00"), grain="month", start="2020-01-01"),
+            "2023-01-01",
+            ("2023-01-01..2023-12-01",),
+        ),
+        # Hours of two weeks, at the turn of a year in New York.
+        (
+            calendar(at("2025-02-01T00:00"), grain="hour", start="2024-01-01T00"),
+            calendar(
+                at("2025-02-01T00:00"), grain="week", start="2024-W01", zone="America/New_York"
+            ),
+            "2024-12-30T04..2024-12-30T05",
+            ("2024-W52..2025-W01",),
+        ),
+    ],
+)
+def test_worked_examples(
+    upstream: Calendar, run: Calendar, changed: str, wanted: tuple[str, ...]
+) -> None:
+    assert render(run, build(upstream, run).affected(keys(upstream, changed))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        ("UTC", "2024-06-01", 24),
+        ("America/New_York", "2024-03-10", 23),
+        ("America/New_York", "2024-11-03", 25),
+        ("Antarctica/Troll", "2024-10-27", 26),
+    ],
+)
+def test_a_day_reads_all_its_hours(zone: str, day: str, hours: int) -> None:
+    clock = calendar(at("2024-12-01T00:00"), grain="hour", zone=zone, start="2024-01-01T00")
+    days = calendar(at("2024-12-01T00:00"), grain="day", zone=zone, start="2024-01-01")
+    required = build(clock, days).required(keys(days, day))
+    assert len(required) == hours
+    assert all(label.startswith(day) for label in labels(clock, required))
+
+
+def test_a_rolling_week_makes_the_next_six_days_stale() -> None:
+    spec = MappingSpec(kind="window", before=6)
+    mapping = build(DAYS, DAYS, spec)
+    assert render(DAYS, mapping.affected(keys(DAYS, "2024-06-02"))) == ("2024-06-02..2024-06-07",)
+    assert render(DAYS, mapping.required(keys(DAYS, "2024-06-02"))) == ("2024-06-01..2024-06-02",)
+    assert len(mapping.required_unclipped(keys(DAYS, "2024-06-02"))) == 7
+
+
+# --- self-dependence -----------------------------------------------------------------------------
+
+
+@properties(60)
+@given(
+    st.sampled_from(JUMPS),
+    st.sampled_from(KINDS[:3]),
+    st.sets(st.integers(0, 40), max_size=3),
+    st.integers(1, 4),
+    st.integers(0, 4),
+)
+def test_stale_keys_run_on_as_hop_by_hop(
+    jump: tuple[str, str], kind: tuple[dict[str, Any], int], begin: set[int], near: int, more: int
+) -> None:
+    run = short(kind[0], jump[0], jump[1], -3, 40)
+    mapping = build(run, run, MappingSpec(kind="window", before=near + more, after=-near))
+    existing = singles(run.existing)
+    stale = {number for number in begin if number < len(existing)}
+    found = mapping.closure(PartitionSet.of(existing[n].boxes[0] for n in stale))
+    while True:
+        wider = stale | {
+            number
+            for number in range(len(existing))
+            if any(number - near - more <= source <= number - near for source in stale)
+        }
+        if wider == stale:
+            break
+        stale = wider
+    assert found == PartitionSet.of(existing[n].boxes[0] for n in stale)
+
+
+def test_a_product_runs_on_in_each_region_by_itself() -> None:
+    mapping = build(SALES, SALES, MappingSpec(kind="offset", before=1, after=-1))
+    found = mapping.closure(keys(SALES, "day=2024-06-02/region=eu,day=2024-06-04/region=us"))
+    assert labels(SALES, found) == {
+        "day=2024-06-02/region=eu",
+        "day=2024-06-03/region=eu",
+        "day=2024-06-04/region=eu",
+        "day=2024-06-04/region=us",
+    }
+
+
+# --- contradictions ------------------------------------------------------------------------------
+
+REGION_MAP = MappingSpec(kind="map", table=(("eu", ("de",)),))
+
+
+@pytest.mark.parametrize(
+    ("upstream", "run", "spec", "says"),
+    [
+        (WHOLE, DAYS, MappingSpec(kind="window", before=6), "needs a time dimension on both"),
+        (DAYS, WHOLE, MappingSpec(kind="offset", before=1, after=-1), "needs a time dimension"),
+        (PLACES, PLACES, MappingSpec(kind="window", before=6), "needs a time dimension on both"),
+        (PLACES, DAYS, MappingSpec(kind="identity"), "a dimension that both sides have"),
+        (WHOLE, DAYS, MappingSpec(kind="identity"), "a dimension that both sides have"),
+        (WHOLE, PLACES, MappingSpec(kind="identity"), "a dimension that both sides have"),
+        (DAYS, MONTHS, MappingSpec(kind="identity"), "one grain on both sides, not day and month"),
+        (DAYS, DAYS, MappingSpec(kind="window", before=-2, after=1), "is empty"),
+        (DAYS, DAYS, MappingSpec(kind="python"), "has no function"),
+        (
+            SALES,
+            SALES,
+            MappingSpec(dimensions=(("planet", MappingSpec(kind="all")),)),
+            "'planet', which neither side has",
+        ),
+        (
+            SALES,
+            SALES,
+            MappingSpec(dimensions=(("region", MappingSpec(kind="window", before=1)),)),
+            "static keys, which window cannot map",
+        ),
+        (
+            SALES,
+            SALES,
+            MappingSpec(dimensions=(("day", REGION_MAP),)),
+            "a time dimension cannot be mapped by map",
+        ),
+        (
+            DAYS,
+            SALES,
+            MappingSpec(dimensions=(("region", MappingSpec(kind="identity")),)),
+            "only one side has the dimension 'region'",
+        ),
+        (DAYS, SALES, REGION_MAP, "only one side has the dimension 'region'"),
+        (SALES, STOCK, REGION_MAP, "needs to know its dimension"),
+        (SALES, SALES, REGION_MAP, "a key that does not exist: 'de'"),
+        (
+            SALES,
+            SALES,
+            MappingSpec(kind="map", table=(("moon", ("eu",)),)),
+            "a key that does not exist: 'moon'",
+        ),
+        (COUNTRIES, PLACES, MappingSpec(kind="map", table=(("moon", ("de",)),)), "'moon'"),
+        (COUNTRIES, PLACES, MappingSpec(kind="map", table=(("eu", ("moon",)),)), "'moon'"),
+        (DAYS, PLACES, MappingSpec(kind="map", table=(("eu", ("2024-W24",)),)), "a wrong key"),
+    ],
+)
+def test_a_contradiction_is_an_error_that_says_what_to_do(
+    upstream: Calendar, run: Calendar, spec: MappingSpec, says: str
+) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        build(upstream, run, spec)
+    assert says in str(refused.value)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("given_keys", [["2024-W24"], [5], [None], [{"day": "2024-06-01"}]])
+def test_a_function_that_names_no_keys_is_refused(given_keys: list[Any]) -> None:
+    spec = MappingSpec(kind="python", function=lambda key: given_keys)
+    mapping = build(DAYS, DAYS, spec)
+    with pytest.raises(BackfillError) as refused:
+        mapping.required(keys(DAYS, "2024-06-02"))
+    assert isinstance(refused.value, KeyFormatError)
+    assert refused.value.hint
+
+
+def test_all_over_an_unbounded_calendar_is_known() -> None:
+    unbounded = calendar(grain="day")
+    assert build(unbounded, WHOLE).unbounded is unbounded
+    assert build(WHOLE, unbounded).unbounded is unbounded
+    assert build(unbounded, DAYS).unbounded is None
+    assert build(DAYS, WHOLE).unbounded is None
+
+
+def test_keys_beyond_the_newest_are_known() -> None:
+    mapping = build(DAYS, DAYS, MappingSpec(kind="window", before=6))
+    changed = keys(DAYS, "2024-06-05")
+    assert DAYS.time is not None
+    mapping.affected(changed)
+    beyond = mapping.beyond(changed)
+    assert beyond is not None
+    assert DAYS.time.grid.label(beyond) == "2024-06-11"
+    assert mapping.beyond(keys(DAYS, "2024-06-01")) is None
