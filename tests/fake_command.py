@@ -6,9 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+# Run as a file: the folder above holds the package `tests`.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import fake_worker
+from tests import fake_worker
 
 spec = json.loads(Path(sys.argv[1]).read_text())
 sys.exit(fake_worker.run(spec, Path.cwd() / "journal") != "succeeded")

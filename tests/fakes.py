@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import EngineError
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, BackfillRecord, BackfillState, Outcome
+from lineage_backfill.ports import AttemptState, BackfillRecord, Outcome
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class KilledEngine(LocalEngine):
 
 
 def main(folder: Path, backfill_id: str, reach: Killer) -> int:
-    def spec(run: Any, attempt: int, token: str, result_path: Path) -> Mapping[str, Any]:
+    def spec(run: Any, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
         reach("before spec")
         return {**spec_of(run, attempt, token, result_path), "parameters": {"seconds": 0.03}}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -430,23 +430,38 @@ class Planning:
 
     # --- what is said aloud ---------------------------------------------------------------------
 
-    def _say(self, results: Iterable[JobResult], count: int, limit: int, *, listed: bool) -> None:
+    def _say(self, results: Collection[JobResult], count: int, limit: int, *, listed: bool) -> None:
         for text in self.propagation.warnings:
             self._warn(text)
         for ref in self._roots.unknown:
             self._warn(f"the partitioning of {ref} is unknown: what reads it is blocked")
-        incomplete, engineless, inferred = [], [], []
+        planned = [result.facts for result in results if result.planned]
+        self._say_missing(planned)
+        incomplete = [
+            text for result in results if not result.left for text in self._beyond(result)
+        ]
+        inferred = [str(facts.ref) for facts in planned if self.catalog.evidence(facts) is not None]
+        engineless = [
+            str(facts.ref)
+            for facts in planned
+            if facts.declaration is None or facts.declaration.engine is None
+        ]
+        for names, text in (
+            (incomplete, "not planned, for these keys are not complete or do not exist yet"),
+            (inferred, "partitioning inferred from run history"),
+            (engineless, "no engine is declared, so `run` would refuse"),
+        ):
+            if names:
+                self._warn(f"{text}: {_few(names)}")
+        if not listed:
+            self._warn(
+                f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
+                " (--allow-max-runs lists and runs them)"
+            )
+
+    def _say_missing(self, planned: Iterable[JobFacts]) -> None:
         lacking: dict[int, list[str]] = {}  # what each mapping looked for in vain
-        for result in results:
-            facts = result.facts
-            if not result.left:
-                incomplete += self._beyond(result)
-            if not result.planned:
-                continue
-            if facts.declaration is None or facts.declaration.engine is None:
-                engineless.append(str(facts.ref))
-            if self.catalog.evidence(facts) is not None:
-                inferred.append(str(facts.ref))
+        for facts in planned:
             for edge in facts.live:
                 if edge.mapping is None:
                     continue
@@ -455,20 +470,6 @@ class Planning:
                     sentences = lacking[id(edge.mapping)] = edge.mapping.missing()
                 for sentence in sentences:
                     self._warn(f"{facts.ref} and its input {edge.dataset}: {sentence}")
-        if incomplete:
-            self._warn(
-                "not planned, for these keys are not complete or do not exist yet: "
-                + _few(incomplete)
-            )
-        if inferred:
-            self._warn(f"partitioning inferred from run history: {_few(inferred)}")
-        if engineless:
-            self._warn(f"no engine is declared, so `run` would refuse: {_few(engineless)}")
-        if not listed:
-            self._warn(
-                f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
-                " (--allow-max-runs lists and runs them)"
-            )
 
     def _beyond(self, result: JobResult) -> list[str]:
         """Return the newest key that the change would make stale if it existed yet, if any."""

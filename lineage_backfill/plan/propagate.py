@@ -18,6 +18,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import render
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
 
 
@@ -30,6 +31,8 @@ class _Unknown:
 
 UNKNOWN: Final = _Unknown()
 Dirty = PartitionSet | _Unknown
+#: One key of one job.
+_Node = tuple[JobRef, PartitionSet]
 
 
 @dataclass(slots=True)
@@ -384,30 +387,11 @@ class _Run:
 
     def _true_cycle(self, jobs: Sequence[JobRef]) -> tuple[dict[JobRef, PartitionSet], str]:
         """Return the run keys that wait for themselves, and one such cycle edge by edge."""
-        nodes: dict[tuple[JobRef, PartitionSet], list[tuple[JobRef, PartitionSet]]] = {}
-        makers: dict[DatasetRef, list[tuple[JobRef, EdgeMapping]]] = {}
-        for ref in jobs:
-            for key in single_keys(self.results[ref].stale):
-                nodes[ref, key] = []
-            for output in self.results[ref].facts.outputs:
-                if output.mapping is not None:
-                    makers.setdefault(output.dataset, []).append((ref, output.mapping))
-        needs: dict[tuple[JobRef, PartitionSet], dict[tuple[JobRef, PartitionSet], None]] = {}
-        for node in nodes:
-            ref, key = node
-            needs[node] = {}
-            facts = self.results[ref].facts
-            assert facts.calendar is not None
-            reading = read_keys(facts.calendar, key, facts.lookback)
-            for edge in facts.live:
-                if edge.mapping is None:
-                    continue
-                wanted = edge.mapping.required(key if edge.own else reading)
-                for maker, mapping in makers.get(edge.dataset, ()):
-                    making = mapping.affected(wanted) & self.results[maker].stale
-                    needs[node].update(((maker, one), None) for one in single_keys(making))
-            for made_by in needs[node]:
-                nodes[made_by].append(node)
+        needs = self._needs(jobs)
+        nodes: dict[_Node, list[_Node]] = {node: [] for node in needs}
+        for node, made_by in needs.items():
+            for maker in made_by:
+                nodes[maker].append(node)
         waiting = {node: len(made_by) for node, made_by in needs.items()}
         ready = [node for node, count in waiting.items() if not count]
         while ready:
@@ -423,13 +407,30 @@ class _Run:
             return {}, ""
         return tied, self._name_cycle({n for n, count in waiting.items() if count}, needs)
 
-    def _name_cycle(
-        self,
-        tied: set[tuple[JobRef, PartitionSet]],
-        needs: Mapping[tuple[JobRef, PartitionSet], Iterable[tuple[JobRef, PartitionSet]]],
-    ) -> str:
-        from lineage_backfill.partitions.text import render
+    def _needs(self, jobs: Sequence[JobRef]) -> dict[_Node, dict[_Node, None]]:
+        """Return, for each stale key of the jobs, the stale keys of the jobs that it needs."""
+        makers: dict[DatasetRef, list[tuple[JobRef, EdgeMapping]]] = {}
+        for ref in jobs:
+            for output in self.results[ref].facts.outputs:
+                if output.mapping is not None:
+                    makers.setdefault(output.dataset, []).append((ref, output.mapping))
+        needs: dict[_Node, dict[_Node, None]] = {}
+        for ref in jobs:
+            facts = self.results[ref].facts
+            for key in single_keys(self.results[ref].stale):
+                found = needs[ref, key] = {}
+                assert facts.calendar is not None
+                reading = read_keys(facts.calendar, key, facts.lookback)
+                for edge in facts.live:
+                    if edge.mapping is None:
+                        continue
+                    wanted = edge.mapping.required(key if edge.own else reading)
+                    for maker, mapping in makers.get(edge.dataset, ()):
+                        making = mapping.affected(wanted) & self.results[maker].stale
+                        found.update(((maker, one), None) for one in single_keys(making))
+        return needs
 
+    def _name_cycle(self, tied: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> str:
         node = min(tied, key=lambda n: (n[0], n[1].ordinals.lo))
         path = [node]
         while True:

@@ -35,6 +35,7 @@ from lineage_backfill.plan.declarations import (
     DatasetDeclaration,
     Declarations,
     DimensionDeclaration,
+    Grain,
     JobDeclaration,
     Limits,
     ReadDeclaration,
@@ -43,7 +44,7 @@ from lineage_backfill.plan.planner import build_plan
 from lineage_backfill.plan.request import ChangedDataset, Request
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
-GRAINS = ("hour", "day", "week", "month")
+GRAINS: tuple[Grain, ...] = ("hour", "day", "week", "month")
 #: Root keys: the 30 days, the year and the ten years before NOW.
 MONTH, YEAR, DECADE = "2024-12-02T00..", "2024-01-01T00..", "2015-01-01T00.."
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ class Bench:
         (folder / "spec.json").write_text(json.dumps(spec))
         return folder / "spec.json"
 
-    def submit(self, action: str, *, token: str = "t-1", **parameters: object) -> str:
+    def submit(self, action: str, *, token: str = "t-1", **parameters: Any) -> str:
         return self.engine.submit(self.spec(action, token=token, **parameters), token)
 
     def wait(self, handle: str) -> AttemptState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -261,12 +261,13 @@ def test_the_lease_of_a_dead_owner_is_free(store: RunStore) -> None:
 def test_writes_under_an_overtaken_lease_are_refused(store: RunStore) -> None:
     old = create(store)
     new = store.acquire("b-1", "you", now=LATER, ttl=TTL)
-    for write in (
+    writes: tuple[Callable[[], object], ...] = (
         lambda: store.record(old, [submitted()], now=LATER),
         lambda: store.enter(old, BackfillState.FAILED, now=LATER),
         lambda: store.renew(old, now=LATER, ttl=TTL),
         lambda: store.lock(old, []),
-    ):
+    )
+    for write in writes:
         with pytest.raises(ConflictError, match="taken over"):
             write()
     store.release(old)

@@ -138,6 +138,12 @@ class World:
 Key = tuple[int | None, str | None]
 
 
+def place(key: Key) -> int:
+    """Return the index of the period of a key that has one."""
+    assert key[0] is not None
+    return key[0]
+
+
 def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) -> bool:
     """Whether the run key reads that partition of the input, by the table of mappings."""
     if read.mapping == "none":
@@ -154,9 +160,9 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
         before, after = read.before, read.after
         if own and read.mapping == "window":
             after = -1
-        start = periods[run_key[0] - before].start
-        end = periods[run_key[0] + after].end
-        time_ok = up.all_spans[input_key[0]].meets(start, end)
+        start = periods[place(run_key) - before].start
+        end = periods[place(run_key) + after].end
+        time_ok = up.all_spans[place(input_key)].meets(start, end)
     static_ok = True
     if up.statics and run.statics:
         static_ok = input_key[1] == run_key[1]
@@ -167,8 +173,8 @@ def makes_key(world: World, job: Job, dataset: str, run_key: Key, output_key: Ke
     """Whether the run key writes into that partition of the output."""
     out, run = world.datasets[dataset], job.run
     if out.grain and run.grain:
-        span = run.all_spans[run_key[0]]
-        if not out.all_spans[output_key[0]].meets(span.start, span.end):
+        span = run.all_spans[place(run_key)]
+        if not out.all_spans[place(output_key)].meets(span.start, span.end):
             return False
     return not (out.statics and run.statics) or output_key[1] == run_key[1]
 
@@ -210,9 +216,9 @@ def solve(world: World) -> Answer:
             keys = [key]
             if widened and not own and job.run.grain:
                 keys = [
-                    (key[0] + step, key[1])
+                    (place(key) + step, key[1])
                     for step in range(job.lookback + 1)
-                    if (key[0] + step, key[1]) in run_keys[job.name]
+                    if (place(key) + step, key[1]) in run_keys[job.name]
                 ]
             if any(touched[job.name, read.dataset, k] & bad[read.dataset] for k in keys):
                 return True
@@ -300,7 +306,7 @@ def waits(world: World, answer: Answer) -> dict[tuple[str, Key], set[tuple[str, 
                     keys = [
                         k
                         for step in range(job.lookback + 1)
-                        if (k := (key[0] + step, key[1])) in existing
+                        if (k := (place(key) + step, key[1])) in existing
                     ]
                 wanted = {
                     part

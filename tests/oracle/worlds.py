@@ -95,9 +95,10 @@ def make_world(seed: int) -> World:
                 outputs[f"{output}b"] = second
                 declares = True
         known = sorted(datasets)
-        reads = []
-        for dataset in rng.sample(known, min(len(known), rng.randint(1, 3))):
-            reads.append(_read(rng, dataset, datasets[dataset], run))
+        reads = [
+            _read(rng, dataset, datasets[dataset], run)
+            for dataset in rng.sample(known, min(len(known), rng.randint(1, 3)))
+        ]
         lookback = rng.choice((0, 0, 0, 1, 2)) if run.grain else 0
         datasets.update(outputs)
         if run.grain and rng.random() < 0.25:
@@ -133,11 +134,10 @@ def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
         return Read(dataset, "all")
     if roll > 0.9:
         return Read(dataset, "none")
-    plain = up.statics and run.statics and not up.grain and not run.grain
-    if plain and roll < 0.4:
+    if up.statics and run.statics and not (up.grain or run.grain) and roll < 0.4:
         table = tuple(
             (key, tuple(rng.sample(up.statics, rng.randint(0, len(up.statics)))))
-            for key in run.statics or ()
+            for key in run.statics
         )
         return Read(dataset, "map", table=table)
     return Read(dataset)

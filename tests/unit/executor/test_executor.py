@@ -242,7 +242,12 @@ def test_a_stop_before_the_first_submission_is_not_lost(bench: Bench) -> None:
 def test_ctrl_c_is_a_stop(bench: Bench) -> None:
     engine = FakeEngine()
     executor, backfill_id = start(bench, engine)
-    engine.on_submit = lambda run_id: run_id == "a" and os.kill(os.getpid(), signal.SIGINT)
+
+    def press(run_id: str) -> None:
+        if run_id == "a":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    engine.on_submit = press
     before = signal.getsignal(signal.SIGINT)
     assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
     assert signal.getsignal(signal.SIGINT) is before

@@ -34,7 +34,7 @@ def is_blocked(
 @st.composite
 def plans(draw: st.DrawFn) -> list[PlannedRun]:
     count = draw(st.integers(1, 14))
-    runs = []
+    runs: list[PlannedRun] = []
     for number in range(count):
         upstream = draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else set()
         wave = 1 + max((runs[up].wave for up in upstream), default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, local_path
 from spark_runtime.errors import TableError
+from spark_runtime.replace import exclusively
 
 SCHEMA = {
     "type": "struct",
@@ -210,3 +212,21 @@ def test_metadata_of_others_is_no_metadata_of_ours(log: Log) -> None:
     for text in ("{", "[]", '{"lineage_backfill": 3}', '"x"'):
         log.commit({"commitInfo": {"operation": "WRITE", "userMetadata": text}})
     assert all(not commit.metadata for commit in DeltaLog(str(log.root)).commits(0, 4))
+
+
+def test_commits_to_one_table_wait_for_each_other(tmp_path: Path) -> None:
+    entered: list[str] = []
+
+    def second() -> None:
+        with exclusively(tmp_path):
+            entered.append("second")
+
+    with exclusively(tmp_path):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        entered.append("first")
+    waiting.join()
+    assert entered == ["first", "second"]
+    with exclusively(tmp_path / "not there"):
+        pass
