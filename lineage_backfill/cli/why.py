@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +30,7 @@ def explained(explanation: Explanation) -> RenderableType:
     names = Names([explanation.job, *(hop.job for hop in hops), *datasets, *changed])
     parts: list[RenderableType] = [_verdict(explanation, names)]
     if hops:
-        parts.append(_way_back(hops, names))
+        parts.append(_way_back(explanation, names))
     if changed:
         rows = table("Changed", "Partitions")
         for dataset, keys in changed.items():
@@ -51,8 +49,12 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
     )
 
 
-def _way_back(hops: Sequence[Hop], names: Names) -> Table:
+def _way_back(explanation: Explanation, names: Names) -> Table:
     rows = table("Job", "Run key", "Reads what is stale")
+    hops = explanation.hops
+    if hops[0].keys != explanation.keys:
+        keys = Text(keys_on_a_line(explanation.keys))
+        rows.add_row(names(explanation.job), keys, "its own output, made stale by an earlier key")
     half = _SHOWN_HOPS // 2
     more = len(hops) - 2 * half
     for hop in hops[:half] if more > 0 else hops:

@@ -82,6 +82,14 @@ def test_why(name: str, width: int, snapshot: SnapshotAssertion) -> None:
     assert shown(explained(explain(planning(), plans.job(name))), width) == snapshot
 
 
+def test_why_of_a_key_that_only_its_own_earlier_ones_make_stale() -> None:
+    said = explain(planning(), plans.job("total"), ("2013-03-20",))
+    lines = shown(explained(said), 80).splitlines()
+    assert lines[0].startswith("total 2013-03-20 is planned")
+    assert "total  2013-03-20     its own output, made stale by an earlier key" in lines
+    assert "total  2013-03-10     daily 2013-03-10" in lines
+
+
 def test_why_of_what_was_asked_for_and_of_a_hostile_name() -> None:
     evil = JobRef("a[b]", "evil[red]\x1b[31m")
     hop = Hop(job=evil, keys=("k\x07",), dataset=None, mapping="asked", stale=())
