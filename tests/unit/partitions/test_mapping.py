@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,27 +38,24 @@ KINDS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"grain": "quarter"}, 2),
     ({"cron": "30 * * * *"}, 30),
     ({"cron": "15 6 * * 1-5"}, 6),
-    ({"every": "8h"}, 9),
 )
 REGIONS = {"keys": ("eu", "us", "apac")}
 
 
 def short(declared: dict[str, Any], zone: str, moment: str, first: int, count: int) -> Calendar:
     """A calendar of a few keys close to the moment, `first` keys before or after it."""
-    start = {"start": "2000-01-01T00:00"} if "every" in declared else {}
-    whole = calendar(at("2030-01-01T00:00"), zone=zone, **declared, **start)
+    now = datetime.fromtimestamp(instant(moment) + 400 * DAY, UTC)
+    whole = calendar(now, zone=zone, **declared)
     assert whole.time is not None
     grid = whole.time.grid
     begin = grid.at(instant(moment)) + first
-    end = {"end": grid.label(begin + count - 1)}
-    if "every" in declared:
-        return calendar(at("2030-01-01T00:00"), zone=zone, **declared, **start, **end)
-    return calendar(at("2030-01-01T00:00"), zone=zone, **declared, start=grid.label(begin), **end)
+    start, end = grid.label(begin), grid.label(begin + count - 1)
+    return calendar(now, zone=zone, **declared, start=start, end=end)
 
 
 @st.composite
 def calendars(draw: st.DrawFn, jump: tuple[str, str]) -> Calendar:
-    declared, most = draw(st.sampled_from([kind for kind in KINDS if "every" not in kind[0]]))
+    declared, most = draw(st.sampled_from(KINDS))
     zone = draw(st.sampled_from((jump[0], jump[0], "UTC", "America/New_York")))
     count = draw(st.integers(1, most))
     return short(declared, zone, jump[1], draw(st.integers(-most, 2)), count)
@@ -84,10 +83,15 @@ def hold_to(mapping: EdgeMapping, reads: Callable[[Key, Key], bool]) -> None:
     for u, other in theirs:
         assert mapping.affected(u) == affected[u], f"{mapping.name}: who reads {other.label}"
     # Sets are the unions of their keys.
-    some = PartitionSet.of(box for u, _ in theirs[::2] for box in u.boxes)
-    union = PartitionSet.of(box for u, _ in theirs[::2] for box in affected[u].boxes)
-    assert mapping.affected(some) == union
+    rng = Random(len(theirs))
+    for share in (0.05, 0.2, 0.8):
+        some = [u for u, _ in theirs if rng.random() < share]
+        assert mapping.affected(_union(some)) == _union(affected[u] for u in some)
     assert mapping.affected(NOTHING) == mapping.required(NOTHING) == NOTHING
+
+
+def _union(sets: Iterable[PartitionSet]) -> PartitionSet:
+    return PartitionSet.of(box for one in sets for box in one.boxes)
 
 
 def window(run: Calendar, before: int, after: int) -> Callable[[Key, Key], bool]:
@@ -155,6 +159,15 @@ def test_identity_reads_the_same_label(
     run = short({"grain": grain}, jump[0] if same_zone else "UTC", jump[1], first, 8)
     mapping = build(upstream, run, MappingSpec(kind="identity"))
     hold_to(mapping, lambda key, other: key.label == other.label)
+
+
+def test_a_label_with_an_offset_is_another_one_than_without() -> None:
+    # 01 comes twice in New York and once in Havana, where it bears the offset of the second.
+    upstream = short({"grain": "hour"}, "America/New_York", "2024-11-03T06:00", -5, 10)
+    run = short({"grain": "hour"}, "America/Havana", "2024-11-03T06:00", -5, 10)
+    mapping = build(upstream, run, MappingSpec(kind="identity"))
+    hold_to(mapping, lambda key, other: key.label == other.label)
+    assert not mapping.affected(keys(upstream, "2024-11-03T01-0500"))
 
 
 @pytest.mark.parametrize("by", [-1, 3])
@@ -252,6 +265,12 @@ CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], boo
     "one dimension is read whole": (
         SALES,
         HOURLY,
+        MappingSpec(dimensions=(("region", MappingSpec(kind="all")),)),
+        meets,
+    ),
+    "one dimension of equal calendars is read whole": (
+        SALES,
+        SALES,
         MappingSpec(dimensions=(("region", MappingSpec(kind="all")),)),
         meets,
     ),
@@ -357,6 +376,13 @@ def test_plain_static_calendars_pair_whatever_their_columns() -> None:
             calendar(at("2024-09-01T00:00"), grain="month", start="2020-01-01"),
             "2023-01-01",
             ("2023-01-01..2023-12-01",),
+        ),
+        # Scattered hours: one at each end of a day is enough to make it stale.
+        (
+            calendar(at("2024-06-10T00:00"), grain="hour", start="2024-06-01T00"),
+            calendar(at("2024-06-10T00:00"), grain="day", start="2024-06-01"),
+            "2024-06-01T10,2024-06-02T00,2024-06-03T23,2024-06-05T01",
+            ("2024-06-01..2024-06-03", "2024-06-05"),
         ),
         # Hours of two weeks, at the turn of a year in New York.
         (
