@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -15,6 +18,12 @@ from spark_runtime.values import PartitionColumn, Values, describe, predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: Beside the data, where neither readers nor VACUUM look.
+LOCK_FILE = ".lineage-backfill.lock"
+
+#: More rows than this are written faster by compiled code.
+_WORTH_COMPILING = 1_000_000
 
 #: Delta's conflicts have no common Python class; this is what their messages have in common.
 _CONFLICT = re.compile(
@@ -52,6 +61,37 @@ def append(frame: DataFrame, location: str, transaction: Transaction) -> None:
     _with(frame.write.format("delta").mode("append"), transaction).save(location)
 
 
+@contextmanager
+def interpreted(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Let a write of few rows interpret its expressions instead of compiling them.
+
+    Most of such a write is Delta reading its own log; compiling for that costs more than it saves
+    (measured: a third of the whole write).
+    """
+    if rows > _WORTH_COMPILING:
+        yield
+        return
+    with _setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
+        yield
+
+
+@contextmanager
+def exclusively(root: Path) -> Iterator[None]:
+    """Let no other process of this library commit to the table meanwhile.
+
+    On a local disk two processes may otherwise rename their commits onto the same version, and
+    the first one's is lost.
+    """
+    with contextlib.ExitStack() as stack:
+        # Where files cannot be locked, commits are the store's own business.
+        with contextlib.suppress(OSError):
+            import fcntl
+
+            lock = stack.enter_context((root / LOCK_FILE).open("w", encoding="utf-8"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def put_back(
     spark: SparkSession,
     log: DeltaLog,
@@ -75,24 +115,30 @@ def put_back(
                     hint="it was vacuumed; restore it from a backup",
                 )
     name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-    before = spark.conf.get(name, None)
     # Delta refuses versions older than a week even where, as checked above, all files are there.
-    spark.conf.set(name, "false")
-    try:
+    with _setting(spark, name, "false"), exclusively(log.root):
         frame = spark.read.format("delta").option("versionAsOf", version).load(log.location)
         if state.columns:
             frame = frame.where(predicate(state.columns, scope))
         replace(frame, log.location, state.columns, scope, transaction)
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
 
 
 def is_conflict(error: BaseException) -> bool:
     """Whether somebody else's commit made ours fail (nothing of it is visible then)."""
     return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _with(writer: Any, transaction: Transaction) -> Any:

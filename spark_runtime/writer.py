@@ -30,7 +30,15 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint
-from spark_runtime.replace import Transaction, append, is_conflict, put_back, replace
+from spark_runtime.replace import (
+    Transaction,
+    append,
+    exclusively,
+    interpreted,
+    is_conflict,
+    put_back,
+    replace,
+)
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import (
     NULL_DIRECTORY,
@@ -258,13 +266,15 @@ class _Write:
         self, rows: DataFrame, replaced: Sequence[Values], written: Mapping[Values, Rows]
     ) -> int:
         transaction = self._transaction(replaced, written)
+        count = sum(part.count for part in written.values())
         conflict: Exception | None = None
         for _ in range(MAX_CONFLICTS + 1):
             try:
-                if self._adds:
-                    append(rows, self.log.location, transaction)
-                else:
-                    replace(rows, self.log.location, self.columns, replaced, transaction)
+                with exclusively(self.log.root), interpreted(self.spark, count):
+                    if self._adds:
+                        append(rows, self.log.location, transaction)
+                    else:
+                        replace(rows, self.log.location, self.columns, replaced, transaction)
             except Exception as error:  # noqa: BLE001 (re-raised below)
                 # Whatever was raised: only the log says whether the commit is there.
                 state = self.log.state()

@@ -36,14 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session, with one core less noise than a real one: two threads."""
+    """The one session, on two threads."""
     from spark_runtime.session import get_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         session = get_session(
-            {"spark.master": "local[2]", "spark.sql.warehouse.dir": str(warehouse)}
+            {
+                "spark.master": "local[2]",
+                "spark.sql.warehouse.dir": str(warehouse),
+                # Hundreds of queries over a handful of rows: not one is worth compiling.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            }
         )
     except EnvironmentMissingError as error:
         pytest.fail(str(error))
