@@ -46,6 +46,7 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
         (f"{names(explanation.job)}{keys} ", "bold"),
         (said, style),
         f": {safe(explanation.sentence)}.",
+        f"\n  {safe(explanation.hint)}" if explanation.hint else "",
     )
 
 

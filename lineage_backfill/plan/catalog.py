@@ -154,10 +154,14 @@ class Catalog:
         self._inputs: dict[object, Input] = {}
         self._facts: dict[JobRef, JobFacts] = {}
         self._sent: dict[JobRef, facets.JobFacet] = {}
+        #: Sentences about facets that could not be believed, in the order in which they were met.
+        self.troubles: dict[str, None] = {}
         self._shared: dict[tuple[int, ...], Calendar | None] = {}
         self._recorded: dict[str, set[str]] | None = None
         self._inferred: Mapping[JobRef, infer.Inference] | None = None
         self._extra_reads, self._extra_writes = self._declared_edges()
+        self._readers: Mapping[DatasetRef, tuple[JobRef, ...]] | None = None
+        self._writers: Mapping[DatasetRef, tuple[JobRef, ...]] | None = None
 
     # --- names and edges ------------------------------------------------------------------------
 
@@ -228,11 +232,19 @@ class Catalog:
 
     def readers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
         """Return the jobs that read each dataset."""
-        return self._with_extra(self.snapshot.readers, self._extra_reads, "former_reads")
+        if self._readers is None:
+            self._readers = self._with_extra(
+                self.snapshot.readers, self._extra_reads, "former_reads"
+            )
+        return self._readers
 
     def writers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
         """Return the jobs that write each dataset."""
-        return self._with_extra(self.snapshot.writers, self._extra_writes, "former_writes")
+        if self._writers is None:
+            self._writers = self._with_extra(
+                self.snapshot.writers, self._extra_writes, "former_writes"
+            )
+        return self._writers
 
     def _with_extra(
         self,
@@ -287,10 +299,16 @@ class Catalog:
             )
         node = self.snapshot.datasets.get(ref)
         if node is not None and node.partitioning is not None:
-            sent = facets.read_calendar(node.partitioning, f"the facet of dataset {ref}")
-            if sent is not None:
+            try:
+                sent = facets.read_calendar(node.partitioning, f"the facet of dataset {ref}")
+                found = self._resolve(*sent, f"the facet of dataset {ref}") if sent else None
+            except UsageError as error:
+                # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
+                self.troubles[f"not believed: {error}"] = None
+                found = None
+            if found is not None:
                 self._origins[ref] = "facet"
-                return self._resolve(*sent, f"dataset {ref}")
+                return found
         inferred = self._infer(ref)
         if inferred is not None:
             self._origins[ref] = "inferred"
@@ -517,9 +535,16 @@ class Catalog:
     def _find_job(self, ref: JobRef) -> JobFacts:
         declared = self._jobs.find(ref)
         node = self.snapshot.jobs.get(ref)
-        sent = None
+        sent, unreadable = None, ""
         if node is not None and node.partitioning is not None:
-            sent = self._sent[ref] = facets.read_job(node.partitioning, f"the facet of job {ref}")
+            try:
+                sent = facets.read_job(node.partitioning, f"the facet of job {ref}")
+                if sent.calendar or sent.dimensions:
+                    self._resolve(sent.calendar, sent.dimensions, (), f"the facet of job {ref}")
+                self._sent[ref] = sent
+            except UsageError as error:
+                self.troubles[f"not believed: {error}"] = None
+                sent, unreadable = None, str(error)
         reads = [
             (dataset, self._read_declaration(dataset, declared, sent))
             for dataset in self.reads(ref)
@@ -533,6 +558,9 @@ class Catalog:
         calendar, origin, problem, hint = self._run_calendar(
             ref, node, declared, sent, reads, writes
         )
+        if unreadable and not problem and not (declared and (declared.reads or declared.writes)):
+            # To go on with the defaults would be to guess what the job meant to say.
+            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
         lookback = max([write.lookback for _, write in writes if write], default=0)
         own = {dataset for dataset, _ in writes}
         inputs = []
@@ -682,9 +710,13 @@ class Catalog:
 
     @staticmethod
     def _declares_self(read: ReadDeclaration | None) -> bool:
-        return read is not None and (
-            (read.mapping == "offset" and read.by < 0)
-            or (read.mapping == "window" and read.before > 0)
+        if read is None:
+            return False
+        parts: tuple[ReadDeclaration | DimensionMapping, ...] = (read, *read.dimensions.values())
+        return any(
+            (part.mapping == "offset" and part.by < 0)
+            or (part.mapping == "window" and part.before > 0)
+            for part in parts
         )
 
     def _spec(self, read: ReadDeclaration | None, *, own: bool) -> MappingSpec:
@@ -716,6 +748,11 @@ class Catalog:
             trouble = (
                 f"one run key writes all of {dataset}, which has no first key",
                 f"declare a start for {dataset.name!r}",
+            )
+        elif mode == "full" and not run.is_whole:
+            trouble = (
+                f"one run key would replace all of its output {dataset} (mode full)",
+                f'declare mode = "overwrite" in [[job.writes]] of {ref.name!r}',
             )
         elif mode not in ("merge", "append") and not self._covers(run, calendar):
             text = f"its output {dataset} is coarser than its run calendar: one run key would"
@@ -799,7 +836,8 @@ def _mapping_spec(
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
     if isinstance(read, ReadDeclaration):
         dimensions = tuple(
-            (name, _mapping_spec(part, functions)) for name, part in sorted(read.dimensions.items())
+            (name, _mapping_spec(part, functions, own=own))
+            for name, part in sorted(read.dimensions.items())
         )
         if read.mapping == "python":
             function = functions.get(read.function or "")

@@ -45,11 +45,14 @@ def diff(before: Plan, after: Plan) -> PlanDifference:
         changes = _changes(was, now)
         if changes:
             jobs.append(JobDifference(job=ref, changes=changes, before=was, after=now))
-    return PlanDifference(
-        jobs=tuple(jobs),
-        lineage_moved=before.lineage.get("hash") != after.lineage.get("hash"),
-        moved=moved(before.lineage, after.lineage),
-    )
+    names = moved(before.lineage, after.lineage)
+    if before.request != after.request:
+        # What only one of two requests reaches has not moved.
+        both = (before.lineage.get("parts") or {}).keys() & (
+            after.lineage.get("parts") or {}
+        ).keys()
+        names = tuple(name for name in names if name in both)
+    return PlanDifference(jobs=tuple(jobs), lineage_moved=bool(names), moved=names)
 
 
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

@@ -35,13 +35,15 @@ class Explanation:
     """Why a job's keys are planned or not.
 
     `verdict` is planned, left_stale, blocked, up_to_date or not_reached; `sentence` says it in
-    words; `hops` lead from the keys back to the change; `changed` are the changed partitions there.
+    words, `hint` what to do about it; `hops` lead from the keys back to the change; `changed` are
+    the changed partitions there.
     """
 
     job: JobRef
     keys: KeySet
     verdict: str
     sentence: str
+    hint: str = ""  # what to do next, where something has to be done first
     hops: tuple[Hop, ...] = ()
     changed: Mapping[DatasetRef, KeySet] | None = None
 
@@ -63,8 +65,8 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
         )
     calendar = result.facts.calendar
     if calendar is None or (result.cause is not None and result.cause[0] == "unknown"):
-        text = result.cause[1] if result.cause else "its partitioning is unknown"
-        return Explanation(job=job, keys=keys or (), verdict="blocked", sentence=text)
+        _, text, hint = result.cause or ("unknown", "its partitioning is unknown", "")
+        return Explanation(job=job, keys=keys or (), verdict="blocked", sentence=text, hint=hint)
     wanted = parse(calendar, keys) if keys is not None else result.stale
     planned, left = wanted & result.planned, wanted & result.left
     if planned:
@@ -92,6 +94,7 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
         keys=render(calendar, first if keys is None or len(shown) > 1 else shown),
         verdict=verdict,
         sentence=sentence,
+        hint=result.cause[2] if result.cause and verdict != "planned" else "",
         hops=hops,
         changed=changed,
     )
@@ -222,6 +225,7 @@ def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
         "partitions": list(explanation.keys),
         "verdict": explanation.verdict,
         "sentence": explanation.sentence,
+        "hint": explanation.hint,
         "hops": [
             {
                 "job": ref(hop.job),

@@ -144,6 +144,10 @@ class Planning:
         if not columns:
             return frozenset()
         changed = [*self._roots.datasets, *self._roots.unknown]
+        if not changed:
+            self._warn(
+                "--columns says nothing of a job that is run again: it makes all columns anew"
+            )
         for ref in changed:
             node = self.snapshot.datasets.get(ref)
             if node is not None and node.fields:
@@ -431,7 +435,7 @@ class Planning:
     # --- what is said aloud ---------------------------------------------------------------------
 
     def _say(self, results: Collection[JobResult], count: int, limit: int, *, listed: bool) -> None:
-        for text in self.propagation.warnings:
+        for text in (*self.catalog.troubles, *self.propagation.warnings):
             self._warn(text)
         for ref in self._roots.unknown:
             self._warn(f"the partitioning of {ref} is unknown: what reads it is blocked")

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-STEP = timedelta(minutes=15)  # every border of every calendar used here lies on such a step
+STEP = timedelta(minutes=30)  # every border of every calendar used here lies on such a step
 WALK_FROM = datetime(2023, 3, 1, tzinfo=UTC)
 WALK_TO = datetime(2025, 2, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def _period(local: datetime, grain: str) -> str:
 
 @cache
 def spans(grain: str, zone: str) -> tuple[Span, ...]:
-    """Return all whole periods of the walked time, by looking at the clock every 15 minutes."""
+    """Return all whole periods of the walked time, by looking at the clock every half hour."""
     here = ZoneInfo(zone)
     found: list[tuple[str, datetime]] = []
     moment = WALK_FROM
@@ -70,6 +70,12 @@ def spans(grain: str, zone: str) -> tuple[Span, ...]:
     )
 
 
+@cache
+def numbered(grain: str, zone: str) -> dict[str, int]:
+    """Return the place of each label among the periods."""
+    return {span.label: place for place, span in enumerate(spans(grain, zone))}
+
+
 @dataclass(frozen=True)
 class Cal:
     """A calendar: a time dimension (grain, zone, existing labels first..last), static keys, both
@@ -89,11 +95,11 @@ class Cal:
         """Return the keys that exist as (index of the period, static key)."""
         times: list[int | None] = [None]
         if self.grain:
-            labels = [span.label for span in self.all_spans]
             if self.last is None or self.first is None:
                 times = []
             else:
-                times = list(range(labels.index(self.first), labels.index(self.last) + 1))
+                places = numbered(self.grain, self.zone)
+                times = list(range(places[self.first], places[self.last] + 1))
         return list(product(times, self.statics or (None,)))
 
     def label(self, key: tuple[int | None, str | None]) -> str:

@@ -19,7 +19,7 @@ from lineage_backfill.plan.declarations import (
 )
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.request import ChangedDataset, Request
-from tests.oracle.definition import Cal, Job, Key, Read, World
+from tests.oracle.definition import Cal, Job, Key, Read, World, numbered
 
 NOW = datetime(2024, 12, 20, 12, tzinfo=UTC)  # every calendar here has ended by then
 ZONES = (
@@ -231,13 +231,15 @@ def _request_key(cal: Cal, key: Key) -> Any:
 def labels(cal: Cal, keys: Any) -> set[str]:
     """Return the labels of keys that a plan prints as keys, ranges and boxes."""
     found: set[str] = set()
-    names = [span.label for span in cal.all_spans]
 
     def times(texts: Any) -> list[str]:
+        assert cal.grain is not None
+        places = numbered(cal.grain, cal.zone)
         result = []
         for text in texts:
             first, _, last = text.partition("..")
-            result += names[names.index(first) : names.index(last or first) + 1]
+            periods = cal.all_spans[places[first] : places[last or first] + 1]
+            result += [span.label for span in periods]
         return result
 
     for key in keys:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(p for p in (ROOT / "scripts").iterdir() if not p.suffix)
+SCRIPTS = sorted(p for p in (ROOT / "scripts").iterdir() if p.is_file() and not p.suffix)
 
 
 def write_program(path: Path, text: str) -> Path:

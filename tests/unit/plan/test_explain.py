@@ -190,6 +190,7 @@ def test_an_explanation_as_a_document() -> None:
         "partitions": ["2024-03-10"],
         "verdict": "planned",
         "sentence": "it reads partitions that changed, or that a planned run makes anew",
+        "hint": "",
         "hops": [
             {
                 "job": {"namespace": "w", "name": "daily"},

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.plan import facets
 from tests.unit.plan.world import dataset, declarations, find, job, plan, request, summary
@@ -90,11 +89,15 @@ def test_every_job_has_the_mapping_of_its_own_facet() -> None:
         {"grain": "day", "data_lag": "two"},
     ],
 )
-def test_a_dataset_facet_that_cannot_be_read_is_refused_by_name(facet: dict[str, Any]) -> None:
-    held = snapshot([node("j", "raw", "days")], raw=facet, days=DAY)
-    with pytest.raises(DeclarationError, match="the facet of dataset w:raw") as caught:
-        plan(request({"raw": "2024-03-10"}), held, "")
-    assert "project file" in caught.value.hint
+def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
+    facet: dict[str, Any],
+) -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=facet)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed: the facet of dataset w:days" in text for text in made.warnings)
+    declared = 'dataset = [{ name = "days", grain = "day" }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
 
 
 @pytest.mark.parametrize(
@@ -107,18 +110,13 @@ def test_a_dataset_facet_that_cannot_be_read_is_refused_by_name(facet: dict[str,
         {"writes": [{"dataset": "days", "lookback": "x"}]},
     ],
 )
-def test_a_job_facet_that_cannot_be_read_is_refused_by_name(facet: dict[str, Any]) -> None:
+def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[str, Any]) -> None:
     held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
-    with pytest.raises(DeclarationError, match="the facet of job w:j"):
-        plan(request({"raw": "2024-03-10"}), held, "")
-
-
-def test_a_facet_with_an_unknown_zone_names_the_dataset() -> None:
-    held = snapshot(
-        [node("j", "raw", "days")], raw={"grain": "day", "zone": "Mars/Olympus"}, days=DAY
-    )
-    with pytest.raises(UsageError, match=r"dataset w:raw: .*Mars/Olympus"):
-        plan(request({"raw": "2024-03-10"}), held, "")
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed: the facet of job w:j" in text for text in made.warnings)
+    declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
 
 
 def test_facets_that_are_equal_make_equal_plans_whatever_the_order_of_their_members() -> None:
@@ -186,3 +184,12 @@ def test_a_facet_without_a_calendar_says_nothing() -> None:
 def test_find_reports_the_job() -> None:
     held = snapshot([node("j", "raw", "days")], raw=DAY, days=DAY)
     assert find(plan(request({"raw": "2024-03-10"}), held, ""), "j").count == 1
+
+
+def test_a_facet_that_cannot_be_read_makes_the_dataset_unknown_and_is_told() -> None:
+    held = snapshot(
+        [node("j", "raw", "days")], raw=DAY, days={"grain": "day", "zone": "Mars/Rover"}
+    )
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed" in text and "Mars/Rover" in text for text in made.warnings)

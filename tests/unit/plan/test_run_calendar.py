@@ -180,3 +180,33 @@ def test_blocked_jobs_leave_their_readers_stale() -> None:
     made = plan(request({"raw": "2024-03-10"}), "raw > j > a, weeks\na > k > late", DAYS)
     assert summary(made) == {"j": "blocked", "k": "left_stale"}
     assert left(made) == {"k": "2024-03-10..2024-03-25"}
+
+
+def test_a_job_that_replaces_a_whole_table_with_each_key_is_blocked() -> None:
+    full = 'job = [{ name = "j", writes = [{ dataset = "a", mode = "full" }] }]\n'
+    made = plan(request({"raw": "2024-03-10"}), "raw > j > a", full + DAYS)
+    assert find(made, "j").status == "blocked"
+    assert "mode full" in find(made, "j").reason["text"]
+    whole = 'job = [{ name = "j", writes = [{ dataset = "whole", mode = "full" }] }]\n'
+    made = plan(
+        request({"raw": "2024-03-10"}),
+        "raw > j > whole",
+        whole
+        + DAYS.replace(
+            '{ name = "raw", grain = "day" }',
+            '{ name = "raw", grain = "day", start = "2024-01-01" }',
+        ),
+    )
+    assert summary(made) == {"j": "*"}
+
+
+def test_self_dependence_may_be_declared_for_the_time_dimension_of_a_product() -> None:
+    toml = """job = [{ name = "j", reads = [
+      { dataset = "sales", dimensions = { day = { mapping = "offset", by = -1 } } } ] }]
+    dataset = [
+      { name = "sales", dimensions = [
+        { name = "day", grain = "day", start = "2024-03-01", end = "2024-03-05" },
+        { name = "region", keys = ["eu", "us"] } ] } ]
+    """
+    made = plan(request({"sales": "day=2024-03-03/region=eu"}), "sales > j > sales", toml)
+    assert find(made, "j").partitions == ({"day": ["2024-03-04..2024-03-05"], "region": ["eu"]},)
