@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
+from itertools import chain
 from typing import Final, Generic, Literal, Protocol, TypeVar, cast
 
 from lineage_backfill.errors import DeclarationError, UsageError
@@ -449,9 +450,19 @@ class Catalog:
         return declared.keys
 
     def _runtime_keys(self, name: str) -> set[str]:
-        """Return the keys of a runtime dimension: those of recorded runs and of the request."""
+        """Return the keys of a runtime dimension that are known by now.
+
+        They are those of recorded runs and of the request, and those that another dimension of
+        the same name has as static ones.
+        """
         if self._recorded is None:
             self._recorded = {}
+            named = [declared.dimensions for declared in self.declarations.datasets]
+            named += [declared.dimensions for declared in self.declarations.jobs]
+            for dimension in chain.from_iterable(named):
+                if isinstance(dimension.calendar.keys, tuple):
+                    known = self._recorded.setdefault(dimension.name, set())
+                    known.update(dimension.calendar.keys)
             for record in self.snapshot.history:
                 if record.partition_key:
                     try:

@@ -484,3 +484,18 @@ def test_a_static_key_that_one_side_lacks_is_reported() -> None:
     made = plan(request({"three": "eu,de"}), "three > j > two", toml)
     assert summary(made) == {"j": "eu"}
     assert "w:j and its input w:three: the reader lacks the keys de" in made.warnings
+
+
+def test_a_static_key_names_the_same_key_of_a_runtime_dimension_before_any_run_was_recorded() -> (
+    None
+):
+    toml = """dataset = [
+      { name = "sales", dimensions = [
+        { name = "day", grain = "day", start = "2024-01-01" },
+        { name = "region", keys = ["eu", "us"] } ] },
+      { name = "found", dimensions = [
+        { name = "day", grain = "day", start = "2024-01-01" },
+        { name = "region", keys = "runtime" } ] } ]
+    """
+    made = plan(request({"sales": "day=2024-03-03/region=eu"}), "sales > j > found", toml)
+    assert find(made, "j").partitions == ({"day": ["2024-03-03"], "region": ["eu"]},)
