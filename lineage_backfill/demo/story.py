@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -238,10 +239,12 @@ def _next_steps(root: Path) -> RenderableType:
     """Return what to try next, as commands that work when pasted."""
     folder = shlex.quote(str(root))
     scripts = Path(sys.executable).parent
-    on_path = shutil.which("lineage-backfill") is not None
+    # PATH does not tell: `scripts/demo` puts the environment there for itself alone.
+    activated = os.environ.get("VIRTUAL_ENV") == sys.prefix
+    installed = sys.prefix == sys.base_prefix and shutil.which("lineage-backfill") is not None
     commands = [
         f"cd {folder}",
-        *([] if on_path else [f"export PATH={shlex.quote(str(scripts))}:$PATH"]),
+        *([] if activated or installed else [f"export PATH={shlex.quote(str(scripts))}:$PATH"]),
         f"python -m pipeline.feed spoil {NEXT_HOUR}",
         f"lineage-backfill impact flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR}",
         f"lineage-backfill run flights_hourly --from {NEXT_HOUR} --to {NEXT_HOUR} --yes",
