@@ -225,6 +225,12 @@ class _ClockGrid(Grid):
         text, offset = self._plain(local), match[2]
         if text != match[1]:
             raise self._wrong(label)
+        if self.zone.fixed and not offset:
+            # No clock jumps here: the one reading is a key, or there is none.
+            instant = self.zone.instant(local, 0)
+            ordinal = self.at(instant)
+            if self.start(ordinal) == instant:
+                return ordinal
         near: set[int] = set()
         for moment in (local, local + timedelta(seconds=self._length - 1)):
             for fold in (0, 1):
