@@ -47,6 +47,9 @@ class _Named(Protocol):
 
 
 D = TypeVar("D", bound=_Named)
+Edge = TypeVar("Edge", ReadDeclaration, WriteDeclaration)
+_NOTHING_DECLARED: Final = JobDeclaration(name="")
+_NOTHING_SENT: Final = facets.JobFacet()
 _MISSING: Final = object()
 _GLOB: Final = re.compile(r"[*?\[]")
 
@@ -556,12 +559,13 @@ class Catalog:
             except UsageError as error:
                 self.troubles[f"not believed: {error}"] = None
                 sent, unreadable = None, str(error)
+        said, told = declared or _NOTHING_DECLARED, sent or _NOTHING_SENT
         reads = [
-            (dataset, self._read_declaration(dataset, declared, sent))
+            (dataset, self._declared_edge(dataset, said.reads, told.reads))
             for dataset in self.reads(ref)
         ]
         writes = [
-            (dataset, self._write_declaration(dataset, declared, sent))
+            (dataset, self._declared_edge(dataset, said.writes, told.writes))
             for dataset in self.writes(ref)
         ]
         if declared is not None and (declared.reads or declared.writes):
@@ -605,24 +609,13 @@ class Catalog:
             hint=hint,
         )
 
-    def _read_declaration(
-        self, dataset: DatasetRef, declared: JobDeclaration | None, sent: facets.JobFacet | None
-    ) -> ReadDeclaration | None:
-        found = None
-        if declared is not None and declared.reads:
-            found = _edge(dataset, declared.reads, self.declarations.namespace)
-        if found is None and sent is not None:
-            found = _edge(dataset, sent.reads, dataset.namespace)
-        return found
-
-    def _write_declaration(
-        self, dataset: DatasetRef, declared: JobDeclaration | None, sent: facets.JobFacet | None
-    ) -> WriteDeclaration | None:
-        found = None
-        if declared is not None and declared.writes:
-            found = _edge(dataset, declared.writes, self.declarations.namespace)
-        if found is None and sent is not None:
-            found = _edge(dataset, sent.writes, dataset.namespace)
+    def _declared_edge(
+        self, dataset: DatasetRef, declared: Iterable[Edge], sent: Iterable[Edge]
+    ) -> Edge | None:
+        """Return what is said of a job's edge: by the project file, else with the lineage."""
+        found = _edge(dataset, declared, self.declarations.namespace) if declared else None
+        if found is None and sent:
+            found = _edge(dataset, sent, dataset.namespace)
         return found
 
     def _run_calendar(
@@ -809,11 +802,8 @@ def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
     )
 
 
-E_ = TypeVar("E_", ReadDeclaration, WriteDeclaration)
-
-
-def _edge(dataset: DatasetRef, edges: Iterable[E_], namespace: str | None) -> E_ | None:
-    glob: E_ | None = None
+def _edge(dataset: DatasetRef, edges: Iterable[Edge], namespace: str | None) -> Edge | None:
+    glob: Edge | None = None
     for edge in edges:
         space = edge.namespace or namespace
         if space is not None and space != dataset.namespace:
