@@ -190,7 +190,7 @@ def _condition(partitions: Iterable[Partition]) -> Any:
 
     return subset.PartitionSubsetCondition(
         partitions=[
-            subset.Partition(dimensions=dict(partition.values), identifier=partition.key)
+            subset.Partition(dimensions=dict(partition.values), identifier=str(partition.key))
             for partition in partitions
         ]
     )

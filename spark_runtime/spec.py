@@ -41,11 +41,28 @@ class DatasetName:
         return text in (self.name, str(self))
 
 
+class ProductKey(dict[str, str]):
+    """A key of several dimensions; as text it is written as paths do: `day=2024-06-15/region=eu`.
+
+    >>> str(ProductKey({"day": "2024-06-15", "region": "eu/west"}))
+    'day=2024-06-15/region=eu%2Fwest'
+    """
+
+    def __hash__(self) -> int:  # type: ignore[override]  # nobody changes one
+        return hash(frozenset(self.items()))
+
+    def __str__(self) -> str:
+        return "/".join(f"{_escaped(name)}={_escaped(key)}" for name, key in self.items())
+
+
+Key = str | ProductKey
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
     """One key of the run with its interval [start, end); both are None where it has none."""
 
-    key: str
+    key: Key
     start: datetime | None = None
     end: datetime | None = None
 
@@ -54,7 +71,7 @@ class RunKey:
 class Partition:
     """One partition: its key and the physical value of each partition column (None is NULL)."""
 
-    key: str
+    key: Key
     values: Mapping[str, str | None]
 
 
@@ -108,14 +125,18 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that one attempt of one run is told."""
+    """Everything that one attempt of one run is told.
+
+    `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
+    one by one.
+    """
 
     backfill_id: str
     run_id: str
     attempt: int
     token: str
     job: JobSpec
-    partitions: tuple[str, ...]
+    partitions: tuple[str | Mapping[str, Any], ...]
     keys: tuple[RunKey, ...]
     outputs: tuple[OutputSpec, ...]
     inputs: tuple[InputSpec, ...]
@@ -128,7 +149,7 @@ class RunSpec:
 class PartitionResult:
     """What became of one partition; None means unknown."""
 
-    key: str
+    key: Key
     rows_before: int | None
     rows: int | None
     fingerprint_before: str | None
@@ -150,7 +171,7 @@ class OutputResult:
 class PartitionRead:
     """One partition that was read and the fingerprint of what was in it (None: unknown)."""
 
-    key: str
+    key: Key
     fingerprint: str | None
 
 
@@ -241,7 +262,7 @@ def parse_spec(document: object) -> RunSpec:
             hint="install the same release of lineage-backfill on both sides",
         )
     job = top.child("job")
-    lineage = top.child("lineage") if top.has("lineage") else None
+    lineage = top.child("lineage") if top.peek("lineage") is not None else None
     return top.done(
         RunSpec(
             backfill_id=top.get("backfill_id", str),
@@ -254,7 +275,7 @@ def parse_spec(document: object) -> RunSpec:
                     entrypoint=job.get("entrypoint", str),
                 )
             ),
-            partitions=tuple(top.items("partitions", _text)),
+            partitions=tuple(top.items("partitions", _range)),
             keys=tuple(top.items("keys", _run_key)),
             outputs=tuple(top.items("outputs", _output)),
             inputs=tuple(top.items("inputs", _input)),
@@ -275,13 +296,9 @@ class _Reader:
         self._members = cast("dict[str, Any]", document)
         self._taken: set[str] = set()
 
-    def has(self, name: str) -> bool:
+    def peek(self, name: str) -> object:
         self._taken.add(name)
-        return self._members.get(name) is not None
-
-    def says(self, name: str, value: object) -> bool:
-        self._taken.add(name)
-        return self._members.get(name) == value
+        return self._members.get(name)
 
     def get(self, name: str, kind: type[T], default: T | None = None) -> T:
         value = self.optional(name, kind)
@@ -338,10 +355,27 @@ def _text(value: object, place: str) -> str:
     return value
 
 
+def _range(value: object, place: str) -> str | Mapping[str, Any]:
+    """Return a key, a range, or a box of several dimensions as it is: it is only handed on."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else _text(value, place)
+
+
+def _key(reader: _Reader) -> Key:
+    if isinstance(reader.peek("key"), dict):
+        labels = reader.get("key", dict)
+        place = f"{reader.place}.key"
+        return ProductKey((name, _text(label, place)) for name, label in labels.items())
+    return reader.get("key", str)
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(char):02X}" if char in ",/=%" else char for char in text)
+
+
 def _run_key(value: object, place: str) -> RunKey:
     reader = _Reader(value, place)
     start, end = (_instant(reader.optional(name, str), place) for name in ("start", "end"))
-    return reader.done(RunKey(key=reader.get("key", str), start=start, end=end))
+    return reader.done(RunKey(key=_key(reader), start=start, end=end))
 
 
 def _instant(text: str | None, place: str) -> datetime | None:
@@ -396,7 +430,7 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
                     f"{place}.values.{column}: {text!r} cannot be told from NULL in a table",
                     hint="write null for the NULL partition",
                 )
-        return member.done(Partition(key=member.get("key", str), values=values))
+        return member.done(Partition(key=_key(member), values=values))
 
     return tuple(reader.items(name, parse))
 
@@ -434,7 +468,7 @@ def _input(value: object, place: str) -> InputSpec:
             table=table,
             columns=columns,
             partitions=None
-            if reader.says("partitions", "*")
+            if reader.peek("partitions") == "*"
             else _partitions(reader, "partitions", columns),
             version=reader.optional("version", int),
         )

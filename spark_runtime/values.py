@@ -13,7 +13,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 
 from spark_runtime.errors import PartitionValueError, TableError
-from spark_runtime.spec import NULL_DIRECTORY, Partition
+from spark_runtime.spec import NULL_DIRECTORY, Key, Partition
 
 #: The values of one partition in the order of its columns, as Delta's log writes them.
 Values = tuple[str | None, ...]
@@ -98,16 +98,16 @@ def quoted(name: str) -> str:
 
 def scope_values(
     columns: Sequence[PartitionColumn], partitions: Iterable[Partition]
-) -> dict[Values, str]:
+) -> dict[Values, Key]:
     """Return the key of each partition by its canonical values; raises PartitionValueError."""
-    scope: dict[Values, str] = {}
+    scope: dict[Values, Key] = {}
     for partition in partitions:
         by_name = {name.lower(): text for name, text in partition.values.items()}
         values = tuple(column.canonical(by_name[column.name.lower()]) for column in columns)
         other = scope.setdefault(values, partition.key)
         if other != partition.key:
             raise PartitionValueError(
-                f"keys {other!r} and {partition.key!r} are both stored as "
+                f"keys '{other}' and '{partition.key}' are both stored as "
                 f"{describe(columns, values)}",
                 hint="say in the dataset's `columns` a form that tells them apart",
             )

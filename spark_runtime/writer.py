@@ -246,8 +246,8 @@ class _Write:
     def _audit(self, rows: DataFrame, written: Mapping[Values, Rows]) -> None:
         audit = Audit(
             frame=rows,
-            rows={key: written.get(v, Rows()).count for v, key in self.scope.items()},
-            rows_before={key: self.before.contents(v).rows for v, key in self.scope.items()},
+            rows={str(key): written.get(v, Rows()).count for v, key in self.scope.items()},
+            rows_before={str(key): self.before.contents(v).rows for v, key in self.scope.items()},
         )
         failed = [problem for check in self.options.checks if (problem := check(audit))]
         if failed:
