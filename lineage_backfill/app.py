@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from threading import Event, Timer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from lineage_backfill.config import Project, load_project
 from lineage_backfill.errors import (
@@ -27,6 +28,7 @@ from lineage_backfill.errors import (
 )
 
 if TYPE_CHECKING:
+    from lineage_backfill.config.draft import Draft
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.model import BackfillState, DatasetRef, JobRef
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.explain import Explanation
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
+    from lineage_backfill.plan.review import Finding
     from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
 
     Verb = Callable[[Executor, str], BackfillState]
@@ -50,20 +53,45 @@ _POLL = 0.5  # seconds between two looks at a backfill that somebody else drives
 def open_project(
     file: Path | None = None,
     *,
+    search: bool = True,
     events: Sequence[str] | None = None,
     marquez: str | None = None,
     snapshot: Path | None = None,
 ) -> Project:
     """Return the project of `file`, or the one found upward; the lineage given comes first.
 
-    Raises ConfigError or DeclarationError.
+    Without `file` and `search` it is one without a file. Raises ConfigError or DeclarationError.
     """
     flags = {
         "lineage.events": list(events) if events else None,
         "lineage.marquez": marquez,
         "lineage.snapshot": snapshot and str(snapshot),
     }
-    return load_project(file=file, flags=flags)
+    return load_project(file=file, search=search, flags=flags)
+
+
+def draft_project(project: Project, folder: Path, *, now: datetime) -> Draft:
+    """Return a first project file for the lineage that `project` names, to stand in `folder`.
+
+    Raises LineageError, and ConfigError where no lineage is named.
+    """
+    from lineage_backfill.config.draft import draft
+
+    snapshot = _read_source(project)
+    lineage = project.lineage
+    source: dict[str, str | list[str]] = {}
+    if lineage.events:
+        source["events"] = [_relative(path, folder) for path in lineage.events]
+    elif lineage.snapshot:
+        source["snapshot"] = _relative(str(lineage.snapshot), folder)
+    elif lineage.marquez and "@" not in urlsplit(lineage.marquez).netloc:
+        source["marquez"] = lineage.marquez
+    return draft(snapshot, source, now=now)
+
+
+def _relative(path: str, folder: Path) -> str:
+    """Return the path as a project file in the folder names it, whole where it lies elsewhere."""
+    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
 
 
 def read_lineage(project: Project) -> LineageSnapshot:
@@ -131,6 +159,24 @@ def _read_source(project: Project) -> LineageSnapshot:
         "no lineage is named",
         hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the project.",
     )
+
+
+def check_project(project: Project, snapshot: LineageSnapshot) -> tuple[Finding, ...]:
+    """Return what is to be said of the project file beside the lineage, errors first."""
+    from lineage_backfill.plan.review import Finding, review
+
+    found, functions = [], {}
+    try:
+        with open_engines(project):
+            pass
+    except ConfigError as error:
+        found.append(Finding.of("[engines.*]", error))
+    try:
+        functions = _functions(project)
+    except DeclarationError as error:
+        found.append(Finding.of("[[job.reads]]", error))
+    now = datetime.now(UTC)
+    return (*found, *review(snapshot, project.declarations, now=now, functions=functions))
 
 
 def make_plan(

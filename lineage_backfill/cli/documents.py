@@ -40,15 +40,31 @@ def emit(document: Mapping[str, Any]) -> None:
 
 def save(document: Mapping[str, Any], path: Path) -> None:
     """Write the document to a file, whole or not at all; raises UsageError."""
+    write_whole(dump(document), path)
+
+
+def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
+    """Write the text to a file, whole or not at all.
+
+    Raises UsageError where that cannot be done, or the file is there and not to be replaced.
+    """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(dump(document), encoding="utf-8")
-        unfinished.replace(path)
+        unfinished.write_text(text, encoding="utf-8")
+        if replace:
+            unfinished.replace(path)
+        else:
+            path.hardlink_to(unfinished)  # at once, and only where nothing is
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} is there already", hint="Replace it with --force, or name another with --out."
+        ) from error
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise UsageError(
             f"{path} cannot be written: {error.strerror}", hint="Name another file with --out."
         ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Any:

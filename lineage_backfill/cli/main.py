@@ -12,7 +12,18 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
-from lineage_backfill.cli import backfill, demo, doctor, impact, lineage, look, plan, settings, stop
+from lineage_backfill.cli import (
+    backfill,
+    demo,
+    doctor,
+    impact,
+    init,
+    lineage,
+    look,
+    plan,
+    settings,
+    stop,
+)
 from lineage_backfill.errors import BackfillError, UsageError
 
 _DEBUG = "--debug"
@@ -24,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (impact, plan, backfill, stop, look, lineage, settings, doctor, demo):
+for _module in (init, impact, plan, backfill, stop, look, lineage, settings, doctor, demo):
     _module.add_to(app)
 
 

@@ -21,17 +21,9 @@ _LINEAGE = "Lineage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """Which project file and which lineage a verb works on."""
+class LineageOptions:
+    """Which lineage a verb works on."""
 
-    config: Annotated[
-        Path | None,
-        Option(
-            help="Project file; else lineage-backfill.toml, searched upward.",
-            rich_help_panel=_LINEAGE,
-            metavar="FILE",
-        ),
-    ] = None
     events: Annotated[
         list[str] | None,
         Option(
@@ -48,13 +40,31 @@ class SourceOptions:
         Option(help="A saved lineage snapshot.", rich_help_panel=_LINEAGE, metavar="FILE"),
     ] = None
 
-    def open(self) -> Project:
-        """Return the project that these options name."""
+    def project(self, file: Path | None, *, search: bool = True) -> Project:
+        """Return the project of a file (None: the one found upward, if it is searched for)."""
         from lineage_backfill.app import open_project
 
         return open_project(
-            self.config, events=self.events, marquez=self.marquez, snapshot=self.snapshot
+            file, search=search, events=self.events, marquez=self.marquez, snapshot=self.snapshot
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(LineageOptions):
+    """Which project file and which lineage a verb works on."""
+
+    config: Annotated[
+        Path | None,
+        Option(
+            help="Project file; else lineage-backfill.toml, searched upward.",
+            rich_help_panel=_LINEAGE,
+            metavar="FILE",
+        ),
+    ] = None
+
+    def open(self) -> Project:
+        """Return the project that these options name."""
+        return self.project(self.config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,22 @@
-"""`config`: what the settings are and where each comes from."""
+"""`config`: what the settings are, where each comes from, and whether they fit the lineage."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from lineage_backfill.plan.review import Finding
+
+_MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
 
 _config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
 
@@ -59,3 +69,65 @@ def show(
         cells = (one.name, one.shown, one.origin)[: len(columns)]
         rows.add_row(*(Text(terminal.safe(cell)) for cell in cells))
     terminal.out().print(rows)
+
+
+@_config.command("check")
+@takes_options
+def check(
+    source: SourceOptions,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse warnings as if they were errors.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the project file against the lineage; exits with 64 where something is wrong."""
+    from lineage_backfill import app
+
+    project = source.open()
+    snapshot = app.read_lineage(project)
+    found = app.check_project(project, snapshot)
+    bad = ("error", "warning") if strict else ("error",)
+    ok = not any(one.level in bad for one in found)
+    if as_json:
+        from dataclasses import asdict
+
+        from lineage_backfill.cli import documents
+
+        documents.emit(
+            {
+                "schema_version": 1,
+                "kind": "config_check",
+                "file": project.file and str(project.file),
+                "ok": ok,
+                "findings": [asdict(one) for one in found],
+            }
+        )
+    else:
+        from lineage_backfill.cli import terminal
+
+        terminal.out().print(_findings(found))
+    if not ok:
+        raise typer.Exit(UsageError.exit_code)
+
+
+def _findings(found: Sequence[Finding]) -> RenderableType:
+    from collections import Counter
+
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from lineage_backfill.cli.render import counted
+    from lineage_backfill.cli.terminal import safe
+
+    if not found:
+        return Text("The project file fits the lineage.", style="green")
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    for one in found:
+        said = Text.assemble((safe(one.place), "bold"), f": {safe(one.text)}")
+        if one.hint:
+            said.append(f"\n{safe(one.hint)}", style="dim")
+        rows.add_row(Text(*_MARKS[one.level]), said)
+    levels = Counter[str](one.level for one in found)
+    counts = ", ".join(counted(levels[level], level) for level in _MARKS if levels[level])
+    return Group(rows, Text(), Text(counts, style="bold"))

@@ -1,6 +1,7 @@
 """The project file: found, layered with environment and flags, and turned into declarations."""
 
 from lineage_backfill.config.project import (
+    FILE_NAME,
     LineageSetting,
     Project,
     Setting,
@@ -8,4 +9,4 @@ from lineage_backfill.config.project import (
     load_project,
 )
 
-__all__ = ["LineageSetting", "Project", "Setting", "find_file", "load_project"]
+__all__ = ["FILE_NAME", "LineageSetting", "Project", "Setting", "find_file", "load_project"]

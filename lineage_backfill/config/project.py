@@ -198,19 +198,23 @@ def load_project(
     start: Path | None = None,
     *,
     file: Path | None = None,
+    search: bool = True,
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     user_file: Path | None = None,
 ) -> Project:
     """Load the project that `start` (default: the working directory) belongs to.
 
-    `file` names the project file instead of searching for it. `flags` maps setting names such as
-    "lineage.events" to values given on the command line; None means not given. `environ` and
-    `user_file` default to the process's environment and the user's configuration folder. Raises
-    ConfigError or DeclarationError, naming file, table and key.
+    `file` names the project file instead of having it searched for; without `search` there is
+    none. `flags` maps setting names such as "lineage.events" to values given on the command line;
+    None means not given. `environ` and `user_file` default to the process's environment and the
+    user's configuration folder. Raises ConfigError or DeclarationError, naming file, table and key.
     """
     start = (start or Path.cwd()).absolute()
-    file = start / file.expanduser() if file else find_file(start)
+    if file is not None:
+        file = start / file.expanduser()
+    elif search:
+        file = find_file(start)
     root = file.parent if file else start
     user_file = user_file or platformdirs.user_config_path("lineage-backfill") / "config.toml"
 

@@ -47,7 +47,7 @@ class _Named(Protocol):
 
 
 D = TypeVar("D", bound=_Named)
-Edge = TypeVar("Edge", ReadDeclaration, WriteDeclaration)
+Edge = TypeVar("Edge", bound=ReadDeclaration | WriteDeclaration)
 _NOTHING_DECLARED: Final = JobDeclaration(name="")
 _NOTHING_SENT: Final = facets.JobFacet()
 _MISSING: Final = object()
@@ -63,7 +63,7 @@ class _Matcher(Generic[D]):
         self._globs: list[tuple[re.Pattern[str], re.Pattern[str] | None, D]] = []
         for declaration in declarations:
             space = declaration.namespace or namespace
-            if _GLOB.search(declaration.name):
+            if is_glob(declaration.name):
                 space_glob = re.compile(translate(space)) if space else None
                 self._globs.append(
                     (re.compile(translate(declaration.name)), space_glob, declaration)
@@ -193,7 +193,7 @@ class Catalog:
 
     def dataset_ref(self, name: str, namespace: str | None) -> DatasetRef | None:
         """Return the dataset that a `[[job.reads]]` or `[[job.writes]]` names; None for a glob."""
-        if _GLOB.search(name):
+        if is_glob(name):
             return None
         space = namespace or self.declarations.namespace
         if space is None:
@@ -613,9 +613,9 @@ class Catalog:
         self, dataset: DatasetRef, declared: Iterable[Edge], sent: Iterable[Edge]
     ) -> Edge | None:
         """Return what is said of a job's edge: by the project file, else with the lineage."""
-        found = _edge(dataset, declared, self.declarations.namespace) if declared else None
+        found = find_edge(dataset, declared, self.declarations.namespace) if declared else None
         if found is None and sent:
-            found = _edge(dataset, sent, dataset.namespace)
+            found = find_edge(dataset, sent, dataset.namespace)
         return found
 
     def _run_calendar(
@@ -802,7 +802,13 @@ def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
     )
 
 
-def _edge(dataset: DatasetRef, edges: Iterable[Edge], namespace: str | None) -> Edge | None:
+def is_glob(name: str) -> bool:
+    """Whether a declared name stands for all names that match it."""
+    return _GLOB.search(name) is not None
+
+
+def find_edge(dataset: DatasetRef, edges: Iterable[Edge], namespace: str | None) -> Edge | None:
+    """Return the declared edge to a dataset; an exact name beats a glob, of two the first wins."""
     glob: Edge | None = None
     for edge in edges:
         space = edge.namespace or namespace
@@ -810,8 +816,8 @@ def _edge(dataset: DatasetRef, edges: Iterable[Edge], namespace: str | None) -> 
             continue
         if edge.dataset == dataset.name:
             return edge
-        is_glob = glob is None and _GLOB.search(edge.dataset)
-        if is_glob and re.match(translate(edge.dataset), dataset.name):
+        may_match = glob is None and is_glob(edge.dataset)
+        if may_match and re.match(translate(edge.dataset), dataset.name):
             glob = edge
     return glob
 

@@ -147,3 +147,34 @@ class Declarations:
     limits: Limits = field(default_factory=Limits)
     pools: Mapping[str, int] = field(default_factory=dict)
     engines: tuple[EngineDeclaration, ...] = ()
+
+
+def calendar_in_words(
+    calendar: CalendarDeclaration | None, dimensions: tuple[DimensionDeclaration, ...], zone: str
+) -> str:
+    """Return a declared calendar as a person reads it; `zone` is that of calendars without one.
+
+    >>> calendar_in_words(CalendarDeclaration(grain="day", start="2024-01-01"), (), "UTC")
+    'day in UTC from 2024-01-01'
+    >>> calendar_in_words(CalendarDeclaration(keys=("eu", "us")), (), "UTC")
+    'keys eu, us'
+    """
+    if calendar is None:
+        return ", ".join(
+            f"{one.name} ({calendar_in_words(one.calendar, (), zone)})" for one in dimensions
+        )
+    if calendar.grain == "none":
+        return "not partitioned"
+    if calendar.keys is not None:
+        return "keys " + (
+            "known at run time" if calendar.keys == "runtime" else ", ".join(calendar.keys)
+        )
+    kind = calendar.grain or (
+        f"cron {calendar.cron}" if calendar.cron else f"every {calendar.every}"
+    )
+    span = "".join(
+        f" {word} {key}"
+        for word, key in (("from", calendar.start), ("to", calendar.end))
+        if key is not None
+    )
+    return f"{kind} in {calendar.zone or zone}{span}"

@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, FormatChecker
 
-import lineage_backfill
+from tests.unit.cli.documents import fits
 
 pytestmark = pytest.mark.e2e
 
-SCHEMAS = Path(lineage_backfill.__file__).parent / "schemas"
 FIX = ("feed", "--from", "2024-01-02T00", "--to", "2024-01-02T02", "--now", "2024-01-05T00:00:00Z")
 
 PROGRAM = """
@@ -177,10 +175,7 @@ class Shop:
         """Return what `--json` prints, once it fits its published schema."""
         done = self(*arguments, "--json", code=code)
         document: dict[str, Any] = json.loads(done.stdout)
-        published = json.loads((SCHEMAS / f"{schema}.schema.json").read_text())
-        Draft202012Validator.check_schema(published)
-        validator = Draft202012Validator(published, format_checker=FormatChecker())
-        assert [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)] == []
+        assert fits(document, schema)
         return document
 
 

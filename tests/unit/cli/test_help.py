@@ -25,7 +25,14 @@ def test_all_verbs_are_there() -> None:
     assert {
         *[("impact",), ("run",), ("watch",), ("resume",), ("retry",), ("pause",), ("cancel",)],
         *[("status",), ("report",), ("history",), ("plan", "show"), ("plan", "diff")],
-        *[("lineage", "show"), ("config", "show"), ("doctor",), ("demo",)],
+        *[
+            ("lineage", "show"),
+            ("config", "show"),
+            ("config", "check"),
+            ("doctor",),
+            ("init",),
+            ("demo",),
+        ],
     } <= set(VERBS)
 
 

@@ -1,0 +1,155 @@
+"""`init` and `config check`: from lineage to a project file that fits it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.cli.main import main
+from tests.unit.cli.documents import fits
+
+EVENT = {
+    "eventType": "COMPLETE",
+    "eventTime": "2024-01-01T00:00:00Z",
+    "run": {"runId": "00000000-0000-4000-8000-000000000001"},
+    "job": {"namespace": "shop", "name": "daily"},
+    "inputs": [{"namespace": "shop", "name": "feed"}],
+    "outputs": [{"namespace": "shop", "name": "daily"}],
+    "producer": "https://example.org/",
+    "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+}
+FILE = "lineage-backfill.toml"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("LINEAGE_BACKFILL_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "events.ndjson").write_text(json.dumps(EVENT))
+    return tmp_path
+
+
+def answer(file: Path, *lines: str) -> None:
+    """Take the mark off these questions, the first of each."""
+    text = file.read_text()
+    for line in lines:
+        assert f"#? {line}" in text
+        text = text.replace(f"#? {line}", line, 1)
+    file.write_text(text)
+
+
+def test_from_events_to_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--events", "events.ndjson"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "partitioning of 0 of 2 datasets; 4 questions left" in said.err
+    assert 'events = ["events.ndjson"]' in (here / FILE).read_text()
+
+    assert main(["config", "check"]) == 0
+    assert "its partitioning is unknown, which blocks daily" in capsys.readouterr().out
+    answer(here / FILE, "[[dataset]]", 'name = "*"', 'grain = "day"', 'start = "2024-01-01"')
+    assert main(["config", "check", "--strict"]) == 0
+    capsys.readouterr()
+    assert main(["impact", "feed", "--from", "2024-01-02", "--to", "2024-01-03", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["job"]["name"], job["partitions"]) == ("daily", ["2024-01-02..2024-01-03"])
+
+
+def test_a_file_that_is_there_is_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / FILE).write_text('[lineage]\nevents = ["events.ndjson"]\n')
+    assert main(["init"]) == 64
+    assert "--force" in capsys.readouterr().err
+    assert (here / FILE).read_text() == '[lineage]\nevents = ["events.ndjson"]\n'
+    # What is replaced still says where the lineage is.
+    assert main(["init", "--force"]) == 0
+    assert 'name = "feed"' in (here / FILE).read_text()
+    assert sorted(path.name for path in here.iterdir()) == ["events.ndjson", FILE]
+
+
+def test_it_can_be_printed_or_put_elsewhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--events", "events.ndjson", "--out", "-"]) == 0
+    assert capsys.readouterr().out.startswith("# The project file of lineage-backfill")
+    assert not (here / FILE).exists()
+    (here / "sub").mkdir()
+    assert main(["init", "--events", "events.ndjson", "--out", f"sub/{FILE}"]) == 0
+    assert f'events = ["{here}/events.ndjson"]' in (here / "sub" / FILE).read_text()
+    assert main(["init", "--events", "events.ndjson", "--out", "nowhere/x.toml"]) == 64
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_file_above_that_stops_counting_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / FILE).write_text("[project]\n")
+    (here / "sub").mkdir()
+    monkeypatch.chdir(here / "sub")
+    assert main(["init", "--events", "../events.ndjson"]) == 0
+    assert f"{here / FILE} does not count here any more" in capsys.readouterr().err
+
+
+def test_without_lineage_it_says_how_to_name_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init"]) == 64
+    assert "--events PATH" in capsys.readouterr().err
+    assert not (here / FILE).exists()
+
+
+CHECKS: list[tuple[str, int, int, list[str]]] = [
+    ("", 0, 64, ["warning", "warning", "note"]),
+    ('[[dataset]]\nname = "*"\ngrain = "day"', 0, 0, ["note"]),
+    ('[[dataset]]\nname = "*"\ngrain = "day"\nstart = "x"', 64, 64, ["error", "note"]),
+    (
+        '[engines.x]\nkind = "nix"\n[[dataset]]\nname = "*"\ngrain = "day"',
+        64,
+        64,
+        ["error", "note"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("toml", "code", "strict", "levels"), CHECKS)
+def test_config_check(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    toml: str,
+    code: int,
+    strict: int,
+    levels: list[str],
+) -> None:
+    (here / FILE).write_text(
+        '[project]\nnamespace = "shop"\n[lineage]\nevents = ["events.ndjson"]\n' + toml
+    )
+    assert main(["config", "check", "--json"]) == code
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert fits(document, "config_check")
+    assert document["ok"] is (code == 0)
+    assert [one["level"] for one in document["findings"]] == levels
+    assert main(["config", "check", "--strict"]) == strict
+
+
+def test_a_mapping_function_that_cannot_be_loaded_is_a_finding(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / FILE).write_text(
+        '[project]\nnamespace = "shop"\n[lineage]\nevents = ["events.ndjson"]\n'
+        '[[dataset]]\nname = "*"\ngrain = "day"\n[[job]]\nname = "daily"\n'
+        '[[job.reads]]\ndataset = "feed"\nmapping = "python"\nfunction = "nowhere_at_all:f"'
+    )
+    assert main(["config", "check"]) == 64
+    assert "nowhere_at_all" in capsys.readouterr().out
+
+
+def test_the_settings_and_the_lineage_are_documents(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "show", "--events", "events.ndjson", "--json"]) == 0
+    assert fits(json.loads(capsys.readouterr().out), "config")
+    assert main(["lineage", "show", "--events", "events.ndjson", "--json"]) == 0
+    assert fits(json.loads(capsys.readouterr().out), "lineage")
