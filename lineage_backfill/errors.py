@@ -1,14 +1,22 @@
-"""The one tree of errors: each carries its facts, an exit code and what to do next."""
+"""The one tree of errors: each carries its facts, a code, an exit code and what to do next.
+
+The docstrings are the documentation: `lineage-backfill errors CODE` prints one, and
+`docs/errors.md` is made of them.
+"""
 
 from __future__ import annotations
 
 
 class BackfillError(Exception):
-    """Anything that lineage-backfill itself refuses or fails at.
+    """A fault of lineage-backfill itself, or something that none of the other codes is for.
 
-    `exit_code` is what the command line ends with, `hint` one sentence that says what to do next.
+    Run the command again with --debug, and report what it prints, with the command that you typed.
+
+    `code` is stable and the class's own, `exit_code` is what the command line ends with, `hint` one
+    sentence that says what to do next.
     """
 
+    code = "LB-001"
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -34,88 +42,212 @@ def _rebuild(
 
 
 class UsageError(BackfillError):
-    """The request, the project file or a declaration is wrong; nothing was done."""
+    """The request, the project file or a declaration is wrong; nothing was done.
 
+    The message says what was given and what was expected. Correct it and run the command again;
+    `--help` lists what a command takes.
+    """
+
+    code = "LB-100"
     exit_code = 64
 
 
 class UnknownNameError(UsageError):
-    """A dataset, job or backfill that nobody knows."""
+    """A dataset, job or backfill that nobody knows.
+
+    Names are matched against the lineage and the project file, whole: `lineage-backfill lineage
+    show` lists them, `lineage-backfill history` lists the backfills. A near miss is offered where
+    there is one. If the name is right, look where the lineage is read from: `lineage-backfill
+    config show --sources`.
+    """
+
+    code = "LB-101"
 
 
 class AmbiguousNameError(UsageError):
-    """A name that more than one dataset or job bears."""
+    """A name that more than one dataset or job bears.
+
+    Write it as `namespace:name`, or say `--namespace`. To give bare names a meaning in this
+    project, set `namespace` in `[project]`.
+    """
+
+    code = "LB-102"
 
 
 class KeyFormatError(UsageError):
-    """A partition key that does not fit its calendar."""
+    """A partition key that does not fit its calendar.
+
+    Each calendar has one form of key: `2024-06-15T14` for an hour, `2024-06-15` for a day,
+    `2024-W24` for a week, the first day for a month, quarter or year. The hint shows the form that
+    is expected here.
+    """
+
+    code = "LB-110"
 
 
 class AmbiguousKeyError(KeyFormatError):
-    """A local time that happens twice; the message offers both readings."""
+    """A local time that happens twice; the message offers both readings.
+
+    When clocks are set back, an hour is repeated. Say which one is meant by its offset from UTC, as
+    in `2024-11-03T01-0400`.
+    """
+
+    code = "LB-111"
 
 
 class MissingKeyError(UsageError):
-    """A partition key that fits its calendar and yet does not exist in it."""
+    """A partition key that fits its calendar and yet does not exist in it.
+
+    It lies before `start`, after `end`, in the future, in an hour that the clocks skip, or is no
+    key of a static dimension. Correct the key, or the calendar in the project file.
+    """
+
+    code = "LB-112"
 
 
 class RangeError(UsageError):
-    """A range whose end lies before its start."""
+    """A range whose end lies before its start.
+
+    Both ends of a range are included. Exchange them.
+    """
+
+    code = "LB-113"
 
 
 class ZoneError(UsageError):
-    """A time zone that the IANA database does not hold."""
+    """A time zone that the IANA database does not hold.
+
+    Write it as in `Europe/Berlin` or `UTC`.
+    """
+
+    code = "LB-114"
 
 
 class CronError(UsageError):
-    """A cron expression that cannot be read."""
+    """A cron expression that cannot be read.
+
+    It has five fields: minute, hour, day of month, month, day of week. The forms of Quartz with
+    seconds or a year are read where they mean the same.
+    """
+
+    code = "LB-115"
 
 
 class DeclarationError(UsageError):
-    """Declarations that contradict themselves, each other or the lineage."""
+    """Declarations that contradict themselves, each other or the lineage.
+
+    The message names the table of the project file, or the facet sent with the lineage. `lineage-
+    backfill config check` finds all of them at once.
+    """
+
+    code = "LB-120"
 
 
 class ConfigError(UsageError):
-    """A project file that cannot be read or has unknown settings."""
+    """A project file that cannot be read or has unknown settings.
+
+    The message names file, table and key. `lineage-backfill config show --sources` says which value
+    comes from which file, variable or flag.
+    """
+
+    code = "LB-121"
 
 
 class LineageError(BackfillError):
-    """Lineage that cannot be read in full; nothing is planned from a part."""
+    """Lineage that cannot be read in full; nothing is planned from a part.
 
-    exit_code = 1
+    A plan from half of the lineage would leave tables wrong without a word. Mend the source, or
+    leave the part out by name (an event file that is damaged, say). `lineage-backfill doctor` tries
+    the source.
+    """
+
+    code = "LB-200"
 
 
 class ServiceUnreachableError(LineageError):
-    """A lineage service, run store or engine that does not answer."""
+    """A lineage service, run store or engine that does not answer.
 
+    Nothing was changed. See that the address is right and the service is up; a running backfill
+    goes on with `lineage-backfill resume` once it is.
+    """
+
+    code = "LB-201"
     exit_code = 7
 
 
-class StalePlanError(BackfillError):
-    """A plan whose lineage or declarations have moved since it was made."""
+class HTTPStatusError(LineageError):
+    """A lineage service that answers, and not with what was asked for.
 
+    401 and 403: the service wants a key or a header, `api_key` or `headers` in `[lineage]`. 404:
+    the address leads elsewhere. 5xx, after retries: the service itself is in trouble.
+
+    `status` is the status code of the answer.
+    """
+
+    code = "LB-202"
+
+    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class StalePlanError(BackfillError):
+    """A plan whose lineage or declarations have moved since it was made.
+
+    Make it anew with the same arguments and `--out`, look at what differs with `lineage-backfill
+    plan diff OLD NEW`, and run the new one.
+    """
+
+    code = "LB-300"
     exit_code = 5
 
 
 class ConflictError(BackfillError):
-    """Another backfill or a live run holds partitions that this one needs."""
+    """Another backfill or a live run holds partitions that this one needs.
 
+    Wait for the one that is named, or give it up with `lineage-backfill cancel`. Two backfills
+    never write one partition at once.
+    """
+
+    code = "LB-301"
     exit_code = 6
 
 
 class GuardRailError(BackfillError):
-    """A guard rail refused; the hint names its override."""
+    """A guard rail refused; the hint names its override.
 
+    Look at what it protects before you override it: each override is an option of its own, and is
+    kept with the plan.
+    """
+
+    code = "LB-302"
     exit_code = 9
 
 
 class EngineError(BackfillError):
-    """A job could not be handed to its engine."""
+    """A job could not be handed to its engine.
+
+    The message holds what the engine said. Once its cause is mended, `lineage-backfill retry` runs
+    what failed and nothing else.
+    """
+
+    code = "LB-400"
 
 
 class EnvironmentMissingError(BackfillError):
-    """Java, Spark, the Delta jars or another part of the environment is missing."""
+    """Java, Spark, the Delta jars or another part of the environment is missing.
+
+    `lineage-backfill doctor` says what is there, what is not, and how to get it.
+    """
+
+    code = "LB-401"
 
 
 class StoreError(BackfillError):
-    """The run store refused a move or cannot be opened."""
+    """The run store refused a move or cannot be opened.
+
+    See that its address in `[store]` is right, that its folder can be written, and that no newer
+    version of lineage-backfill has upgraded it. What was recorded before is kept.
+    """
+
+    code = "LB-500"

@@ -16,6 +16,7 @@ from lineage_backfill.cli import (
     backfill,
     demo,
     doctor,
+    errors,
     impact,
     init,
     lineage,
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (init, impact, plan, backfill, stop, look, lineage, settings, doctor, demo):
+for _module in (init, impact, plan, backfill, stop, look, lineage, settings, doctor, errors, demo):
     _module.add_to(app)
 
 
@@ -92,7 +93,7 @@ def _tell(error: BackfillError) -> None:
     from lineage_backfill.cli.terminal import err, safe
 
     console = err()
-    console.print(f"error: {safe(error)}", style="red", soft_wrap=True)
+    console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:
         console.print(f"  {safe(error.hint)}", soft_wrap=True)
 
@@ -104,7 +105,7 @@ def _tell_usage(error: TyperException) -> int:
     console = err()
     message = error.format_message()
     if message:  # none where the help has just been shown
-        console.print(f"error: {safe(message)}", style="red", soft_wrap=True)
+        console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
     if message and context is not None:
         console.print(f"  See `{context.command_path} --help`.", soft_wrap=True)
     # Typer says 2, which here means that there is work to do.
@@ -118,5 +119,6 @@ def _tell_unexpected(
 
     console = err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""
-    console.print(f"error: {kind.__name__}: {safe(error)}{where}", style="red", soft_wrap=True)
+    said = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
+    console.print(said, style="red", soft_wrap=True)
     console.print("  This is a fault of lineage-backfill; --debug shows where.", soft_wrap=True)

@@ -13,12 +13,12 @@ from itertools import count
 from typing import Any, Literal
 from urllib.parse import quote
 
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import JobRef
-from lineage_backfill.sources.web import HTTPStatusError, WebClient, WebSettings
+from lineage_backfill.sources.web import WebClient, WebSettings
 
 View = Literal["events", "graph", "both"]
 Name = tuple[str, str]

@@ -13,7 +13,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from lineage_backfill.errors import LineageError, ServiceUnreachableError
+from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
 
 #: Answers after which the same request may succeed; a 500 of Marquez stays one.
 _PASSING = frozenset({429, 502, 503, 504})
@@ -38,14 +38,6 @@ class WebSettings:
     timeout: float = 30
     max_bytes: int = 256 * 1024 * 1024
     retries: int = 10
-
-
-class HTTPStatusError(LineageError):
-    """An answer that is no success; `status` is its code."""
-
-    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
 
 
 class WebClient:

@@ -1,0 +1,57 @@
+"""`errors`: what the codes of errors mean, and what to do about each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from lineage_backfill.errors import BackfillError, UnknownNameError
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("errors")(show)
+
+
+def show(
+    code: Annotated[
+        str | None,
+        typer.Argument(help="The code, as LB-101; else all.", metavar="CODE", show_default=False),
+    ] = None,
+) -> None:
+    """Say what an error means and what to do about it."""
+    from rich.text import Text
+
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.render import table
+
+    known = {one.code: one for one in all_errors()}
+    if code is None:
+        rows = table("Code", "Exit", "What it means")
+        for one in known.values():
+            rows.add_row(one.code, f"{one.exit_code}", Text(explained(one)[0]))
+        terminal.out().print(rows)
+    elif code.upper() in known:
+        one = known[code.upper()]
+        head = f"{one.code}  {one.__name__}, exit code {one.exit_code}"
+        terminal.out().print(Text(head, style="bold"), *explained(one), sep="\n\n")
+    else:
+        raise UnknownNameError(
+            f"no error has the code {code!r}", hint="`lineage-backfill errors` lists them."
+        )
+
+
+def all_errors(root: type[BackfillError] = BackfillError) -> Iterator[type[BackfillError]]:
+    """Yield the classes of errors, each before those below it."""
+    yield root
+    for below in root.__subclasses__():
+        yield from all_errors(below)
+
+
+def explained(error: type[BackfillError]) -> list[str]:
+    """Return the paragraphs for users: what the error means, and what to do about it."""
+    paragraphs = (inspect.getdoc(error) or "").split("\n\n")[:2]
+    return [" ".join(one.split()) for one in paragraphs]

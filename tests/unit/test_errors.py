@@ -1,0 +1,114 @@
+"""Errors: each has a code of its own, says what to do, and stays whole across processes."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lineage_backfill
+from lineage_backfill.cli.errors import all_errors, explained
+from lineage_backfill.cli.main import main
+from lineage_backfill.errors import BackfillError, HTTPStatusError, UnknownNameError
+
+ERRORS = list(all_errors())
+#: The codes are printed, searched for and linked to: none ever means something else.
+CODES = {
+    "LB-001": "BackfillError",
+    "LB-100": "UsageError",
+    "LB-101": "UnknownNameError",
+    "LB-102": "AmbiguousNameError",
+    "LB-110": "KeyFormatError",
+    "LB-111": "AmbiguousKeyError",
+    "LB-112": "MissingKeyError",
+    "LB-113": "RangeError",
+    "LB-114": "ZoneError",
+    "LB-115": "CronError",
+    "LB-120": "DeclarationError",
+    "LB-121": "ConfigError",
+    "LB-200": "LineageError",
+    "LB-201": "ServiceUnreachableError",
+    "LB-202": "HTTPStatusError",
+    "LB-300": "StalePlanError",
+    "LB-301": "ConflictError",
+    "LB-302": "GuardRailError",
+    "LB-400": "EngineError",
+    "LB-401": "EnvironmentMissingError",
+    "LB-500": "StoreError",
+}
+
+
+def test_codes_are_stable() -> None:
+    assert CODES.items() <= {one.code: one.__name__ for one in ERRORS}.items()
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda one: one.__name__)
+def test_each_error_has_a_code_of_its_own_and_says_what_to_do(error: type[BackfillError]) -> None:
+    assert re.fullmatch(r"LB-\d{3}", vars(error)["code"])
+    assert [one for one in ERRORS if one.code == error.code] == [error]
+    meaning, to_do = explained(error)
+    assert meaning.endswith(".")
+    assert to_do.endswith(".")
+
+
+def test_no_error_is_defined_elsewhere() -> None:
+    # Else a code could be used twice, and a page be missing.
+    names = {one.__name__ for one in ERRORS}
+    home = Path(lineage_backfill.__file__).parent
+    elsewhere = {
+        node.name
+        for file in home.rglob("*.py")
+        if file != home / "errors.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id in names for base in node.bases)
+    }
+    assert elsewhere == set()
+
+
+def test_an_error_stays_whole_across_processes() -> None:
+    error = pickle.loads(pickle.dumps(HTTPStatusError("no", 404, hint="look")))
+    assert (type(error), str(error), error.hint, error.status) == (
+        *(HTTPStatusError, "no", "look"),
+        404,
+    )
+
+
+def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["errors", "LB-999"]) == UnknownNameError.exit_code
+    assert capsys.readouterr().err.startswith("error[LB-101]: no error has the code 'LB-999'\n")
+    assert main(["impact", "--nonsense"]) == 64
+    assert capsys.readouterr().err.startswith("error[LB-100]: No such option")
+
+
+def test_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["errors", "lb-112"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("LB-112  MissingKeyError, exit code 64\n")
+    assert "hour that the clocks skip" in " ".join(said.split())
+    assert main(["errors"]) == 0
+    listed = capsys.readouterr().out
+    assert all(one.code in listed for one in ERRORS)
+
+
+BROKEN = """
+from lineage_backfill.cli import errors, main
+def fails(root=None):
+    raise KeyError("sur[prise]")
+errors.all_errors = fails
+raise SystemExit(main.main())
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_fault_of_our_own_is_no_traceback_without_debug(debug: bool) -> None:
+    command = [sys.executable, "-c", BROKEN, "errors", *(["--debug"] if debug else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) is debug
+    assert debug or done.stderr.startswith("error[LB-001]: KeyError: 'sur[prise]'")
