@@ -62,24 +62,19 @@ def test_declarations_that_do_not_fit_the_function() -> None:
         job(inputs={"a": "x"})(one)
 
 
-def test_the_runtime_imports_fast_and_alone() -> None:
+def test_the_runtime_imports_nothing_of_others() -> None:
+    # Importing it is what each worker does first, and what is heavy is imported where it is used.
     program = """
-import sys, time
-start = time.perf_counter()
+import sys
 import spark_runtime, spark_runtime.__main__
-took = time.perf_counter() - start
 foreign = {"pyspark", "delta", "openlineage", "requests", "typer", "networkx", "sqlalchemy",
            "pydantic", "lineage_backfill", "platformdirs"} & set(sys.modules)
-print(took, sorted(foreign))
+print(sorted(foreign))
 """
-    results = [
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        ).stdout.split(maxsplit=1)
-        for _ in range(3)
-    ]
-    assert {foreign.strip() for _took, foreign in results} == {"[]"}
-    assert min(float(took) for took, _foreign in results) <= 0.2
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_no_module_of_the_runtime_names_the_other_side() -> None:
