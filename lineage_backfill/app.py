@@ -95,12 +95,16 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def read_lineage(project: Project) -> LineageSnapshot:
-    """Return the lineage that the project names, with declared parents in place of their children.
+    """Return the lineage that the project names, as its declarations make it.
 
-    Raises LineageError, ConfigError where no lineage is named, DeclarationError where a parent and
-    a job below it are both declared.
+    One dataset stands for all names that a `pattern` matches, and declared parents for their
+    children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
+    parent and a job below it are both declared.
     """
-    return _folded(_read_source(project), project.declarations)
+    from lineage_backfill.plan.folding import Folding
+
+    snapshot = Folding(project.declarations).fold(_read_source(project))
+    return _folded(snapshot, project.declarations)
 
 
 def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
@@ -183,10 +187,15 @@ def make_plan(
     project: Project, snapshot: LineageSnapshot, request: Request, *, now: datetime
 ) -> Plan:
     """Return the plan for the request; raises UsageError where it cannot be planned."""
+    from lineage_backfill.plan.folding import Folding, refuse_families, written
     from lineage_backfill.plan.planner import build_plan
 
+    families = Folding(project.declarations).families(snapshot)
+    refuse_families(families, (one.dataset for one in request.changed))
     functions = _functions(project)
-    return build_plan(request, snapshot, project.declarations, now=now, functions=functions)
+    plan = build_plan(request, snapshot, project.declarations, now=now, functions=functions)
+    refuse_families(families, written(plan, snapshot))
+    return plan
 
 
 def explain(

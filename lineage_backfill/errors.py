@@ -13,16 +13,17 @@ class BackfillError(Exception):
     Run the command again with --debug, and report what it prints, with the command that you typed.
 
     `code` is stable and the class's own, `exit_code` is what the command line ends with, `hint` one
-    sentence that says what to do next.
+    sentence that says what to do next, `lines` is what it says to write, word for word.
     """
 
     code = "LB-001"
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", lines: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.lines = lines
 
     def __str__(self) -> str:
         return self.message

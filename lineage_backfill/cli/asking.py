@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import RequestOptions
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
@@ -19,6 +19,7 @@ from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.plan.asked import key_set_from_list, request_from_dict
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
+from lineage_backfill.plan.folding import Folding, refuse_families
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
@@ -36,16 +37,46 @@ class Names:
         self, snapshot: LineageSnapshot, declarations: Declarations, namespace: str | None = None
     ) -> None:
         catalog = Catalog(snapshot, declarations, now=datetime.now(UTC))
+        self._snapshot, self._folding = snapshot, Folding(declarations)
         self._datasets, self._jobs = catalog.all_datasets(), catalog.all_jobs()
         self._namespace = namespace
         self._home = namespace or declarations.namespace or ""
 
     def dataset(self, text: str) -> DatasetRef:
-        """Return the dataset; raises UnknownNameError or AmbiguousNameError."""
+        """Return the dataset, whole where a partition is named.
+
+        Raises UnknownNameError, AmbiguousNameError, or DeclarationError for a name that only
+        undeclared partitions would have together.
+        """
+        return self._find(text)[0]
+
+    def changed(self, text: str, keys: KeySet | None) -> ChangedDataset:
+        """Return what changed: keys of a dataset, or the one partition that is named."""
+        dataset, own = self._find(text)
+        return ChangedDataset(dataset=dataset, keys=_either(text, own, keys))
+
+    def folded(self, changed: ChangedDataset) -> ChangedDataset:
+        """Return the same change; a name that stands for a partition is that of its dataset."""
+        part = self._folding.find(changed.dataset)
+        if part is None or changed.dataset in self._datasets:
+            return changed
+        keys = _either(str(changed.dataset), part.keys, changed.keys)
+        return ChangedDataset(dataset=part.dataset, keys=keys)
+
+    def _find(self, text: str) -> tuple[DatasetRef, KeySet | None]:
         home = DatasetRef(self._home, text)  # what a bare name means in this project
         if home in self._datasets:
-            return home
-        return resolve(text, self._datasets, kind="dataset", namespace=self._namespace)
+            return home, None
+        try:
+            return resolve(text, self._datasets, kind="dataset", namespace=self._namespace), None
+        except UnknownNameError:
+            known = [ref for ref in self._datasets if self._namespace in (None, ref.namespace)]
+            part = self._folding.named(text, known)
+            if part is not None:
+                return part.dataset, part.keys
+            families = self._folding.families(self._snapshot)
+            refuse_families(families, (one.dataset for one in families if one.is_called(text)))
+            raise
 
     def job(self, text: str) -> JobRef:
         """Return the job; raises UnknownNameError or AmbiguousNameError."""
@@ -77,13 +108,14 @@ def read_request(
             "--request names all roots and their keys by itself",
             hint="Leave out the datasets, --job and the keys, or leave out --request.",
         )
+    names = Names(snapshot, declarations, options.namespace)
     if options.request:
         asked = request_from_dict(documents.load(options.request), str(options.request))
+        asked = replace(asked, changed=tuple(map(names.folded, asked.changed)))
     else:
         keys = _keys(options)
-        names = Names(snapshot, declarations, options.namespace)
         asked = Request(
-            changed=tuple(ChangedDataset(dataset=names.dataset(n), keys=keys) for n in datasets),
+            changed=tuple(names.changed(n, keys) for n in datasets),
             jobs=tuple(ChangedJob(job=names.job(n), keys=keys) for n in options.job or ()),
         )
     if not (asked.changed or asked.jobs):
@@ -136,6 +168,16 @@ def read_keys(text: str) -> KeySet:
         file = Path(text[1:])
         return key_set_from_list(documents.load(file), str(file))
     return parse_partitions(text)
+
+
+def _either(text: str, own: KeySet | None, given: KeySet | None) -> KeySet | None:
+    """Return the keys that a name stands for or else those given; raises UsageError for both."""
+    if own is not None and given is not None:
+        raise UsageError(
+            f"{text!r} is one partition already",
+            hint="Leave the keys out, or name the whole dataset with them.",
+        )
+    return given if own is None else own
 
 
 def _keys_given(options: RequestOptions) -> bool:

@@ -96,6 +96,8 @@ def _tell(error: BackfillError) -> None:
     console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:
         console.print(f"  {safe(error.hint)}", soft_wrap=True)
+    for line in error.lines:
+        console.print(f"    {safe(line)}".rstrip(), soft_wrap=True)
 
 
 def _tell_usage(error: TyperException) -> int:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.explain import Explanation
 
 
+#: How many of the lineage's warnings are said beside a plan.
+_SHOWN_WARNINGS = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """A plan and what it was made from."""
@@ -37,7 +41,7 @@ def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOp
     """Return the plan that the options ask for."""
     now = read_instant(options.now)
     project = source.open()
-    snapshot = app.read_lineage(project)
+    snapshot = _read_lineage(project)
     request = read_request(datasets, options, snapshot, project.declarations)
     plan = app.make_plan(project, snapshot, request, now=now)
     return Made(plan=plan, project=project, snapshot=snapshot)
@@ -49,10 +53,23 @@ def explain(
     """Return why the plan that the options ask for holds `target`, a JOB or JOB@SET, or not."""
     now = read_instant(options.now)
     project = source.open()
-    snapshot = app.read_lineage(project)
+    snapshot = _read_lineage(project)
     request = read_request(datasets, options, snapshot, project.declarations)
     names = Names(snapshot, project.declarations, options.namespace)
     return app.explain(project, snapshot, request, *names.job_and_keys(target), now=now)
+
+
+def _read_lineage(project: Project) -> LineageSnapshot:
+    """Return the lineage; what its source got wrong is said first."""
+    from lineage_backfill.cli import terminal
+
+    snapshot = app.read_lineage(project)
+    more = len(snapshot.warnings) - _SHOWN_WARNINGS
+    for text in snapshot.warnings[:_SHOWN_WARNINGS]:
+        terminal.say(f"lineage: {text}", style="yellow")
+    if more > 0:
+        terminal.say(f"lineage: {more:,} more warnings; `lineage-backfill lineage show` has all")
+    return snapshot
 
 
 def load_plan(file: Path) -> Plan:

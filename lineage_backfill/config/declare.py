@@ -25,6 +25,7 @@ from lineage_backfill.plan.declarations import (
     WriteDeclaration,
     WriteMode,
 )
+from lineage_backfill.plan.folding import completed
 
 #: The keys of which a calendar has exactly one.
 CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")
@@ -38,7 +39,6 @@ _MAPPING_SETTINGS = {
     "map": "map",
     "function": "python",
 }
-_PLACEHOLDER = re.compile(r"(?:/\w+=|[-_./=]+)?\{(\w+)(?::[^{}]*)?\}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ENTRYPOINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -82,17 +82,7 @@ def absolute(path: str, base: Path) -> str:
 def _dataset(table: Table, base: Path) -> DatasetDeclaration:
     pattern = table.text("pattern")
     name = table.text("name") if pattern else table.need("name")
-    calendar, dimensions = _calendar(table)
-    if pattern:
-        placeholders = _PLACEHOLDER.findall(pattern)
-        if not placeholders:
-            raise table.error(
-                "`pattern` has no placeholder",
-                hint='Mark the part that differs, as in "orders_{day:%Y_%m_%d}".',
-            )
-        name = name or _PLACEHOLDER.sub("", pattern)
-        if calendar is None and not dimensions and placeholders[0] in _GRAINS:
-            calendar = CalendarDeclaration(grain=placeholders[0])
+    calendar, dimensions = _calendar(table, told=pattern is not None)
     location, where = table.text("location"), table.text("table")
     if location and where:
         raise table.error("has both `location` and `table`", hint="Keep the one that it is.")
@@ -109,7 +99,10 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
         table=where,
     )
     table.done()
-    return declaration
+    try:
+        return completed(declaration)
+    except DeclarationError as error:
+        raise table.error(str(error), hint=error.hint) from error
 
 
 def _columns(table: Table) -> Mapping[str, str | None]:
@@ -123,8 +116,9 @@ def _columns(table: Table) -> Mapping[str, str | None]:
 
 
 def _calendar(
-    table: Table,
+    table: Table, *, told: bool = False
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
+    """Read a calendar; where a pattern has `told` its kind, the rest of it is enough."""
     given = [kind for kind in CALENDAR_KINDS if kind in table]
     if len(given) > 1:
         raise table.error(
@@ -144,7 +138,7 @@ def _calendar(
         end=table.label("end"),
         data_lag=table.integer("data_lag", 0, minimum=0),
     )
-    if given and not dimensions:
+    if (given or told) and not dimensions:
         return calendar, ()
     if calendar != CalendarDeclaration():
         where = "the time dimension" if dimensions else "a `grain`, `cron`, `every` or `keys`"

@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 import responses
 
+from lineage_backfill import app
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.events import EventSource
@@ -88,6 +89,23 @@ def test_a_saved_snapshot_gives_the_same(scenario: str, tmp_path: Path) -> None:
     back = SnapshotSource(tmp_path / "lineage.json.gz").read()
     assert (back.jobs, back.datasets, back.history) == (taken.jobs, taken.datasets, taken.history)
     assert back.content_hash == taken.content_hash
+
+
+@pytest.mark.parametrize("kind", ["events", "snapshot", "marquez"])
+def test_patterns_fold_the_names_of_every_source(kind: str, tmp_path: Path) -> None:
+    replay = Replay(VERSIONS[0], "depth_cut")
+    taken = from_events(replay, tmp_path)
+    save_snapshot(taken, tmp_path / "taken")
+    named = {"events": "events.ndjson", "snapshot": "taken", "marquez": ADDRESS}[kind]
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(f'[lineage]\n{kind} = "{named}"\n[[dataset]]\npattern = "d{{n}}"\n')
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
+        replay.install(mock)
+        folded = app.read_lineage(app.open_project(file))
+    whole = DatasetRef("depth_cut", "d")
+    assert len(taken.datasets) > 40
+    assert list(folded.datasets) == [whole]
+    assert {node.reads + node.writes for node in folded.jobs.values()} == {(whole, whole)}
 
 
 @pytest.mark.parametrize("scenario", COMPLETE)

@@ -1,0 +1,182 @@
+"""Datasets whose names look like the partitions of one, and the pattern that would say so.
+
+The edges of a job are those of its last run, which names one such partition: what an older one
+feeds is lost, unless all of them are known to be one dataset.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.graph.patterns import NamePattern, escaped
+from lineage_backfill.model import DatasetRef
+
+_YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
+_HOUR = r"(?:[01]\d|2[0-3])"
+#: A date in a name, under its grain; no digits stand beside it, and no letters beside a mere year.
+_DATE: Final = re.compile(
+    rf"""(?<!\d)(?:
+    (?P<hour>{_YEAR}(?P<a>[-_./]?){_MONTH}(?P=a){_DAY}(?P<b>[-_./T]?){_HOUR})
+    |(?P<day>{_YEAR}(?P<c>[-_./]?){_MONTH}(?P=c){_DAY})
+    |(?P<week>{_YEAR}(?P<d>[-_]?)W(?:0[1-9]|[1-4]\d|5[0-3]))
+    |(?P<month>{_YEAR}(?P<e>[-_./]?){_MONTH})
+    |(?<![A-Za-z])(?P<year>{_YEAR})(?![A-Za-z])
+    )(?!\d)""",
+    re.ASCII | re.VERBOSE,
+)
+_FORMS: Final = {
+    "hour": "%Y{a}%m{a}%d{b}%H",
+    "day": "%Y{c}%m{c}%d",
+    "week": "%G{d}W%V",
+    "month": "%Y{e}%m",
+    "year": "%Y",
+}
+#: A folder of a partition, as Hive writes it.
+_FOLDER: Final = re.compile(r"(\w+)=([^/]+)", re.ASCII)
+#: Folders that hold a part of a date each, and how.
+_PARTS: Final = {
+    "year": ("year", "%Y"),
+    "month": ("month", "%-m"),
+    "day": ("day", "%-d"),
+    "hour": ("hour", "%-H"),
+    "hr": ("hour", "%-H"),
+}
+_FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "year")
+#: Names that stand for a time in a pattern.
+_TIME_NAMES: Final = frozenset({*_FROM_FINE_TO_COARSE, "quarter"})
+#: How many names make a family: fewer where they tell more than a mere month or year.
+_LEAST, _LEAST_OF_COARSE = 2, 3
+#: What stands for the time placeholder until the finest part of the date is known.
+_TIME: Final = "\0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Names of one namespace that one pattern matches, sorted.
+
+    `dataset` is what they would be folded into.
+    """
+
+    pattern: str
+    dataset: DatasetRef
+    members: tuple[DatasetRef, ...]
+
+    def is_called(self, text: str) -> bool:
+        """Return whether a text names the family, or a partition of it, bare or in full."""
+        space = f"{self.dataset.namespace}:"
+        names = (text, text.removeprefix(space))
+        return self.dataset.name in names or any(map(NamePattern(self.pattern).match, names))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of a project file that declare the family."""
+        named = NamePattern(self.pattern).stem == self.dataset.name
+        return (
+            "[[dataset]]",
+            f"namespace = {_quoted(self.dataset.namespace)}",
+            *([] if named else [f"name = {_quoted(self.dataset.name)}"]),
+            f"pattern = {_quoted(self.pattern)}",
+        )
+
+
+def find_families(
+    snapshot: LineageSnapshot, is_declared: Callable[[DatasetRef], bool] = lambda _: False
+) -> tuple[Family, ...]:
+    """Return the families among the names that are not declared, by namespace and pattern."""
+    groups: dict[tuple[str, str], list[DatasetRef]] = {}
+    for ref in _names(snapshot):
+        template = _template(ref.name)
+        if template is not None and not is_declared(ref):
+            groups.setdefault((ref.namespace, template), []).append(ref)
+    varying = _varying(snapshot)
+    found = []
+    for (namespace, template), members in sorted(groups.items()):
+        pattern = _padded(template, members)
+        least = _LEAST
+        if set(pattern.placeholders.values()) <= {"month", "year"} and varying.isdisjoint(members):
+            least = _LEAST_OF_COARSE
+        if len(members) >= least:
+            name = pattern.stem or "partitioned"
+            dataset = DatasetRef(namespace, name)
+            found.append(Family(pattern=pattern.text, dataset=dataset, members=tuple(members)))
+    return tuple(found)
+
+
+def _names(snapshot: LineageSnapshot) -> list[DatasetRef]:
+    names = set(snapshot.datasets)
+    for job in snapshot.jobs.values():
+        names.update(job.former_reads, job.former_writes)
+    return sorted(names)
+
+
+def _varying(snapshot: LineageSnapshot) -> set[DatasetRef]:
+    """Return what some job named in one run and not in another."""
+    jobs = snapshot.jobs.values()
+    return {ref for job in jobs for ref in (*job.former_reads, *job.former_writes)}
+
+
+def _template(name: str) -> str | None:
+    """Return the pattern that the name alone suggests; None for a name without a key.
+
+    >>> _template("public.orders_2021_06_04")
+    'public.orders_{day:%Y_%m_%d}'
+    >>> _template("/data/orders/ds=2024-06-01/region=eu")
+    '/data/orders/ds={day:%Y-%m-%d}/region={region}'
+    >>> _template("moved_2021-06-01_2021-06-07") is None
+    True
+    """
+    grains: list[str] = []
+    folders = name.split("/")
+    if any(map(_FOLDER.fullmatch, folders)):
+        text = "/".join(_of_folder(folder, grains) for folder in folders)
+    else:
+        text = _of_dates(name, grains)
+        if not grains:
+            return None
+    finest = next((grain for grain in _FROM_FINE_TO_COARSE if grain in grains), "")
+    template = text.replace(_TIME, finest)
+    # Two dates that differ are a span, or mean something else.
+    return template if NamePattern(template).match(name) else None
+
+
+def _of_folder(folder: str, grains: list[str]) -> str:
+    found = _FOLDER.fullmatch(folder)
+    if found is None:
+        return escaped(folder)
+    key, value = found.groups()
+    if _DATE.fullmatch(value) and key != "year":
+        return f"{key}={_of_dates(value, grains)}"
+    if key in _PARTS and value.isdecimal() and (grains or key == "year"):
+        grain, form = _PARTS[key]
+        grains.append(grain)
+        return f"{key}={{{_TIME}:{form}}}"
+    return f"{key}={{{f'{key}_' if key in _TIME_NAMES else key}}}"
+
+
+def _of_dates(text: str, grains: list[str]) -> str:
+    template, at = "", 0
+    for date in _DATE.finditer(text):
+        grain = next(grain for grain in _FORMS if date[grain] is not None)
+        form = _FORMS[grain].format_map(date.groupdict())
+        template += f"{escaped(text[at : date.start()])}{{{_TIME}:{form}}}"
+        grains.append(grain)
+        at = date.end()
+    return template + escaped(text[at:])
+
+
+def _padded(template: str, members: Collection[DatasetRef]) -> NamePattern:
+    """Return the pattern, with leading zeros where all names have them."""
+    padded = NamePattern(template.replace("%-", "%"))
+    if all(padded.match(ref.name) for ref in members):
+        return padded
+    return NamePattern(template)
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string."""
+    return json.dumps(text, ensure_ascii=False)
