@@ -144,6 +144,19 @@ class DeclarationError(UsageError):
     code = "LB-120"
 
 
+class UndeclaredPartitionsError(DeclarationError):
+    """Datasets whose names look like the partitions of one, and nobody has declared that they are.
+
+    Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage shows
+    the names of its last run alone: what reads an older one would be missing from the plan. Add the
+    lines that the message proposes to the project file: its `pattern` makes one dataset of them all.
+    If they are datasets of their own, declare each by its exact name, or all with a glob and
+    `grain = "none"`.
+    """
+
+    code = "LB-122"
+
+
 class ConfigError(UsageError):
     """A project file that cannot be read or has unknown settings.
 

@@ -45,8 +45,8 @@ class Names:
     def dataset(self, text: str) -> DatasetRef:
         """Return the dataset, whole where a partition is named.
 
-        Raises UnknownNameError, AmbiguousNameError, or DeclarationError for a name that only
-        undeclared partitions would have together.
+        Raises UnknownNameError, AmbiguousNameError, or UndeclaredPartitionsError for a name that
+        only undeclared partitions would have together.
         """
         return self._find(text)[0]
 

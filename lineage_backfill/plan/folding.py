@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import translate
 from typing import cast, get_args
 
-from lineage_backfill.errors import AmbiguousNameError, DeclarationError
+from lineage_backfill.errors import AmbiguousNameError, DeclarationError, UndeclaredPartitionsError
 from lineage_backfill.graph.families import Family, find_families
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.merge import merge_datasets
@@ -207,14 +207,14 @@ class Folding:
 
 
 def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> None:
-    """Raise DeclarationError if one of the datasets is of a family, with what to declare."""
+    """Raise UndeclaredPartitionsError if one of the datasets is of a family."""
     named = set(named)
     touched = [one for one in families if not named.isdisjoint((*one.members, one.dataset))]
     if not touched:
         return
     more = len(touched) - _SHOWN
     counts = [f"{len(one.members):,} of {one.dataset}" for one in touched[:_SHOWN]]
-    raise DeclarationError(
+    raise UndeclaredPartitionsError(
         "names that look like partitions are not declared: "
         + ", ".join(counts)
         + (f" and {more:,} more" if more > 0 else "")
