@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
+    from lineage_backfill.plan.timeline import Spans
     from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
 
     Verb = Callable[[Executor, str], BackfillState]
@@ -214,6 +215,22 @@ def explain(
     functions = _functions(project)
     planning = Planning(request, snapshot, project.declarations, now=now, functions=functions)
     return explain.explain(planning, job, keys)
+
+
+def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping[JobRef, Spans]:
+    """Return where the keys of each job of a plan lie in time."""
+    from lineage_backfill.plan.asked import request_from_dict
+    from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.plan.timeline import timeline
+
+    catalog = Catalog(
+        snapshot,
+        project.declarations,
+        now=datetime.fromisoformat(plan.now),
+        request=request_from_dict(plan.request, "the plan"),
+        functions=_functions(project),
+    )
+    return timeline(catalog, plan)
 
 
 def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:

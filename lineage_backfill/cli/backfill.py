@@ -83,7 +83,7 @@ def run(
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
-    _confirm(plan, yes)
+    _confirm(plan, yes, above=project.declarations.limits.confirm_above)
     reporter = progress(terminal.err())
     with reporter.showing():
         ended = app.start(
@@ -170,7 +170,8 @@ def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None
     return Path(datasets[0])
 
 
-def _confirm(plan: Plan, yes: bool) -> None:
+def _confirm(plan: Plan, yes: bool, *, above: int) -> None:
+    """Ask before anything is run; for more runs than `above`, their number has to be typed."""
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import counted
 
@@ -180,7 +181,18 @@ def _confirm(plan: Plan, yes: bool) -> None:
         raise GuardRailError(
             "There is nobody to ask whether to run this", hint="Say so with --yes."
         )
-    if not typer.confirm(f"Run {counted(plan.totals['runs'], 'run')}?", err=True):
+    number = plan.totals["runs"]
+    if number > above:
+        typed = typer.prompt(
+            f"These are {counted(number, 'run')}. Type the number to run them",
+            default="",
+            show_default=False,
+            err=True,
+        )
+        agreed = typed.strip().replace(",", "") == str(number)
+    else:
+        agreed = typer.confirm(f"Run {counted(number, 'run')}?", err=True)
+    if not agreed:
         terminal.say("Nothing was run.")
         raise typer.Exit(1)
 

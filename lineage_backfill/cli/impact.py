@@ -9,6 +9,7 @@ import typer
 
 from lineage_backfill.cli.options import (
     DatasetsArgument,
+    Format,
     JsonOption,
     RequestOptions,
     SourceOptions,
@@ -37,26 +38,34 @@ def impact(
     out: Annotated[
         Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")
     ] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="How to show it; else as a table.")
+    ] = None,
     why: Annotated[
         str | None,
         typer.Option(
-            help="Say why this job (this key of it) would run, or why not.", metavar="JOB[@KEY]"
+            "--why",
+            "--why-not",
+            help="Say why this job (this key of it) would run, or why not.",
+            metavar="JOB[@KEY]",
         ),
     ] = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
     from lineage_backfill.cli import documents
-    from lineage_backfill.cli.planning import explain, make_plan, show
+    from lineage_backfill.cli.planning import explain, make_plan, show_as
     from lineage_backfill.plan.document import plan_to_dict
 
     if why is not None:
-        if out or detailed_exitcode:
+        if out or detailed_exitcode or form:
             raise UsageError(
                 "--why explains a plan and makes none",
-                hint="Leave out --out and --detailed-exitcode, or --why.",
+                hint="Leave out --out, --format and --detailed-exitcode, or --why.",
             )
         _explain(explain(why, datasets or (), request, source), as_json=as_json)
         return
+    if as_json and form:
+        raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
     made = make_plan(datasets or (), request, source)
     document = plan_to_dict(made.plan)
     if out:
@@ -66,7 +75,7 @@ def impact(
     else:
         from lineage_backfill.cli import terminal
 
-        show(made.plan, terminal.out(), snapshot=made.snapshot)
+        show_as(form or Format.TABLE, made, terminal.out())
         if out:
             terminal.say(f"Saved; `lineage-backfill run {out}` executes exactly this.")
     if detailed_exitcode and made.plan.totals["runs"]:

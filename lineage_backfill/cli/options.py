@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -185,6 +186,18 @@ class RequestOptions:
     def is_given(self) -> bool:
         """Whether any of these was named on the command line."""
         return self != RequestOptions()
+
+
+class Format(StrEnum):
+    """How a plan is shown."""
+
+    TABLE = "table"
+    TREE = "tree"
+    HEATMAP = "heatmap"
+    MARKDOWN = "markdown"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
 
 
 DatasetsArgument = Annotated[

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from lineage_backfill import app
 from lineage_backfill.cli import documents
 from lineage_backfill.cli.asking import Names, read_instant, read_request
-from lineage_backfill.cli.options import RequestOptions, SourceOptions
+from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
 from lineage_backfill.config import Project
 from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.model import JobRef
 from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import Plan
 
@@ -82,11 +83,32 @@ def load_plan(file: Path) -> Plan:
 
 
 def show(plan: Plan, console: Console, *, snapshot: LineageSnapshot | None = None) -> None:
-    """Print the preview; with a snapshot also the jobs that the change does not reach."""
-    from lineage_backfill.cli.render import preview
+    """Print the preview; with a snapshot also what the lineage tells beside the plan."""
+    from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
 
-    untouched: list[JobRef] = []
-    if snapshot is not None:
-        reached = {job.job for job in plan.jobs}
-        untouched = [ref for ref in snapshot.jobs if ref not in reached]
-    console.print(preview(plan, width=console.width, untouched=untouched))
+    beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot)
+    console.print(preview(plan, width=console.width, beside=beside))
+
+
+def show_as(form: Format, made: Made, console: Console) -> None:
+    """Print the plan in one of its forms."""
+    from lineage_backfill.cli import draw, formats
+    from lineage_backfill.cli.heatmap import heatmap
+    from lineage_backfill.cli.render import Beside
+
+    plan, beside = made.plan, Beside.of(made.plan, made.snapshot)
+    match form:
+        case Format.TABLE:
+            show(plan, console, snapshot=made.snapshot)
+        case Format.TREE:
+            console.print(formats.plan_tree(plan, beside))
+        case Format.HEATMAP:
+            spans = app.timeline(made.project, made.snapshot, plan)
+            zone, width = made.project.declarations.zone, console.width
+            is_plain = not console.encoding.startswith("utf")
+            console.print(heatmap(plan, spans, zone=zone, width=width, plain=is_plain))
+        case Format.MARKDOWN:
+            typer.echo(formats.markdown(plan, beside), nl=False)
+        case Format.MERMAID | Format.DOT | Format.SVG:
+            write = {Format.MERMAID: draw.mermaid, Format.DOT: draw.dot, Format.SVG: draw.svg}
+            typer.echo(write[form](formats.drawing(plan)), nl=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,12 +18,17 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.plan import Plan, PlannedJob
 
+if TYPE_CHECKING:
+    from lineage_backfill.graph.lineage import LineageSnapshot
+
 #: From this width on, reasons have a column of their own.
 _WIDE = 100
 _SHOWN_RANGES = 6
-_SHOWN_JOBS = 200
 _SHOWN_NAMES = 8
-_MARKS = {
+#: Of more jobs, a person is told only how many there are.
+SHOWN_JOBS = 200
+#: Sign and colour of what becomes of a job.
+MARKS = {
     "planned": ("~", "green"),
     "skipped": ("=", "dim"),
     "blocked": ("!", "red"),
@@ -76,7 +82,7 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def table(*headings: str) -> Table:
+def table(*headings: str | Text) -> Table:
     """Return an empty table in the style of all; long cells are folded, never cut."""
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
@@ -84,22 +90,46 @@ def table(*headings: str) -> Table:
     return made
 
 
-def preview(plan: Plan, *, width: int, untouched: Sequence[JobRef] = ()) -> RenderableType:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is known beside a plan: the jobs that the change does not reach, and who owns jobs."""
+
+    untouched: Sequence[JobRef] = ()
+    owners: Mapping[JobRef, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, snapshot: LineageSnapshot) -> Beside:
+        """Return what the lineage tells of the jobs of a plan, and of those that are not in it."""
+        reached = {job.job for job in plan.jobs}
+        return cls(
+            untouched=[ref for ref in snapshot.jobs if ref not in reached],
+            owners={ref: node.owners for ref, node in snapshot.jobs.items() if node.owners},
+        )
+
+    def owner(self, job: JobRef) -> str:
+        """Return who owns a job, as text; empty where nobody is named."""
+        return safe(", ".join(self.owners.get(job, ())))
+
+
+NOTHING_BESIDE = Beside()
+
+
+def preview(plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE) -> RenderableType:
     """Return the plan as a person decides by it: what runs, why, and what is left alone.
 
-    `width` is in columns. `untouched` are the jobs that the change does not reach.
+    `width` is in columns.
     """
     names = Names.of(plan)
     planned = [job for job in plan.jobs if job.status == "planned"]
     others = [job for job in plan.jobs if job.status != "planned"]
     parts: list[RenderableType] = [_changed(plan, names)]
     if planned:
-        parts.append(_planned(plan, planned, names, wide=width >= _WIDE))
+        parts.append(_planned(plan, planned, names, beside, wide=width >= _WIDE))
     if others:
-        parts.append(_not_run(others, names))
-    if untouched:
-        parts.append(_untouched(untouched, names))
-    parts.append(_totals(plan))
+        parts.append(_not_run(others, names, beside))
+    if beside.untouched:
+        parts.append(untouched(beside.untouched, names))
+    parts.append(totals(plan))
     if plan.warnings:
         parts.append(Text("\n").join(warning(one) for one in plan.warnings))
     return Group(*apart(parts))
@@ -118,46 +148,61 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
+def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
+    """Yield what the request names, with its keys; None where it is whole."""
+    for one in plan.changed:
+        yield one.dataset, one.keys
+    for job in plan.request.get("jobs", ()):
+        keys = job.get("partitions")
+        ref = JobRef(job["job"]["namespace"], job["job"]["name"])
+        yield ref, None if keys is None else tuple(keys)
+
+
 def _changed(plan: Plan, names: Names) -> Table:
     rows = table("Changed", "Partitions")
-    for one in plan.changed:
-        rows.add_row(Text(names(one.dataset), style="bold cyan"), Text(keys_in_words(one.keys)))
-    for one in plan.request.get("jobs", ()):
-        ref = JobRef(one["job"]["namespace"], one["job"]["name"])
-        keys = one.get("partitions")
-        rows.add_row(
-            Text(f"job {names(ref)}", style="bold cyan"),
-            Text(keys_in_words(None if keys is None else tuple(keys))),
-        )
+    for ref, keys in roots(plan):
+        kind = "job " if isinstance(ref, JobRef) else ""
+        rows.add_row(Text(kind + names(ref), style="bold cyan"), Text(keys_in_words(keys)))
     return rows
 
 
-def _planned(plan: Plan, planned: Sequence[PlannedJob], names: Names, *, wide: bool) -> Table:
+def _planned(
+    plan: Plan, planned: Sequence[PlannedJob], names: Names, beside: Beside, *, wide: bool
+) -> Table:
     runs = Counter(run.job for run in plan.runs or ())
-    rows = table("", "Will run", "Partitions", "Keys", "Runs", *(["Why"] if wide else []))
+    owned = wide and any(beside.owner(job.job) for job in planned)
+    more = [*(["Owner"] if owned else []), *(["Why"] if wide else [])]
+    rows = table("", "Will run", "Partitions", "Keys", "Runs", *more)
     for number in (3, 4):
         rows.columns[number].justify = "right"
-    for guide, job in tree(planned)[:_SHOWN_JOBS]:
+    for guide, job in tree(planned)[:SHOWN_JOBS]:
+        owner = beside.owner(job.job)
         why = Text(in_words(job.reason, names), style="dim")
         keys = Text(keys_in_words(job.partitions)).append_text(_left_stale(job))
+        if not wide:
+            keys = Text("\n").join([keys, why])
+            keys.append(f"\nowned by {owner}" if owner else "", style="dim")
         rows.add_row(
-            Text(*_MARKS[job.status]),
+            Text(*MARKS[job.status]),
             Text.assemble((guide, "dim"), names(job.job)),
-            keys if wide else Text("\n").join([keys, why]),
+            keys,
             f"{job.count:,}",
             "?" if plan.runs is None else f"{runs[job.job]:,}",
+            *([owner] if owned else []),
             *([why] if wide else []),
         )
-    _tell_more(rows, len(planned))
+    tell_more(rows, len(planned))
     return rows
 
 
-def _not_run(others: Sequence[PlannedJob], names: Names) -> Table:
+def _not_run(others: Sequence[PlannedJob], names: Names, beside: Beside) -> Table:
     rows = table("", "Will not run", "Why")
-    for job in others[:_SHOWN_JOBS]:
+    for job in others[:SHOWN_JOBS]:
         why = Text(in_words(job.reason, names)).append_text(_left_stale(job))
-        rows.add_row(Text(*_MARKS[job.status]), names(job.job), why)
-    _tell_more(rows, len(others))
+        owner = beside.owner(job.job)
+        why.append(f"\nowned by {owner}" if owner else "", style="dim")
+        rows.add_row(Text(*MARKS[job.status]), names(job.job), why)
+    tell_more(rows, len(others))
     return rows
 
 
@@ -169,30 +214,36 @@ def _left_stale(job: PlannedJob) -> Text:
     return Text(text, style="yellow")
 
 
-def _tell_more(rows: Table, jobs: int) -> None:
-    if jobs > _SHOWN_JOBS:
-        rows.add_row("", Text(f"and {jobs - _SHOWN_JOBS:,} more", style="dim"))
+def tell_more(rows: Table, jobs: int) -> None:
+    """Say how many of the jobs a table does not show."""
+    if jobs > SHOWN_JOBS:
+        rows.add_row("", Text(f"and {jobs - SHOWN_JOBS:,} more", style="dim"))
 
 
-def _untouched(untouched: Sequence[JobRef], names: Names) -> Text:
-    shown = ", ".join(names(ref) for ref in untouched[:_SHOWN_NAMES])
-    more = len(untouched) - _SHOWN_NAMES
+def untouched(jobs: Sequence[JobRef], names: Names) -> Text:
+    """Return the line that says which jobs the change does not reach."""
+    shown = ", ".join(names(ref) for ref in jobs[:_SHOWN_NAMES])
+    more = len(jobs) - _SHOWN_NAMES
     return Text.assemble(
         ("Left alone  ", "bold"),
-        f"{counted(len(untouched), 'job')} out of reach: {shown}",
+        f"{counted(len(jobs), 'job')} out of reach: {shown}",
         f" and {more:,} more" if more > 0 else "",
     )
 
 
-def _totals(plan: Plan) -> Text:
-    if not plan.totals["runs"]:
-        return Text("Nothing to run.", style="bold")
+def amount(plan: Plan) -> str:
+    """Return how much would run, as one line."""
     text = ", ".join(counted(plan.totals[f"{what}s"], what) for what in ("job", "partition", "run"))
     waves = max((run.wave for run in plan.runs or ()), default=0)
-    in_waves = f" in {counted(waves, 'wave')}" if waves else ""
-    return Text.assemble(
-        ("Total  ", "bold"), text + in_waves, (f"  as of {safe(plan.now[:19])}Z", "dim")
-    )
+    return text + (f" in {counted(waves, 'wave')}" if waves else "")
+
+
+def totals(plan: Plan) -> Text:
+    """Return the line that says how much would run, and as of when."""
+    if not plan.totals["runs"]:
+        return Text("Nothing to run.", style="bold")
+    as_of = (f"  as of {safe(plan.now[:19])}Z", "dim")
+    return Text.assemble(("Total  ", "bold"), amount(plan), as_of)
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

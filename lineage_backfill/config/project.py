@@ -172,6 +172,7 @@ _SPECS: dict[str, _Spec] = {
     "lineage.timeout": _Spec(read=_count, default=30, parse=_number),
     "store.url": _Spec(read=_read_store, default=_SQLITE + ".lineage-backfill/runs.db"),
     "limits.max_runs": _Spec(read=_count, default=Limits().max_runs, parse=_number),
+    "limits.confirm_above": _Spec(read=_count, default=Limits().confirm_above, parse=_number),
     "limits.max_parallel": _Spec(read=_count, default=Limits().max_parallel, parse=_number),
 }
 #: The settings' tables, each with its keys.
@@ -237,7 +238,7 @@ def load_project(
         zone=value["project.zone"],
         datasets=declare.datasets(own.tables("dataset"), root),
         jobs=declare.jobs(own.tables("job"), engines=engines, pools=pools),
-        limits=Limits(max_runs=value["limits.max_runs"], max_parallel=value["limits.max_parallel"]),
+        limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
         pools=pools,
         engines=tuple(engines[name] for name in sorted(engines)),
     )

@@ -121,9 +121,13 @@ class JobDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Guard rails; each has a named override on the command line."""
+    """Guard rails; each has a named override on the command line.
+
+    Of more than `confirm_above` runs, a person has to type the number.
+    """
 
     max_runs: int = 10_000
+    confirm_above: int = 100
     max_parallel: int = 4
 
 

@@ -349,13 +349,25 @@ def test_off_a_terminal_nobody_is_asked(shop: Shop) -> None:
     assert shop.journal() == []
 
 
-@pytest.mark.parametrize(("answer", "code", "runs"), [("y", 0, 2), ("n", 1, 0)])
-def test_on_a_terminal_a_person_is_asked(shop: Shop, answer: str, code: int, runs: int) -> None:
+ASKED = [
+    ("", "Run 2 runs?", "y", 0, 2),
+    ("", "Run 2 runs?", "n", 1, 0),
+    ("[limits]\nconfirm_above = 1", "Type the number to run them", "2", 0, 2),
+    ("[limits]\nconfirm_above = 1", "Type the number to run them", "y", 1, 0),
+    ("[limits]\nconfirm_above = 1", "Type the number to run them", "", 1, 0),
+]
+
+
+@pytest.mark.parametrize(("limits", "question", "answer", "code", "runs"), ASKED)
+def test_on_a_terminal_a_person_is_asked(
+    shop: Shop, limits: str, question: str, answer: str, code: int, runs: int
+) -> None:
+    shop.declare(limits)
     person, terminal = pty.openpty()
     process = shop.start("run", *FIX, stdin=terminal, stderr=terminal)
     os.close(terminal)
     seen = b""
-    while b"[y/N]" not in seen:
+    while question.encode() not in seen:
         seen += os.read(person, 4096)
     os.write(person, answer.encode() + b"\n")
     try:

@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from lineage_backfill import Plan
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
-from lineage_backfill.cli.render import keys_in_words, preview, tree
+from lineage_backfill.cli.render import Beside, keys_in_words, preview, tree
 from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
 from lineage_backfill.cli.words import mapping_in_words
@@ -38,8 +38,8 @@ def shown(renderable: RenderableType, width: int) -> str:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("plan", [plans.real, plans.odd])
 def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAssertion) -> None:
-    untouched = [plans.job("weather")]
-    assert shown(preview(plan(), width=width, untouched=untouched), width) == snapshot
+    beside = Beside(untouched=[plans.job("weather")])
+    assert shown(preview(plan(), width=width, beside=beside), width) == snapshot
 
 
 def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:

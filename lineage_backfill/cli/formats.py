@@ -1,0 +1,175 @@
+"""A plan in other forms than the table: a tree, a drawing, and Markdown for an incident's page."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from lineage_backfill.cli.draw import Drawing, Edge, Node, mermaid
+from lineage_backfill.cli.render import (
+    MARKS,
+    Beside,
+    Names,
+    amount,
+    apart,
+    counted,
+    keys_on_a_line,
+    roots,
+    totals,
+    tree,
+    untouched,
+)
+from lineage_backfill.cli.terminal import safe
+from lineage_backfill.cli.words import in_words, mapping_in_words, why_left
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.plan.plan import Plan, PlannedJob
+
+_BACKTICKS = re.compile("`+")
+#: What Markdown reads as its own.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def plan_tree(plan: Plan, beside: Beside) -> RenderableType:
+    """Return the plan as a tree: below what changed, each job below the one it follows."""
+    names = Names.of(plan)
+    runs = Counter(run.job for run in plan.runs or ())
+    parts: list[RenderableType] = []
+    root = Tree(Text("\n").join(_changes(plan, names)), guide_style="dim")
+    levels = [root]
+    for guide, job in tree(plan.jobs):
+        depth = len(guide) // 2
+        line = _branch(plan, job, names, beside, runs[job.job])
+        del levels[depth + 1 :]
+        levels.append(levels[depth].add(line))
+    parts.append(root)
+    if beside.untouched:
+        parts.append(untouched(beside.untouched, names))
+    parts.append(totals(plan))
+    return Group(*apart(parts))
+
+
+def _changes(plan: Plan, names: Names) -> Iterator[Text]:
+    for ref, keys in roots(plan):
+        yield Text.assemble((names(ref), "bold cyan"), f"  {_keys(keys)}")
+
+
+def _branch(plan: Plan, job: PlannedJob, names: Names, beside: Beside, runs: int) -> Text:
+    mark, style = MARKS[job.status]
+    line = Text.assemble((f"{mark} ", style), (names(job.job), "bold"))
+    if job.partitions:
+        line.append(f"  {keys_on_a_line(job.partitions)}")
+        line.append(f"  {counted(runs, 'run')}" if plan.runs is not None else "", style="dim")
+    if job.left_stale:
+        line.append(f"  left stale: {keys_on_a_line(job.left_stale)}", style="yellow")
+    if owner := beside.owner(job.job):
+        line.append(f"  {owner}", style="magenta")
+    return line.append(f"\n{in_words(job.reason, names)}", style="dim")
+
+
+def drawing(plan: Plan) -> Drawing:
+    """Return the plan as a graph: what changed, the jobs it reaches, and the data between them."""
+    names = Names.of(plan)
+    runs = Counter(run.job for run in plan.runs or ())
+    nodes = [
+        Node(
+            key=part.dataset,
+            kind="dataset",
+            lines=(names(part.dataset), _keys(part.keys)),
+            mark="changed",
+        )
+        for part in plan.changed
+    ]
+    edges: dict[Edge, None] = {}
+    between: dict[DatasetRef, None] = {}
+    writes = {(part.dataset, run.job): None for run in plan.runs or () for part in run.writes}
+    for job in plan.jobs:
+        lines = [names(job.job)]
+        if job.partitions:
+            lines.append(keys_on_a_line(job.partitions))
+            lines += [counted(runs[job.job], "run")] if plan.runs is not None else []
+        if job.left_stale:
+            lines.append(f"left stale: {keys_on_a_line(job.left_stale)}")
+        nodes.append(Node(key=job.job, kind="job", lines=tuple(lines), mark=job.status))
+        for one in job.reason.get("inputs", ()):
+            ref = DatasetRef(**one["dataset"])
+            between[ref] = None
+            label = mapping_in_words(one["mapping"])
+            edges[Edge(source=ref, target=job.job, label=label)] = None
+    read = dict(between)
+    for dataset, writer in writes:
+        if dataset in read:
+            edges[Edge(source=writer, target=dataset)] = None
+    known = {node.key for node in nodes}
+    nodes += [
+        Node(key=ref, kind="dataset", lines=(names(ref),)) for ref in read if ref not in known
+    ]
+    title = "What changed, and what it makes stale"
+    return Drawing(title=title, nodes=tuple(nodes), edges=tuple(edges))
+
+
+def markdown(plan: Plan, beside: Beside) -> str:
+    """Return the plan as Markdown, for an incident or a pull request; names mention nobody."""
+    names = Names.of(plan)
+    runs = Counter(run.job for run in plan.runs or ())
+    changed = ", ".join(f"{code(names(ref))} {code(_keys(keys))}" for ref, keys in roots(plan))
+    planned = [job for _, job in tree([job for job in plan.jobs if job.status == "planned"])]
+    others = [job for job in plan.jobs if job.status != "planned"]
+    parts = [
+        f"### Backfill of what {changed} made stale",
+        f"{amount(plan)}, as of {safe(plan.now)}.",
+    ]
+    if planned:
+        rows = (
+            (
+                code(names(job.job)),
+                code(keys_on_a_line(job.partitions)),
+                f"{job.count:,}",
+                f"{runs[job.job]:,}" if plan.runs is not None else "?",
+                plain(beside.owner(job.job)),
+                plain(in_words(job.reason, names)),
+            )
+            for job in planned
+        )
+        parts.append(_rows("Job|Partitions|Keys|Runs|Owner|Why", "-|-|-:|-:|-|-", rows))
+    if others:
+        cells = ((code(names(job.job)), plain(_why_not(job, names))) for job in others)
+        parts += ["**Will not run**", _rows("Job|Why", "-|-", cells)]
+    if beside.untouched:
+        parts.append(plain(untouched(beside.untouched, names).plain))
+    parts += [f"> {plain(warning)}" for warning in plan.warnings]
+    parts += [f"```mermaid\n{mermaid(drawing(plan))}```", f"Plan {code(plan.id)}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"|{heading}|", f"|{rule}|", *(f"|{'|'.join(cells)}|" for cells in rows)]
+    return "\n".join(lines)
+
+
+def _why_not(job: PlannedJob, names: Names) -> str:
+    left = f"left stale: {keys_on_a_line(job.left_stale)}" if job.left_stale else ""
+    return "; ".join(filter(None, (in_words(job.reason, names), left, why_left(job.reason))))
+
+
+def _keys(keys: KeySet | None) -> str:
+    return "whole" if keys is None else keys_on_a_line(keys)
+
+
+def code(text: str) -> str:
+    """Return the text as Markdown shows it letter by letter, also within a table."""
+    text = safe(text)
+    longest = max((len(found) for found in _BACKTICKS.findall(text)), default=0)
+    fence, room = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{room}{text.replace('|', chr(92) + '|')}{room}{fence}"
+
+
+def plain(text: str) -> str:
+    """Return the text so that Markdown reads none of it as its own."""
+    # A comment within a mention makes it none: a backslash would not.
+    return _MARKDOWN.sub(r"\\\1", safe(text)).replace("@", "@<!-- -->")
