@@ -210,11 +210,11 @@ def explain(
 ) -> Explanation:
     """Return why the plan for the request holds these keys of the job (None: any), or why not."""
     from lineage_backfill.plan import explain
-    from lineage_backfill.plan.planner import Planning
+    from lineage_backfill.plan.planner import Planner
 
     functions = _functions(project)
-    planning = Planning(request, snapshot, project.declarations, now=now, functions=functions)
-    return explain.explain(planning, job, keys)
+    planner = Planner(snapshot, project.declarations, now=now, functions=functions)
+    return explain.explain(planner.session(request), job, keys)
 
 
 def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping[JobRef, Spans]:

@@ -149,7 +149,7 @@ class UndeclaredPartitionsError(DeclarationError):
 
     Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage shows
     the names of its last run alone: what reads an older one would be missing from the plan. Add the
-    lines that the message proposes to the project file: its `pattern` makes one dataset of them all.
+    lines that the message proposes to the project file: its `pattern` makes them one dataset.
     If they are datasets of their own, declare each by its exact name, or all with a glob and
     `grain = "none"`.
     """

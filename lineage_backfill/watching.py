@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plan.document import plan_from_dict
@@ -46,7 +45,7 @@ class _Watch:
         left = [run for run in plan.runs or () if not records[run.id].state.is_final]
         self._left = {run.id: run for run in left}
         self._under_way: dict[str, int] = {}
-        reporter.backfill_started(backfill_id, replace(plan, runs=tuple(left)))
+        reporter.backfill_started(backfill_id, plan.detailed(runs=tuple(left)))
         for run in left:
             if records[run.id].state in _UNDER_WAY:
                 self._started(run, records[run.id].attempt)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plan.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, Outcome
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
@@ -45,11 +45,13 @@ def plan_of(*runs: PlannedRun) -> Plan:
     return Plan(
         now="2024-04-01T00:00:00Z",
         request={},
-        lineage={"source": "events", "hash": "sha256:1", "taken_at": "2024-04-01T00:00:00Z"},
         changed=(),
-        jobs=(),
-        runs=runs,
         totals={"jobs": len({run.job for run in runs}), "runs": len(runs), "partitions": 0},
+        details=Listed(
+            jobs=(),
+            runs=runs,
+            lineage={"source": "events", "hash": "sha256:1", "taken_at": "2024-04-01T00:00:00Z"},
+        ),
     )
 
 

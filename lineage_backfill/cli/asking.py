@@ -38,7 +38,7 @@ class Names:
     ) -> None:
         catalog = Catalog(snapshot, declarations, now=datetime.now(UTC))
         self._snapshot, self._folding = snapshot, Folding(declarations)
-        self._datasets, self._jobs = catalog.all_datasets(), catalog.all_jobs()
+        self._datasets, self._jobs = catalog.edges.datasets, catalog.edges.jobs
         self._namespace = namespace
         self._home = namespace or declarations.namespace or ""
 

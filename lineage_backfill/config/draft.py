@@ -114,7 +114,7 @@ class _Drafting:
         """Return the datasets known by a facet, by inference, and those not known."""
         found: dict[str | None, list[DatasetRef]] = {"facet": [], "inferred": [], None: []}
         for ref in self._datasets:
-            found[self._catalog.origin(ref)].append(ref)
+            found[self._catalog.dataset(ref).origin].append(ref)
         return found["facet"], found["inferred"], found[None]
 
     def _writers(self, ref: DatasetRef) -> tuple[JobRef, ...]:

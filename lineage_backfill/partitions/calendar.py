@@ -99,6 +99,7 @@ class Calendar:
     #: Sets that `text.render` has printed; thousands of jobs share a few.
     printed: dict[PartitionSet, Any] = field(default_factory=dict, repr=False)
     _sets: dict[PartitionSet, PartitionSet] = field(default_factory=dict)
+    _unions: dict[tuple[int, int], PartitionSet] = field(default_factory=dict)
     _masks: dict[int, tuple[tuple[tuple[str, ...], ...], ...]] = field(default_factory=dict)
 
     @cached_property
@@ -140,6 +141,16 @@ class Calendar:
     def intern(self, keys: PartitionSet) -> PartitionSet:
         """Return the one object for equal sets of this calendar, which then compare at once."""
         return self._sets.setdefault(keys, keys)
+
+    def unite(self, one: PartitionSet, other: PartitionSet) -> PartitionSet:
+        """Return the union of two sets that `intern` returned, as it would return it."""
+        if not one:
+            return other
+        memo = (id(one), id(other))
+        found = self._unions.get(memo)
+        if found is None:
+            found = self._unions[memo] = self.intern(one | other)
+        return found
 
     def combine(self, masks: Sequence[int]) -> int:
         """Return the mask of combinations whose key on each static axis lies in that axis' mask."""

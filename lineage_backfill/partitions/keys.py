@@ -19,11 +19,12 @@ class PartitionSet:
     is never multiplied out.
     """
 
-    __slots__ = ("_hash", "boxes")
+    __slots__ = ("_count", "_hash", "boxes")
 
     def __init__(self, boxes: tuple[Box, ...]) -> None:
         self.boxes = boxes
         self._hash: int | None = None
+        self._count = -1
 
     @classmethod
     def of(cls, boxes: Iterable[Box]) -> PartitionSet:
@@ -97,7 +98,9 @@ class PartitionSet:
         return PartitionSet.of(left)
 
     def __len__(self) -> int:
-        return sum(len(ordinals) * mask.bit_count() for ordinals, mask in self.boxes)
+        if self._count < 0:
+            self._count = sum(len(ordinals) * mask.bit_count() for ordinals, mask in self.boxes)
+        return self._count
 
     def __bool__(self) -> bool:
         return bool(self.boxes)

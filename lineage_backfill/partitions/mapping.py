@@ -63,6 +63,8 @@ class EdgeMapping(ABC):
         self.reads_whole = upstream.is_whole
         #: The calendar that would have to be listed without a first key, where there is one.
         self.unbounded: Calendar | None = None
+        #: Whether labels may be looked for that one side lacks.
+        self.may_lack = False
         self._beyond: dict[PartitionSet, int] = {}
         self._affected: dict[PartitionSet, PartitionSet] = {}
         self._required: dict[PartitionSet, PartitionSet] = {}
@@ -88,7 +90,8 @@ class EdgeMapping(ABC):
         return bool(self._beyond)
 
     def beyond(self, changed: PartitionSet) -> int | None:
-        """Return the newest run key found stale that does not exist yet; None for none."""
+        """Return the newest run key that would be stale but does not exist yet; None for none."""
+        self.affected(changed)
         return self._beyond.get(changed)
 
     def required(self, keys: PartitionSet) -> PartitionSet:
@@ -112,8 +115,11 @@ class EdgeMapping(ABC):
                 return reached
             reached = wider
 
-    def missing(self) -> list[str]:
-        """Return sentences about static keys that one side has and the other lacks."""
+    def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
+        """Return sentences about labels of these partitions and run keys that one side lacks.
+
+        Static keys are compared whole.
+        """
         return []
 
     @abstractmethod
@@ -136,7 +142,7 @@ class _Time(ABC):
     @abstractmethod
     def required(self, ordinals: OrdinalSet) -> OrdinalSet: ...
 
-    def missing(self) -> list[str]:
+    def missing(self, changed: OrdinalSet, keys: OrdinalSet) -> list[str]:
         """Return sentences about labels that were looked for and that one side lacks."""
         return []
 
@@ -162,16 +168,20 @@ class _SameLabel(_Time):
 
     def __init__(self, upstream: Grid, run: Grid) -> None:
         self.upstream, self.run = upstream, run
-        self._lost: dict[str, dict[str, None]] = {"reader": {}, "input": {}}
 
     def affected(self, ordinals: OrdinalSet) -> OrdinalSet:
-        return _relabel(self.upstream, self.run, ordinals, self._lost["reader"])
+        return _relabel(self.upstream, self.run, ordinals)[0]
 
     def required(self, ordinals: OrdinalSet) -> OrdinalSet:
-        return _relabel(self.run, self.upstream, ordinals, self._lost["input"])
+        return _relabel(self.run, self.upstream, ordinals)[0]
 
-    def missing(self) -> list[str]:
-        return _lacking(self._lost)
+    def missing(self, changed: OrdinalSet, keys: OrdinalSet) -> list[str]:
+        return _lacking(
+            {
+                "reader": _relabel(self.upstream, self.run, changed)[1],
+                "input": _relabel(self.run, self.upstream, keys)[1],
+            }
+        )
 
 
 class _AllTime(_Time):
@@ -214,23 +224,23 @@ def _lacking(lost: Mapping[str, Iterable[str]]) -> list[str]:
     ]
 
 
-def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet, lost: dict[str, None]) -> OrdinalSet:
-    """Return the keys that bear the same labels; labels that the target lacks go into `lost`."""
+def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet) -> tuple[OrdinalSet, list[str]]:
+    """Return the keys that bear the same labels, and the labels that the target lacks."""
     if source is target:
-        return ordinals
-    found = []
+        return ordinals, []
+    found, lost = [], []
     for ordinal in ordinals:
         label = source.label(ordinal)
         try:
             other = target.find(label)
         except (MissingKeyError, KeyFormatError):
-            lost[label] = None
+            lost.append(label)
             continue
         if target.label(other) == label:
             found.append(other)
         else:
-            lost[label] = None
-    return OrdinalSet.of(found)
+            lost.append(label)
+    return OrdinalSet.of(found), lost
 
 
 def _window_name(upstream: Grid, run: Grid, before: int, after: int) -> str:
@@ -359,14 +369,15 @@ class _Boxes(EdgeMapping):
             name = f"product({time.name})"
         super().__init__(upstream, run, name)
         self._time, self._statics = time, statics
+        self.may_lack = isinstance(time, _SameLabel) or bool(statics.missing())
         if time.is_all:
             # Without static keys of its own a run reads those of the input all alike.
             self.reads_whole = upstream.is_whole or not run.statics
             endless = (side for side in (upstream, run) if not side.bounded)
             self.unbounded = next(endless, None)
 
-    def missing(self) -> list[str]:
-        return self._time.missing() + self._statics.missing()
+    def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
+        return self._time.missing(changed.ordinals, keys.ordinals) + self._statics.missing()
 
     def closure(self, keys: PartitionSet) -> PartitionSet:
         time, run = self._time, self.run.time

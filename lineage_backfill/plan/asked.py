@@ -42,6 +42,37 @@ def request_from_dict(document: Any, place: str) -> Request:
     )
 
 
+def request_to_dict(request: Request) -> dict[str, Any]:
+    """Return the document of a request, which `request_from_dict` reads."""
+    document: dict[str, Any] = {
+        "changed": [
+            {"dataset": _ref(part.dataset), "partitions": _listed(part.keys)}
+            for part in request.changed
+        ]
+    }
+    if request.jobs:
+        document["jobs"] = [
+            {"job": _ref(part.job), "partitions": _listed(part.keys)} for part in request.jobs
+        ]
+    for name in ("columns", "select", "exclude"):
+        if getattr(request, name):
+            document[name] = list(getattr(request, name))
+    for name in ("depth", "exact", "reverse", "include_former"):
+        if getattr(request, name) not in (None, False):
+            document[name] = getattr(request, name)
+    if request.allow:
+        document["allow"] = sorted(request.allow)
+    return document
+
+
+def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
+    return {"namespace": ref.namespace, "name": ref.name}
+
+
+def _listed(keys: KeySet | None) -> list[Any] | None:
+    return None if keys is None else list(keys)
+
+
 def key_set_from_list(value: Any, place: str) -> KeySet:
     """Return a set of keys as FORMATS writes it; raises UsageError naming `place`."""
     if isinstance(value, list) and all(isinstance(one, str | dict) for one in value):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,6 +9,7 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.plan import (
     DatasetPartitions,
+    Listed,
     Plan,
     PlannedJob,
     PlannedRun,
@@ -21,22 +20,7 @@ SCHEMA_VERSION: Final = 1
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return the document of a plan; equal plans give equal documents, member by member."""
-    return {"schema_version": SCHEMA_VERSION, "kind": "plan", "id": plan.id, **_body(plan)}
-
-
-def _body(plan: Plan) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "now": plan.now,
-        "request": plan.request,
-        "lineage": plan.lineage,
-        "changed": [_partitions(part) for part in plan.changed],
-        "jobs": [_job(job) for job in plan.jobs],
-    }
-    if plan.runs is not None:
-        document["runs"] = [_run(run) for run in plan.runs]
-    document["totals"] = dict(plan.totals)
-    document["warnings"] = list(plan.warnings)
-    return document
+    return {"schema_version": SCHEMA_VERSION, "kind": "plan", "id": plan.id, **plan.body()}
 
 
 def plan_from_dict(document: Any) -> Plan:
@@ -53,12 +37,14 @@ def plan_from_dict(document: Any) -> Plan:
         plan = Plan(
             now=document["now"],
             request=document["request"],
-            lineage=document["lineage"],
             changed=tuple(_read_partitions(part) for part in document["changed"]),
-            jobs=tuple(_read_job(job) for job in document["jobs"]),
-            runs=tuple(_read_run(run) for run in document["runs"]) if "runs" in document else None,
             totals=document["totals"],
             warnings=tuple(document["warnings"]),
+            details=Listed(
+                jobs=tuple(_read_job(job) for job in document["jobs"]),
+                runs=tuple(map(_read_run, document["runs"])) if "runs" in document else None,
+                lineage=document["lineage"],
+            ),
         )
         given = document["id"]
     except (KeyError, TypeError, AttributeError) as error:
@@ -71,47 +57,6 @@ def plan_from_dict(document: Any) -> Plan:
             hint="make it anew; a plan is not edited by hand",
         )
     return plan
-
-
-def content_id(plan: Plan) -> str:
-    """Return `sha256:…` over everything in the plan but its id."""
-    text = json.dumps(_body(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}
-
-
-def _partitions(part: DatasetPartitions) -> dict[str, Any]:
-    keys = "*" if part.keys is None else list(part.keys)
-    return {"dataset": _ref(part.dataset), "partitions": keys}
-
-
-def _job(job: PlannedJob) -> dict[str, Any]:
-    return {
-        "job": _ref(job.job),
-        "status": job.status,
-        "level": job.level,
-        "partitions": list(job.partitions),
-        "count": job.count,
-        "left_stale": list(job.left_stale),
-        "reason": job.reason,
-    }
-
-
-def _run(run: PlannedRun) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "job": _ref(run.job),
-        "partitions": list(run.partitions),
-        "count": run.count,
-        "wave": run.wave,
-        "upstream": list(run.upstream),
-        "engine": run.engine,
-        "reads": [_partitions(part) for part in run.reads],
-        "writes": [_partitions(part) for part in run.writes],
-    }
 
 
 def _read_dataset(part: Mapping[str, str]) -> DatasetRef:

@@ -11,7 +11,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.plan.catalog import Input
+from lineage_backfill.plan.catalog import DatasetFacts, Input
 from lineage_backfill.plan.planner import Planning
 from lineage_backfill.plan.propagate import JobResult, read_keys, single_keys
 
@@ -53,8 +53,8 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
 
     Raises UnknownNameError for a job that the lineage does not know; key errors as a request does.
     """
-    if job not in planning.catalog.all_jobs():
-        raise unknown(str(job), planning.catalog.all_jobs(), kind="job")
+    if job not in planning.catalog.edges.jobs:
+        raise unknown(str(job), planning.catalog.edges.jobs, kind="job")
     result = planning.propagation.results.get(job)
     if result is None:
         return Explanation(
@@ -76,7 +76,7 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
         verdict = "blocked" if result.cause and not result.planned else "left_stale"
         shown = left
         causes = [result.cause[1]] if result.cause else []
-        sentence = "; ".join(dict.fromkeys([*causes, *result.left_causes]))
+        sentence = "; ".join(dict.fromkeys([*causes, *(text for _, text in result.left_causes)]))
     else:
         if wanted and not calendar.clip(wanted):
             sentence = "it is not complete yet, or held back by data_lag"
@@ -117,11 +117,11 @@ def _walk(
             return tuple(hops), {}
         edge, stale = found
         hops.append(_hop(result, calendar, keys, edge, stale))
-        root = planning.propagation.roots.get(edge.dataset)
-        upstream = planning.catalog.calendar(edge.dataset)
+        root = planning.propagation.roots.get(edge.data)
+        upstream = edge.data.calendar
         if isinstance(root, PartitionSet) and stale & root and upstream is not None:
             return tuple(hops), {edge.dataset: render(upstream, stale & root)}
-        step = _maker(planning, edge.dataset, stale)
+        step = _maker(planning, edge.data, stale)
         if step is None:
             return tuple(hops), {}
         result, keys = step
@@ -144,7 +144,7 @@ def _earlier(result: JobResult, keys: PartitionSet) -> PartitionSet:
     makers = NOTHING
     for edge in result.facts.inputs:
         for output in result.facts.outputs:
-            if edge.dataset == output.dataset and edge.mapping and output.mapping:
+            if edge.data is output.data and edge.mapping and output.mapping:
                 makers |= output.mapping.affected(edge.mapping.required(keys)) & result.stale
     return makers - keys
 
@@ -156,42 +156,36 @@ def _nearest(
     assert calendar is not None
     best: tuple[int, Input, PartitionSet] | None = None
     for edge in result.stale_inputs:
-        dirty = planning.propagation.dirty.get(edge.dataset)
+        dirty = planning.propagation.dirty.get(edge.data)
         if edge.mapping is None or not isinstance(dirty, PartitionSet):
             continue
         if edge.own:
-            root = planning.propagation.roots.get(edge.dataset)
+            root = planning.propagation.roots.get(edge.data)
             dirty = root if isinstance(root, PartitionSet) else NOTHING
         reading = keys if edge.own else read_keys(calendar, keys, facts.lookback)
         # Unclipped: what a user names as changed may be a period that is not complete yet.
         stale = edge.mapping.required_unclipped(reading) & dirty
-        distance = _distance(planning, edge.dataset)
+        distance = planning.routes.to_dataset(edge.data)
         if stale and (best is None or distance < best[0]):
             best = (distance, edge, stale)
     return None if best is None else best[1:]
 
 
-def _distance(planning: Planning, dataset: DatasetRef) -> int:
-    if dataset in planning.propagation.roots:
-        return 0
-    maker = planning.propagation.first_maker.get(dataset)
-    return 1 if maker is None else 1 + planning.propagation.results[maker].hops
-
-
 def _maker(
-    planning: Planning, dataset: DatasetRef, stale: PartitionSet
+    planning: Planning, data: DatasetFacts, stale: PartitionSet
 ) -> tuple[JobResult, PartitionSet] | None:
     """Return the nearest job whose stale keys make the partitions, with the first such key."""
     best: tuple[int, JobResult, PartitionSet] | None = None
-    for ref in planning.catalog.writers().get(dataset, ()):
+    for ref in planning.catalog.edges.writers.get(data.ref, ()):
         result = planning.propagation.results.get(ref)
-        if result is None or (best is not None and result.hops >= best[0]):
+        hops = planning.routes.to_job(ref)
+        if result is None or (best is not None and hops >= best[0]):
             continue
         for output in result.facts.outputs:
-            if output.dataset == dataset and output.mapping is not None:
+            if output.data is data and output.mapping is not None:
                 keys = output.mapping.affected(stale) & result.stale
                 if keys:
-                    best = (result.hops, result, next(iter(single_keys(keys))))
+                    best = (hops, result, next(iter(single_keys(keys))))
     return None if best is None else best[1:]
 
 

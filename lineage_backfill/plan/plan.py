@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
@@ -19,6 +21,11 @@ class DatasetPartitions:
 
     dataset: DatasetRef
     keys: KeySet | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the partitions; `*` stands for all."""
+        keys = "*" if self.keys is None else list(self.keys)
+        return {"dataset": _ref(self.dataset), "partitions": keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,20 @@ class PlannedRun:
     reads: tuple[DatasetPartitions, ...]
     writes: tuple[DatasetPartitions, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the run."""
+        return {
+            "id": self.id,
+            "job": _ref(self.job),
+            "partitions": list(self.partitions),
+            "count": self.count,
+            "wave": self.wave,
+            "upstream": list(self.upstream),
+            "engine": self.engine,
+            "reads": [part.to_dict() for part in self.reads],
+            "writes": [part.to_dict() for part in self.writes],
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
@@ -48,26 +69,105 @@ class PlannedJob:
     left_stale: KeySet
     reason: Mapping[str, Any]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the job."""
+        return {
+            "job": _ref(self.job),
+            "status": self.status,
+            "level": self.level,
+            "partitions": list(self.partitions),
+            "count": self.count,
+            "left_stale": list(self.left_stale),
+            "reason": self.reason,
+        }
 
-@dataclass(frozen=True, kw_only=True)
+
+class Details(Protocol):
+    """The parts of a plan that grow with it, made when they are first looked at."""
+
+    @property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """Every job that is reached from the change, in an order in which they could run."""
+
+    @property
+    def runs(self) -> tuple[PlannedRun, ...] | None:
+        """The runs in an order in which they could start; None above the limit."""
+
+    @property
+    def lineage(self) -> Mapping[str, Any]:
+        """Where the lineage is from, and the hash of what the plan rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Details that are there already."""
+
+    jobs: tuple[PlannedJob, ...]
+    runs: tuple[PlannedRun, ...] | None
+    lineage: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """A whole plan; `plan.document.plan_to_dict` gives the document of `impact --json`.
 
-    `now` is an ISO instant in UTC. `runs` is None where there are more than the limit.
+    `now` is an ISO instant in UTC. Plans are equal where all that they say is.
     """
 
     now: str
     request: Mapping[str, Any]
-    lineage: Mapping[str, Any]
     changed: tuple[DatasetPartitions, ...]
-    jobs: tuple[PlannedJob, ...]
-    runs: tuple[PlannedRun, ...] | None
     totals: Mapping[str, int]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    details: Details = field(repr=False)
+
+    @cached_property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """Every job that is reached from the change, in an order in which they could run."""
+        return self.details.jobs
+
+    @cached_property
+    def runs(self) -> tuple[PlannedRun, ...] | None:
+        """The runs in an order in which they could start; None above the limit."""
+        return self.details.runs
+
+    @cached_property
+    def lineage(self) -> Mapping[str, Any]:
+        """Where the lineage is from, and the hash of what the plan rests on."""
+        return self.details.lineage
 
     @cached_property
     def id(self) -> str:
         """`sha256:…` over everything in the plan; worked out when it is first asked for."""
-        from lineage_backfill.plan.document import content_id
+        text = json.dumps(self.body(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
-        return content_id(self)
+    def detailed(self, **given: Any) -> Plan:
+        """Return the plan with other `jobs`, `runs` or `lineage`."""
+        held = {"jobs": self.jobs, "runs": self.runs, "lineage": self.lineage}
+        return replace(self, details=Listed(**{**held, **given}))
+
+    def body(self) -> dict[str, Any]:
+        """Return the document of everything in the plan but its id."""
+        document: dict[str, Any] = {
+            "now": self.now,
+            "request": self.request,
+            "lineage": self.lineage,
+            "changed": [part.to_dict() for part in self.changed],
+            "jobs": [job.to_dict() for job in self.jobs],
+        }
+        if self.runs is not None:
+            document["runs"] = [run.to_dict() for run in self.runs]
+        document["totals"] = dict(self.totals)
+        document["warnings"] = list(self.warnings)
+        return document
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
+    return {"namespace": ref.namespace, "name": ref.name}

@@ -7,11 +7,11 @@ jobs in a cycle of datasets are visited until nothing changes.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -19,7 +19,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import render
-from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
+from lineage_backfill.plan.catalog import Catalog, DatasetFacts, Input, JobFacts
 
 
 class _Unknown:
@@ -33,6 +33,10 @@ UNKNOWN: Final = _Unknown()
 Dirty = PartitionSet | _Unknown
 #: One key of one job.
 _Node = tuple[JobRef, PartitionSet]
+#: Why something does not run: kind, text, and a hint of what to do.
+Cause = tuple[str, str, str]
+#: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
+LeftCause = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -41,7 +45,7 @@ class JobResult:
 
     `stale` are all run keys that something makes stale, `planned` those that run, `left` those
     that do not. `cause` is why the job is not planned at all, or why keys are left: (kind, text,
-    hint). `via` is the input through which the change came first, None for a root job.
+    hint).
     """
 
     facts: JobFacts
@@ -49,184 +53,156 @@ class JobResult:
     stale: PartitionSet = NOTHING
     planned: PartitionSet = NOTHING
     left: PartitionSet = NOTHING
-    cause: tuple[str, str, str] | None = None
-    left_causes: list[str] = field(default_factory=list)
-    via: Input | None = None
-    hops: int = 0
-    stale_inputs: list[Input] = field(default_factory=list)
-    pruned: list[DatasetRef] = field(default_factory=list)
+    cause: Cause | None = None
+    left_causes: tuple[LeftCause, ...] = ()
+    stale_inputs: Sequence[Input] = ()
+    pruned: Sequence[DatasetRef] = ()
     serial: bool = False  # its keys run one by one, in order
 
 
 @dataclass(slots=True, kw_only=True)
 class Propagation:
-    """The outcome: results in run order, and what is dirty where.
+    """The outcome: results in run order, and what is dirty where, unrepaired where nobody will.
 
-    `first_maker` is the job through which the change came to a dataset on the shortest way;
     `cyclic` holds the groups of jobs that form a cycle of datasets.
     """
 
     results: dict[JobRef, JobResult]
-    dirty: dict[DatasetRef, Dirty]
-    unrepaired: dict[DatasetRef, Dirty]
-    roots: Mapping[DatasetRef, Dirty]
-    first_maker: dict[DatasetRef, JobRef]
-    cyclic: list[tuple[JobRef, ...]]
+    dirty: dict[DatasetFacts, Dirty]
+    unrepaired: dict[DatasetFacts, Dirty]
+    roots: Mapping[DatasetFacts, Dirty]
+    cyclic: list[tuple[JobFacts, ...]]
     warnings: list[str]
 
 
-Cut = Callable[[JobFacts, int], tuple[str, str, str] | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restraints:
+    """What keeps stale keys from being run, and stale inputs from counting.
+
+    `cut` says why a job is not to run, or None; it gets the job and its distance from the roots,
+    and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the edges that the
+    changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
+    """
+
+    cut: Callable[[JobFacts, int], Cause | None]
+    cuts_any: bool
+    pruned: AbstractSet[tuple[JobRef, DatasetRef]]
+    expired: Callable[[DatasetFacts], PartitionSet] | None
+    exact: bool
 
 
 def propagate(
     catalog: Catalog,
-    roots: Mapping[DatasetRef, Dirty],
-    root_jobs: Mapping[JobRef, PartitionSet],
-    *,
-    cut: Cut,
-    pruned: AbstractSet[tuple[JobRef, DatasetRef]],
-    expired: Callable[[DatasetRef], PartitionSet],
-    exact: bool = False,
+    roots: Mapping[DatasetFacts, Dirty],
+    root_jobs: Mapping[JobFacts, PartitionSet],
+    restraints: Restraints,
 ) -> Propagation:
-    """Carry the change from the roots down through every job that can be reached.
-
-    `cut` says why a job is not to run (kind, text, hint), or None; it gets the job and its
-    distance from the roots. `pruned` holds the edges that the changed columns miss, `expired`
-    gives the partitions of a dataset that are past its retention.
-    """
-    run = _Run(catalog, roots, root_jobs, cut, pruned, expired, exact)
-    return run.finish()
+    """Carry the change from the roots down through every job that can be reached."""
+    return _Run(catalog, roots, root_jobs, restraints).finish()
 
 
 class _Run:
     def __init__(
         self,
         catalog: Catalog,
-        roots: Mapping[DatasetRef, Dirty],
-        root_jobs: Mapping[JobRef, PartitionSet],
-        cut: Cut,
-        pruned: AbstractSet[tuple[JobRef, DatasetRef]],
-        expired: Callable[[DatasetRef], PartitionSet],
-        exact: bool,
+        roots: Mapping[DatasetFacts, Dirty],
+        root_jobs: Mapping[JobFacts, PartitionSet],
+        restraints: Restraints,
     ) -> None:
         self.catalog = catalog
         self.roots = roots
         self.root_jobs = root_jobs
-        self.cut = cut
-        self.pruned = pruned
-        self.expired = expired
-        self.exact = exact
-        self.retained = any(declared.retention for declared in catalog.declarations.datasets)
-        self.dirty: dict[DatasetRef, Dirty] = dict(roots)
-        self.unrepaired: dict[DatasetRef, Dirty] = {}
+        self.restraints = restraints
+        # What is dirty is never empty, so that being a key of these says it.
+        self.dirty: dict[DatasetFacts, Dirty] = {data: keys for data, keys in roots.items() if keys}
+        self.unrepaired: dict[DatasetFacts, Dirty] = {}
         self.warnings: dict[str, None] = {}
         self.results: dict[JobRef, JobResult] = {}
-        self.hops: dict[DatasetRef, int] = dict.fromkeys(roots, 0)
-        self.first_maker: dict[DatasetRef, JobRef] = {}
 
     def finish(self) -> Propagation:
         distance = self._reach()
-        groups = _order(self.catalog, distance)
         cyclic = []
-        for level, jobs in groups:
-            for ref in jobs:
-                facts = self.catalog.job(ref)
-                pruned = (
-                    [e.dataset for e in facts.inputs if (ref, e.dataset) in self.pruned]
-                    if self.pruned
-                    else []
-                )
-                self.results[ref] = JobResult(facts=facts, level=level, pruned=pruned)
-            if len(jobs) == 1:
-                self._visit(self.results[jobs[0]], distance[jobs[0]])
+        for level, group in _order(self.catalog, distance):
+            for facts in group:
+                result = self.results[facts.ref] = JobResult(facts, level)
+                if self.restraints.pruned:
+                    result.pruned = self._pruned(facts)
+            if len(group) == 1:
+                self._visit(result, distance[facts])
             else:
-                cyclic.append(jobs)
-                self._visit_cycle(jobs, distance)
+                cyclic.append(group)
+                self._visit_cycle(group, distance)
         return Propagation(
             results=self.results,
             dirty=self.dirty,
             unrepaired=self.unrepaired,
             roots=self.roots,
-            first_maker=self.first_maker,
             cyclic=cyclic,
             warnings=list(self.warnings),
         )
 
-    def _reach(self) -> dict[JobRef, int]:
+    def _pruned(self, facts: JobFacts) -> list[DatasetRef]:
+        return [e.dataset for e in facts.inputs if (facts.ref, e.dataset) in self.restraints.pruned]
+
+    def _reach(self) -> dict[JobFacts, int]:
         """Return every job that can be reached with its distance from the roots, in jobs."""
-        catalog, readers = self.catalog, self.catalog.readers()
-        distance: dict[JobRef, int] = dict.fromkeys(self.root_jobs, 1)
-        queue: deque[tuple[DatasetRef, int]] = deque((ref, 0) for ref in self.roots)
-        seen = set(self.roots)
-
-        def enter(job: JobRef, steps: int) -> None:
-            for output in catalog.job(job).outputs:
-                if output.dataset not in seen:
-                    seen.add(output.dataset)
-                    queue.append((output.dataset, steps))
-
-        for job in self.root_jobs:
-            enter(job, 1)
-        # The queue is kept in the order of distance: root jobs' outputs stand after the roots.
-        while queue:
-            dataset, steps = queue.popleft()
-            for job in readers.get(dataset, ()):
-                if job not in distance and dataset not in catalog.job(job).references:
-                    distance[job] = steps + 1
-                    enter(job, steps + 1)
+        catalog = self.catalog
+        distance = dict.fromkeys(self.root_jobs, 1)
+        for data in self.roots:
+            for ref in catalog.edges.readers.get(data.ref, ()):
+                facts = catalog.job(ref)
+                if data.ref not in facts.references:
+                    distance[facts] = 1
+        front, steps = list(distance), 1
+        while front:
+            steps += 1
+            following = []
+            for facts in front:
+                for follower in catalog.followers(facts):
+                    if follower not in distance:
+                        distance[follower] = steps
+                        following.append(follower)
+            front = following
         return distance
 
     # --- one job --------------------------------------------------------------------------------
 
     def _visit(self, result: JobResult, distance: int) -> None:
-        facts = result.facts
-        dirty, pruned = self.dirty, result.pruned
-        stale_inputs = [
-            edge
-            for edge in facts.live
-            if dirty.get(edge.dataset) and not (pruned and edge.dataset in pruned)
-        ]
-        result.stale_inputs = stale_inputs
-        asked = self.root_jobs.get(facts.ref, NOTHING)
+        facts, dirty, restraints = result.facts, self.dirty, self.restraints
+        stale_inputs = [edge for edge in facts.live if edge.data in dirty]
+        if result.pruned:
+            stale_inputs = [edge for edge in stale_inputs if edge.dataset not in result.pruned]
+        asked = self.root_jobs.get(facts, NOTHING) if self.root_jobs else NOTHING
         if not stale_inputs and not asked:
             return
-        self._find_via(result)
-        cause = self._problem(facts, stale_inputs) or self.cut(facts, distance)
-        calendar = facts.calendar
-        if calendar is None or (cause is not None and cause[0] == "unknown"):
+        result.stale_inputs = stale_inputs
+        cause = None
+        if facts.problem is not None or facts.unknown or facts.endless:
+            cause = self._problem(facts, stale_inputs)
+        if cause is None and (restraints.cuts_any or facts.guarded):
+            cause = restraints.cut(facts, distance)
+        if facts.calendar is None or (cause is not None and cause[0] == "unknown"):
             result.cause = cause
             self._all_unrepaired(result)
             return
-        stale, unwidened = self._stale_keys(result, asked)
-        result.stale = stale
-        result.serial = bool(facts.own)
+        stale, unwidened = self._stale_keys(result, facts.calendar, asked)
         if not stale:
             return
-        left = stale if cause else self._left(result, unwidened)
+        result.stale = stale
+        result.serial = bool(facts.own)
         result.cause = cause
+        if cause is not None:
+            left = stale
+        elif self.unrepaired or restraints.exact or restraints.expired:
+            left = self._left(result, unwidened)
+        else:
+            left = NOTHING
         self._settle(result, left)
 
-    def _find_via(self, result: JobResult) -> None:
-        nearest = None
-        for edge in result.stale_inputs:
-            hops = self.hops.get(edge.dataset, 0)
-            if not edge.own and (nearest is None or hops < nearest):
-                nearest, result.via = hops, edge
-        result.hops = (nearest or 0) + 1
-        for output in result.facts.outputs:
-            known = self.hops.get(output.dataset)
-            if known is None or known > result.hops:
-                self.hops[output.dataset] = result.hops
-                self.first_maker[output.dataset] = result.facts.ref
-
-    def _problem(
-        self, facts: JobFacts, stale_inputs: Sequence[Input]
-    ) -> tuple[str, str, str] | None:
+    def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
         if facts.problem is not None:
             return ("unknown", facts.problem, facts.hint)
-        if not (facts.unknown or facts.endless):
-            return None
         for edge in stale_inputs:
             if edge.mapping is None:
                 return (
@@ -247,24 +223,26 @@ class _Run:
         return None
 
     def _stale_keys(
-        self, result: JobResult, asked: PartitionSet
+        self, result: JobResult, calendar: Calendar, asked: PartitionSet
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the stale run keys, and what they would be without the widening."""
-        facts, calendar = result.facts, result.facts.calendar
-        assert calendar is not None
-        direct = calendar.clip(asked)
+        facts, dirty, unite = result.facts, self.dirty, calendar.unite
+        direct = calendar.intern(calendar.clip(asked)) if asked else NOTHING
         own_stale = NOTHING
         for edge in result.stale_inputs:
-            dirty = self.dirty[edge.dataset]
+            changed = dirty[edge.data]
             assert edge.mapping is not None
-            assert isinstance(dirty, PartitionSet)
-            affected = edge.mapping.affected(dirty)
+            assert isinstance(changed, PartitionSet)
+            affected = edge.mapping.affected(changed)
             if edge.own:
-                own_stale |= affected
-            else:
-                direct |= affected
-        widened = self._closed(result, widen(calendar, direct, facts.lookback) | own_stale)
-        if not self.exact or not facts.lookback:
+                own_stale = unite(own_stale, affected)
+            elif affected is not direct:
+                direct = unite(direct, affected)
+        if not facts.lookback and not facts.own:
+            return direct, direct
+        closed = self._closed(result, widen(calendar, direct, facts.lookback) | own_stale)
+        widened = calendar.intern(closed)
+        if not self.restraints.exact or not facts.lookback:
             return widened, widened
         return widened, self._closed(result, direct | own_stale)
 
@@ -289,38 +267,39 @@ class _Run:
 
     def _left(self, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
         """Return the stale keys that must not run, for each reason there may be."""
-        facts, calendar = result.facts, result.facts.calendar
+        facts, calendar, restraints = result.facts, result.facts.calendar, self.restraints
         assert calendar is not None
-        left = NOTHING
-        if not (self.exact or self.unrepaired or self.retained):
-            return left
-        if self.exact:
+        left = lost = own_lost = NOTHING
+        causes: list[LeftCause] = []
+        if restraints.exact:
             beyond = result.stale - unwidened
             if beyond:
                 left |= beyond
-                result.left_causes.append("--exact leaves out what lookback would correct")
-        lost = own_lost = NOTHING
+                causes.append(("exact", "--exact leaves out what lookback would correct"))
         for edge in facts.live:
             if edge.mapping is None:
                 continue
-            bad = self.unrepaired.get(edge.dataset)
-            if isinstance(bad, PartitionSet) and bad and edge.dataset not in result.pruned:
+            bad = self.unrepaired.get(edge.data)
+            if isinstance(bad, PartitionSet) and edge.dataset not in result.pruned:
                 keys = edge.mapping.affected(bad) & result.stale
                 if keys:
-                    result.left_causes.append(f"nobody repairs stale partitions of {edge.dataset}")
+                    text = f"nobody repairs stale partitions of {edge.dataset}"
+                    causes.append(("unrepaired", text))
                     if edge.own:
                         own_lost |= keys
                     else:
                         lost |= keys
-            gone = self.expired(edge.dataset) if self.retained else NOTHING
+            gone = restraints.expired(edge.data) if restraints.expired else NOTHING
             if gone:
                 keys = edge.mapping.affected(gone) & result.stale
                 if keys:
-                    result.left_causes.append(
+                    text = (
                         f"{edge.dataset} no longer holds partitions that they need"
                         " (past its retention; --allow-expired runs them all the same)"
                     )
+                    causes.append(("expired", text))
                     lost |= keys
+        result.left_causes = tuple(causes)
         left |= (widen(calendar, lost, facts.lookback) | own_lost) & result.stale
         return (self._closed(result, left) & result.stale) if left else NOTHING
 
@@ -330,33 +309,33 @@ class _Run:
         result.planned = result.stale - left if left else result.stale
         for output in result.facts.outputs:
             assert output.mapping is not None
-            _add(self.dirty, output.dataset, output.mapping.required(result.stale))
+            _add(self.dirty, output.data, output.mapping.required(result.stale))
             if left:
-                _add(self.unrepaired, output.dataset, output.mapping.required(left))
+                _add(self.unrepaired, output.data, output.mapping.required(left))
 
     def _all_unrepaired(self, result: JobResult) -> None:
         """Record that any partition of the outputs may be stale, and stay so."""
         for output in result.facts.outputs:
-            calendar = self.catalog.calendar(output.dataset)
+            calendar = output.data.calendar
             extent: Dirty = UNKNOWN if calendar is None else calendar.existing
-            _add(self.dirty, output.dataset, extent)
-            _add(self.unrepaired, output.dataset, extent)
+            _add(self.dirty, output.data, extent)
+            _add(self.unrepaired, output.data, extent)
 
     def _warn(self, text: str) -> None:
         self.warnings[text] = None
 
     # --- cycles ---------------------------------------------------------------------------------
 
-    def _visit_cycle(self, jobs: Sequence[JobRef], distance: Mapping[JobRef, int]) -> None:
+    def _visit_cycle(self, jobs: Sequence[JobFacts], distance: Mapping[JobFacts, int]) -> None:
         """Visit the jobs of a cycle of datasets until nothing changes, then judge it by keys."""
         self._until_stable(jobs, distance)
-        for ref in jobs:
-            self.results[ref].serial = True
+        for facts in jobs:
+            self.results[facts.ref].serial = True
         tied, sentence = self._true_cycle(jobs)
         if tied:
             for ref, keys in tied.items():
                 result = self.results[ref]
-                result.left_causes.append(sentence)
+                result.left_causes += (("cycle", sentence),)
                 if keys == result.stale:
                     result.cause = ("cycle", sentence, "declare how the keys travel on that way")
                 self._settle(result, result.left | keys)
@@ -364,28 +343,29 @@ class _Run:
 
     def _until_stable(
         self,
-        jobs: Sequence[JobRef],
-        distance: Mapping[JobRef, int],
+        jobs: Sequence[JobFacts],
+        distance: Mapping[JobFacts, int],
         keep: Mapping[JobRef, PartitionSet] | None = None,
     ) -> None:
         while True:
-            before = [(self.results[ref].stale, self.results[ref].left) for ref in jobs]
-            for ref in jobs:
+            before = [(old.stale, old.left) for old in self._results(jobs)]
+            for facts in jobs:
+                ref = facts.ref
                 old = self.results[ref]
-                fresh = JobResult(facts=old.facts, level=old.level, pruned=old.pruned)
-                self.results[ref] = fresh
-                self._visit(fresh, distance[ref])
+                fresh = self.results[ref] = JobResult(facts, old.level, pruned=old.pruned)
+                self._visit(fresh, distance[facts])
                 fresh.serial = True
                 if keep and ref in keep and fresh.stale:
-                    fresh.left_causes += [
-                        cause for cause in old.left_causes if cause not in fresh.left_causes
-                    ]
+                    fresh.left_causes = tuple(dict.fromkeys((*fresh.left_causes, *old.left_causes)))
                     fresh.cause = fresh.cause or old.cause
                     self._settle(fresh, fresh.left | keep[ref])
-            if before == [(self.results[ref].stale, self.results[ref].left) for ref in jobs]:
+            if before == [(new.stale, new.left) for new in self._results(jobs)]:
                 return
 
-    def _true_cycle(self, jobs: Sequence[JobRef]) -> tuple[dict[JobRef, PartitionSet], str]:
+    def _results(self, jobs: Sequence[JobFacts]) -> list[JobResult]:
+        return [self.results[facts.ref] for facts in jobs]
+
+    def _true_cycle(self, jobs: Sequence[JobFacts]) -> tuple[dict[JobRef, PartitionSet], str]:
         """Return the run keys that wait for themselves, and one such cycle edge by edge."""
         needs = self._needs(jobs)
         nodes: dict[_Node, list[_Node]] = {node: [] for node in needs}
@@ -407,25 +387,24 @@ class _Run:
             return {}, ""
         return tied, self._name_cycle({n for n, count in waiting.items() if count}, needs)
 
-    def _needs(self, jobs: Sequence[JobRef]) -> dict[_Node, dict[_Node, None]]:
+    def _needs(self, jobs: Sequence[JobFacts]) -> dict[_Node, dict[_Node, None]]:
         """Return, for each stale key of the jobs, the stale keys of the jobs that it needs."""
-        makers: dict[DatasetRef, list[tuple[JobRef, EdgeMapping]]] = {}
-        for ref in jobs:
-            for output in self.results[ref].facts.outputs:
+        makers: dict[DatasetFacts, list[tuple[JobRef, EdgeMapping]]] = {}
+        for facts in jobs:
+            for output in facts.outputs:
                 if output.mapping is not None:
-                    makers.setdefault(output.dataset, []).append((ref, output.mapping))
+                    makers.setdefault(output.data, []).append((facts.ref, output.mapping))
         needs: dict[_Node, dict[_Node, None]] = {}
-        for ref in jobs:
-            facts = self.results[ref].facts
-            for key in single_keys(self.results[ref].stale):
-                found = needs[ref, key] = {}
+        for facts in jobs:
+            for key in single_keys(self.results[facts.ref].stale):
+                found = needs[facts.ref, key] = {}
                 assert facts.calendar is not None
                 reading = read_keys(facts.calendar, key, facts.lookback)
                 for edge in facts.live:
                     if edge.mapping is None:
                         continue
                     wanted = edge.mapping.required(key if edge.own else reading)
-                    for maker, mapping in makers.get(edge.dataset, ()):
+                    for maker, mapping in makers.get(edge.data, ()):
                         making = mapping.affected(wanted) & self.results[maker].stale
                         found.update(((maker, one), None) for one in single_keys(making))
         return needs
@@ -476,68 +455,63 @@ def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
                 rest ^= low
 
 
-def _add(into: dict[DatasetRef, Dirty], dataset: DatasetRef, extent: Dirty) -> None:
-    held = into.get(dataset)
+def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> None:
+    if not extent:
+        return
+    held = into.get(data)
     if held is None:
-        into[dataset] = extent
+        into[data] = extent
     elif isinstance(held, _Unknown) or isinstance(extent, _Unknown):
-        into[dataset] = UNKNOWN
+        into[data] = UNKNOWN
     else:
-        into[dataset] = held | extent
+        into[data] = held | extent
 
 
-def _order(catalog: Catalog, reached: Mapping[JobRef, Any]) -> list[tuple[int, tuple[JobRef, ...]]]:
+_Group = tuple[int, tuple[JobFacts, ...]]
+_PLACE: Final = attrgetter("place")
+
+
+def _order(catalog: Catalog, reached: Iterable[JobFacts]) -> list[_Group]:
     """Return (level, jobs) in an order in which they could run; several jobs form a cycle."""
-    readers = catalog.readers()
-    after: dict[JobRef, list[JobRef]] = {}
+    followers = catalog.followers
     waiting = dict.fromkeys(reached, 0)
-    for job in reached:
-        followers: set[JobRef] = set()
-        for output in catalog.job(job).outputs:
-            for reader in readers.get(output.dataset, ()):
-                if (
-                    reader in waiting
-                    and reader != job
-                    and reader not in followers
-                    and output.dataset not in catalog.job(reader).references
-                ):
-                    followers.add(reader)
-        after[job] = list(followers)
-        for follower in followers:
+    for facts in waiting:
+        for follower in followers(facts):
             waiting[follower] += 1
-    ordered: list[tuple[int, tuple[JobRef, ...]]] = []
+    ordered: list[_Group] = []
     level = 1
-    ready = sorted(job for job, count in waiting.items() if not count)
+    ready = sorted([facts for facts, count in waiting.items() if not count], key=_PLACE)
     left = len(waiting)
     while left:
         if not ready:
-            return ordered + _order_cycles(after, waiting, level)
-        ordered += [(level, (job,)) for job in ready]
+            stuck = [facts for facts, count in waiting.items() if count]
+            return ordered + _order_cycles(sorted(stuck, key=_PLACE), followers, level)
+        ordered += [(level, (facts,)) for facts in ready]
         left -= len(ready)
         following = []
-        for job in ready:
-            for follower in after[job]:
+        for facts in ready:
+            for follower in followers(facts):
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     following.append(follower)
-        ready = sorted(following)
+        ready = sorted(following, key=_PLACE)
         level += 1
     return ordered
 
 
-def _order_cycles(
-    after: Mapping[JobRef, Sequence[JobRef]], waiting: Mapping[JobRef, int], level: int
-) -> list[tuple[int, tuple[JobRef, ...]]]:
+_Followers = Callable[[JobFacts], tuple[JobFacts, ...]]
+
+
+def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) -> list[_Group]:
     """Order what is left once a cycle holds up the plain way: by strongly connected groups."""
-    nodes = sorted(job for job, count in waiting.items() if count)
-    component = _components(nodes, after)
-    members: dict[int, list[JobRef]] = {}
+    component = _components(nodes, followers)
+    members: dict[int, list[JobFacts]] = {}
     for job in nodes:
         members.setdefault(component[job], []).append(job)
     inner = {
         (component[job], component[follower])
         for job in nodes
-        for follower in after[job]
+        for follower in followers(job)
         if component[job] != component[follower]
     }
     count = dict.fromkeys(members, 0)
@@ -545,8 +519,12 @@ def _order_cycles(
     for one, other in inner:
         count[other] += 1
         following[one].append(other)
+
+    def place(number: int) -> int:
+        return members[number][0].place
+
     ordered = []
-    ready = sorted((n for n, c in count.items() if not c), key=lambda n: members[n])
+    ready = sorted((n for n, c in count.items() if not c), key=place)
     while ready:
         ordered += [(level, tuple(members[number])) for number in ready]
         later = []
@@ -555,33 +533,35 @@ def _order_cycles(
                 count[other] -= 1
                 if not count[other]:
                     later.append(other)
-        ready = sorted(later, key=lambda n: members[n])
+        ready = sorted(later, key=place)
         level += 1
     return ordered
 
 
-def _components(
-    nodes: Sequence[JobRef], after: Mapping[JobRef, Sequence[JobRef]]
-) -> dict[JobRef, int]:
+def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFacts, int]:
     """Return the number of the strongly connected component of each node (Tarjan, iterative)."""
     allowed = set(nodes)
-    index: dict[JobRef, int] = {}
-    low: dict[JobRef, int] = {}
-    component: dict[JobRef, int] = {}
-    stack: list[JobRef] = []
+
+    def after(node: JobFacts) -> Iterator[JobFacts]:
+        return iter(sorted((f for f in followers(node) if f in allowed), key=_PLACE))
+
+    index: dict[JobFacts, int] = {}
+    low: dict[JobFacts, int] = {}
+    component: dict[JobFacts, int] = {}
+    stack: list[JobFacts] = []
     for root in nodes:
         if root in index:
             continue
-        work = [(root, iter(sorted(set(after[root]) & allowed)))]
+        work = [(root, after(root))]
         index[root] = low[root] = len(index)
         stack.append(root)
         while work:
-            node, followers = work[-1]
-            for follower in followers:
+            node, rest = work[-1]
+            for follower in rest:
                 if follower not in index:
                     index[follower] = low[follower] = len(index)
                     stack.append(follower)
-                    work.append((follower, iter(sorted(set(after[follower]) & allowed))))
+                    work.append((follower, after(follower)))
                     break
                 if follower not in component:
                     low[node] = min(low[node], index[follower])
@@ -594,6 +574,6 @@ def _components(
                     while True:
                         member = stack.pop()
                         component[member] = number
-                        if member == node:
+                        if member is node:
                             break
     return component

@@ -14,7 +14,7 @@ from lineage_backfill.graph.names import unknown
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
-from lineage_backfill.plan.catalog import Catalog, find_edge, is_glob
+from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import (
     DatasetDeclaration,
     Declarations,
@@ -23,6 +23,7 @@ from lineage_backfill.plan.declarations import (
     WriteDeclaration,
     calendar_in_words,
 )
+from lineage_backfill.plan.matching import is_glob, names
 
 Level = Literal["error", "warning", "note"]
 Ref = TypeVar("Ref", DatasetRef, JobRef)
@@ -76,7 +77,7 @@ class _Review:
         self._catalog = Catalog(snapshot, declarations, now=now, functions=functions)
         bare = replace(declarations, datasets=(), jobs=())
         self._undeclared = Catalog(snapshot, bare, now=now)  # what the lineage says by itself
-        self._jobs = sorted({*self._catalog.all_jobs()})
+        self._jobs = list(self._catalog.edges.jobs)
         self._broken: set[DatasetRef | JobRef] = set()
 
     def findings(self) -> Iterator[Finding]:
@@ -86,7 +87,7 @@ class _Review:
         yield from self._contradictions()
         yield from self._unknown()
         yield from self._to_run()
-        for text in self._catalog.troubles:
+        for text in self._catalog.troubles.values():
             yield Finding(level="warning", kind="facet", place="lineage", text=text)
 
     def _name(self, ref: DatasetRef | JobRef) -> str:
@@ -115,7 +116,7 @@ class _Review:
         declared = (
             ref
             for job in self._jobs
-            for ref in (*self._catalog.reads(job), *self._catalog.writes(job))
+            for ref in (*self._catalog.edges.reads(job), *self._catalog.edges.writes(job))
         )
         return {*self._snapshot.datasets, *declared}
 
@@ -184,9 +185,9 @@ class _Review:
         nodes = [node for ref in jobs if (node := self._snapshot.jobs.get(ref)) is not None]
         known = {ref for node in nodes for ref in getattr(node, word)}
         home = self._declarations.namespace
-        if any(find_edge(ref, (edge,), home) for ref in known):
+        if any(names(edge, ref, home) for ref in known):
             return
-        target = self._catalog.dataset_ref(edge.dataset, edge.namespace)
+        target = self._catalog.edges.target(edge.dataset, edge.namespace)
         if target is None or is_glob(declared.name):
             yield Finding(
                 level="warning",
@@ -239,9 +240,9 @@ class _Review:
             )
 
     def _told(self, ref: DatasetRef) -> str:
-        if self._undeclared.origin(ref) == "facet":
+        if self._undeclared.dataset(ref).origin == "facet":
             return "the lineage says otherwise by its partitioning facet"
-        jobs = self._undeclared.writers().get(ref, ())
+        jobs = self._undeclared.edges.writers.get(ref, ())
         evidence = [one.evidence for job in jobs if (one := self._undeclared.inference(job))]
         return evidence[0]
 
@@ -278,7 +279,7 @@ class _Review:
                     yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
                 seen.add(id(declared))
         for job in self._jobs:
-            touched = {*self._catalog.reads(job), *self._catalog.writes(job)}
+            touched = {*self._catalog.edges.reads(job), *self._catalog.edges.writes(job)}
             if touched & self._broken:
                 continue
             try:
@@ -298,7 +299,7 @@ class _Review:
     def _unknown(self) -> Iterator[Finding]:
         blocked: dict[DatasetRef, list[JobRef]] = {}
         for job in self._jobs:
-            touched = {*self._catalog.reads(job), *self._catalog.writes(job)}
+            touched = {*self._catalog.edges.reads(job), *self._catalog.edges.writes(job)}
             if job in self._broken or touched & self._broken:
                 continue
             unknown_here = [ref for ref in sorted(touched) if self._calendar(ref) is None]
@@ -324,7 +325,11 @@ class _Review:
 
     def _to_run(self) -> Iterator[Finding]:
         """Yield what `impact` does not need, and `run` does."""
-        run = [job for job in self._jobs if self._catalog.reads(job) or self._catalog.writes(job)]
+        run = [
+            job
+            for job in self._jobs
+            if self._catalog.edges.reads(job) or self._catalog.edges.writes(job)
+        ]
         declared = {job: self._catalog.job_declaration(job) for job in run}
         engineless = [job for job, one in declared.items() if one is None or one.engine is None]
         engined = [job for job in run if job not in set(engineless)]
@@ -332,7 +337,7 @@ class _Review:
         touched = {
             ref
             for job in engined
-            for ref in (*self._catalog.reads(job), *self._catalog.writes(job))
+            for ref in (*self._catalog.edges.reads(job), *self._catalog.edges.writes(job))
         }
         placeless, columnless = [], []
         for ref in sorted(touched):

@@ -15,7 +15,7 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import render
-from lineage_backfill.plan.catalog import Catalog, JobFacts
+from lineage_backfill.plan.catalog import Catalog, DatasetFacts, JobFacts
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.plan.propagate import JobResult, Propagation, read_keys, single_keys
 
@@ -94,7 +94,7 @@ def _aligned(
     cuts: set[int] = set()
     if time is not None:
         for output in facts.outputs:
-            for reader in catalog.readers().get(output.dataset, ()):
+            for reader in catalog.edges.readers.get(output.dataset, ()):
                 other = propagation.results.get(reader)
                 theirs = other.facts.calendar if other and other.planned else None
                 if other is None or reader == facts.ref or theirs is None or theirs.time is None:
@@ -178,7 +178,7 @@ def make_runs(
     `reverse` puts the newest keys of a wave first.
     """
     drafts: list[_Draft] = []
-    early = _early(propagation, catalog)
+    early = _early(propagation)
     index: dict[DatasetRef, _Index] = {}
     for result in propagation.results.values():
         if not result.planned:
@@ -233,20 +233,19 @@ class _Parts:
         return found
 
 
-def _early(propagation: Propagation, catalog: Catalog) -> dict[DatasetRef, PartitionSet]:
+def _early(propagation: Propagation) -> dict[DatasetFacts, PartitionSet]:
     """Return the changed partitions that count though their calendar does not hold them yet."""
     found = {}
-    for dataset, keys in propagation.roots.items():
-        calendar = catalog.calendar(dataset)
-        if calendar is not None and isinstance(keys, PartitionSet):
-            beyond = keys - calendar.clip(keys)
+    for data, keys in propagation.roots.items():
+        if data.calendar is not None and isinstance(keys, PartitionSet):
+            beyond = keys - data.calendar.clip(keys)
             if beyond:
-                found[dataset] = beyond
+                found[data] = beyond
     return found
 
 
 def _draft(
-    number: int, facts: JobFacts, keys: PartitionSet, early: Mapping[DatasetRef, PartitionSet]
+    number: int, facts: JobFacts, keys: PartitionSet, early: Mapping[DatasetFacts, PartitionSet]
 ) -> _Draft:
     calendar = facts.calendar
     assert calendar is not None
@@ -259,8 +258,8 @@ def _draft(
             # Lookback never widens along the job's edge to its own output.
             reader = keys if edge.own else reading
             wanted = edge.mapping.required(reader)
-            if edge.dataset in early:
-                wanted |= edge.mapping.required_unclipped(reader) & early[edge.dataset]
+            if edge.data in early:
+                wanted |= edge.mapping.required_unclipped(reader) & early[edge.data]
             reads.append((edge.dataset, edge.mapping, wanted))
     made = [
         (output.dataset, output.mapping.upstream, output.mapping.required(keys))

@@ -20,7 +20,7 @@ from typing import Any
 
 from lineage_backfill.executor.loop import Executor
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plan.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.store.sql import SqlRunStore
 
@@ -83,11 +83,9 @@ def make_plan(tasks: int) -> Plan:
     return Plan(
         now="2024-04-01T00:00:00Z",
         request={},
-        lineage={},
         changed=(),
-        jobs=(),
-        runs=tuple(runs),
         totals=totals,
+        details=Listed(jobs=(), runs=tuple(runs), lineage={}),
     )
 
 

@@ -188,8 +188,8 @@ def test_a_declared_name_means_itself_although_it_has_the_signs_of_a_glob(tmp_pa
     file.write_text(drafted(snapshot).text)
     declarations = load_project(file=file, environ={}, user_file=file / "no").declarations
     catalog = Catalog(snapshot, declarations, now=NOW)
-    assert catalog.origin(odd) == "declared"
-    assert catalog.origin(other) is None
+    assert catalog.dataset(odd).origin == "declared"
+    assert catalog.dataset(other).origin is None
 
 
 def test_what_no_file_can_hold_is_replaced() -> None:

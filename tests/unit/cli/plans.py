@@ -20,7 +20,7 @@ from lineage_backfill import (
     Request,
     build_plan,
 )
-from lineage_backfill.plan.plan import DatasetPartitions
+from lineage_backfill.plan.plan import DatasetPartitions, Listed
 
 NOW = datetime(2013, 4, 2, tzinfo=UTC)
 
@@ -104,7 +104,6 @@ def odd() -> Plan:
             "changed": [],
             "jobs": [{"job": {"namespace": "nyc", "name": "again"}, "partitions": None}],
         },
-        lineage={},
         changed=(
             DatasetPartitions(dataset=dataset("whole"), keys=None),
             DatasetPartitions(
@@ -112,30 +111,36 @@ def odd() -> Plan:
                 keys=({"day": ["2013-03-01..2013-03-03"], "region": ["eu", "us"]},),
             ),
         ),
-        jobs=(
-            PlannedJob(
-                job=evil,
-                status="planned",
-                level=1,
-                partitions=ranges,
-                count=len(ranges),
-                left_stale=("2013-04-01",),
-                reason={
-                    "kind": "stale",
-                    "asked": True,
-                    "lookback": 3,
-                    "inferred": "30 runs at 05:00",
-                    "left": ["nobody repairs stale partitions of x\x07"],
-                    "inputs": [
-                        {"dataset": {"namespace": "nyc", "name": f"in{number}"}, "mapping": mapping}
-                        for number, mapping in enumerate(
-                            ("offset(-2)", "window(0, 1)", "product(overlap)", "all")
-                        )
-                    ],
-                },
+        details=Listed(
+            lineage={},
+            runs=None,
+            jobs=(
+                PlannedJob(
+                    job=evil,
+                    status="planned",
+                    level=1,
+                    partitions=ranges,
+                    count=len(ranges),
+                    left_stale=("2013-04-01",),
+                    reason={
+                        "kind": "stale",
+                        "asked": True,
+                        "lookback": 3,
+                        "inferred": "30 runs at 05:00",
+                        "left": ["nobody repairs stale partitions of x\x07"],
+                        "inputs": [
+                            {
+                                "dataset": {"namespace": "nyc", "name": f"in{number}"},
+                                "mapping": mapping,
+                            }
+                            for number, mapping in enumerate(
+                                ("offset(-2)", "window(0, 1)", "product(overlap)", "all")
+                            )
+                        ],
+                    },
+                ),
             ),
         ),
-        runs=None,
         totals={"jobs": 1, "runs": 12000, "partitions": 10},
         warnings=("12000 runs are more than max_runs\x1b[2J",),
     )

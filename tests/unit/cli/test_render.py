@@ -21,7 +21,7 @@ from lineage_backfill.cli.why import explained
 from lineage_backfill.cli.words import mapping_in_words
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.plan.explain import Explanation, Hop, explain
-from lineage_backfill.plan.planner import Planning
+from lineage_backfill.plan.planner import Planner, Planning
 from tests.unit.cli import accounts_of, plans
 
 
@@ -44,7 +44,7 @@ def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAsserti
 
 def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:
     totals = {"jobs": 0, "runs": 0, "partitions": 0}
-    plan = replace(plans.real(), jobs=(), runs=(), totals=totals)
+    plan = replace(plans.real().detailed(jobs=(), runs=()), totals=totals)
     assert shown(preview(plan, width=80), 80) == snapshot
 
 
@@ -58,7 +58,7 @@ def test_a_job_stands_below_the_one_it_follows() -> None:
 def test_a_long_list_says_how_much_it_leaves_out() -> None:
     jobs = plans.real().jobs
     many = tuple(replace(jobs[0], job=plans.job(f"job{n:04}")) for n in range(1000))
-    text = shown(preview(replace(plans.real(), jobs=many), width=80), 80)
+    text = shown(preview(plans.real().detailed(jobs=many), width=80), 80)
     assert "and 800 more" in text
     assert keys_in_words(tuple("abcdefgh"), shown=3) == "a\nb\nc\nand 5 more"
 
@@ -73,7 +73,7 @@ def test_mappings_in_words() -> None:
 
 
 def planning() -> Planning:
-    return Planning(plans.REQUEST, plans.SNAPSHOT, plans.DECLARATIONS, now=plans.NOW)
+    return Planner(plans.SNAPSHOT, plans.DECLARATIONS, now=plans.NOW).session(plans.REQUEST)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -115,13 +115,13 @@ def changed() -> dict[str, Any]:
     ]
     parts = {**old.lineage["parts"], **{f"dataset nyc:d{n}\x07": "" for n in range(9)}}
     lineage = {**old.lineage, "hash": "sha256:" + "0" * 64, "parts": parts}
-    return difference(old, replace(old, jobs=tuple(new), lineage=lineage))
+    return difference(old, old.detailed(jobs=tuple(new), lineage=lineage))
 
 
 def many_changed() -> dict[str, Any]:
     job = plans.real().jobs[0]
     more = tuple(replace(job, job=plans.job(f"job{n:04}")) for n in range(1000))
-    return difference(plans.real(), replace(plans.real(), jobs=(*plans.real().jobs, *more)))
+    return difference(plans.real(), plans.real().detailed(jobs=(*plans.real().jobs, *more)))
 
 
 def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:

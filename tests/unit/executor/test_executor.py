@@ -408,10 +408,8 @@ def test_a_job_without_an_engine_is_refused_before_anything_is_done(bench: Bench
 
 
 def test_a_plan_that_is_too_large_is_refused(bench: Bench) -> None:
-    from dataclasses import replace
-
     with pytest.raises(GuardRailError, match="max_runs"):
-        bench.executor(FakeEngine()).start(replace(DIAMOND, runs=None))
+        bench.executor(FakeEngine()).start(DIAMOND.detailed(runs=None))
 
 
 def test_an_empty_plan_succeeds(bench: Bench) -> None:

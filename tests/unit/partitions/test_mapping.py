@@ -353,11 +353,11 @@ def test_keys_along_an_edge(case: str) -> None:
 
 
 def test_plain_static_calendars_pair_whatever_their_columns() -> None:
-    assert build(PLACES, calendar(keys=("eu", "mars"))).missing() == [
+    assert build(PLACES, calendar(keys=("eu", "mars"))).missing(NOTHING, NOTHING) == [
         "the input lacks the keys mars",
         "the reader lacks the keys apac, us",
     ]
-    assert build(PLACES, PLACES).missing() == []
+    assert build(PLACES, PLACES).missing(NOTHING, NOTHING) == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.plan.declarations import Declarations, Limits
 from lineage_backfill.plan.plan import Plan, PlannedJob, PlannedRun
-from lineage_backfill.plan.planner import Planning
+from lineage_backfill.plan.planner import Planner, Planning
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
 
 #: The newest complete day is 2024-03-31 in UTC.
@@ -93,7 +93,7 @@ def session(
     """Return the planning session of a request, for what a plan is too small to hold."""
     snapshot = lineage(edges) if isinstance(edges, str) else edges
     declared = declarations(toml) if isinstance(toml, str) else toml
-    return Planning(asked, snapshot, declared, now=now, **rest)
+    return Planner(snapshot, declared, now=now, **rest).session(asked)
 
 
 def plan(
