@@ -293,7 +293,9 @@ def start(
             must_open=True,
         ) as executor,
     ):
-        backfill_id = executor.start(plan, submitted_by=_user())
+        backfill_id = executor.start(
+            plan, submitted_by=account(), reason=plan.request.get("reason", "")
+        )
         return _drive(executor, executor.drive, backfill_id, timeout)
 
 
@@ -620,7 +622,8 @@ def _functions(project: Project) -> dict[str, Callable[[Any], Any]]:
     return functions
 
 
-def _user() -> str:
+def account() -> str:
+    """Return the name of the account that runs this; empty where it has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in containers

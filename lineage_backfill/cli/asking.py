@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from lineage_backfill import app
 from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import RequestOptions
 from lineage_backfill.errors import UnknownNameError, UsageError
@@ -132,6 +133,8 @@ def read_request(
         exact=options.exact or asked.exact,
         reverse=options.reverse or asked.reverse,
         include_former=options.include_former or asked.include_former,
+        author=asked.author or app.account(),
+        reason=options.reason or asked.reason,
         allow=asked.allow
         | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )

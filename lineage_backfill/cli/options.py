@@ -157,6 +157,14 @@ class RequestOptions:
             metavar="INSTANT",
         ),
     ] = None
+    reason: Annotated[
+        str | None,
+        Option(
+            help="Why it is done; kept with the plan and the backfill.",
+            rich_help_panel=_HOW_FAR,
+            metavar="TEXT",
+        ),
+    ] = None
     allow_protected: Annotated[
         bool,
         Option("--allow-protected", help="Run protected jobs too.", rich_help_panel=_RAILS),

@@ -7,7 +7,7 @@ Every mapping has two directions and one law over the keys that exist:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -410,46 +410,75 @@ class _Boxes(EdgeMapping):
         return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
 
 
-class _Table(EdgeMapping):
-    """A relation given key by key: a table, or a user's function over the existing keys."""
-
-    def __init__(
-        self, upstream: Calendar, run: Calendar, name: str, lookup: Callable[[Key], Iterable[Any]]
-    ) -> None:
-        super().__init__(upstream, run, name)
-        self._lookup = lookup
-        self._rows: dict[PartitionSet, PartitionSet] | None = None
-        self.unbounded = None if run.bounded else run
+class _Listed(EdgeMapping):
+    """A relation given row by row: run keys that all read the same."""
 
     def _find_affected(self, changed: PartitionSet) -> PartitionSet:
         result = NOTHING
-        for key, reads in self._reads().items():
+        for key, reads in self._reads():
             if reads & changed:
                 result |= key
         return result
 
     def _find_required(self, keys: PartitionSet) -> PartitionSet:
         result = NOTHING
-        for key, reads in self._reads().items():
+        for key, reads in self._reads():
             if key & keys:
                 result |= reads
         return result
 
-    def _reads(self) -> dict[PartitionSet, PartitionSet]:
+    @abstractmethod
+    def _reads(self) -> Sequence[tuple[PartitionSet, PartitionSet]]: ...
+
+
+class _Table(_Listed):
+    """A table of what keys and ranges of keys read."""
+
+    def __init__(
+        self, upstream: Calendar, run: Calendar, table: tuple[tuple[str, tuple[str, ...]], ...]
+    ) -> None:
+        super().__init__(upstream, run, "map")
+        self._rows = [
+            (parse_existing(run, (key,)), parse_existing(upstream, reads)) for key, reads in table
+        ]
+
+    def _reads(self) -> Sequence[tuple[PartitionSet, PartitionSet]]:
+        return self._rows
+
+
+class _Function(_Listed):
+    """A user's function over the existing run keys, asked once for each when first needed."""
+
+    def __init__(self, upstream: Calendar, run: Calendar, function: KeyFunction) -> None:
+        super().__init__(upstream, run, "python")
+        self._function = function
+        self._rows: list[tuple[PartitionSet, PartitionSet]] | None = None
+        self.unbounded = None if run.bounded else run
+
+    def _reads(self) -> Sequence[tuple[PartitionSet, PartitionSet]]:
         if self._rows is None:
-            self._rows = {}
+            self._rows = []
             for ordinals, mask in self.run.existing.boxes:
                 for ordinal in ordinals:
                     for index in range(mask.bit_length()):
                         if mask >> index & 1:
                             one = PartitionSet(((OrdinalSet.range(ordinal, ordinal), 1 << index),))
                             (key,) = expand(self.run, one)
-                            self._rows[one] = self._read(key)
+                            self._rows.append((one, self._read(key)))
         return self._rows
 
     def _read(self, key: Key) -> PartitionSet:
-        names = tuple(self._lookup(key))
-        return parse_existing(self.upstream, names) if names else NOTHING
+        try:
+            found = self._function(key.label)
+            # One key may be given as it is; as an iterable its letters would be taken for keys.
+            names = (found,) if isinstance(found, str | Mapping) else tuple(found)
+        except Exception as error:
+            raise DeclarationError(
+                f"the mapping function failed for the key {key.label}:"
+                f" {type(error).__name__}: {error}",
+                hint="it gets a run key and returns the keys and ranges that this key reads",
+            ) from error
+        return parse_existing(self.upstream, names)
 
 
 def parse_existing(calendar: Calendar, names: tuple[Any, ...]) -> PartitionSet:
@@ -471,11 +500,10 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
             raise DeclarationError(
                 "a python mapping has no function", hint='say function = "module:name"'
             )
-        return _Table(upstream, run, "python", lambda key: function(key.label))
+        return _Function(upstream, run, function)
     if spec.kind == "map" and not (upstream.order or run.order):
-        table = dict(spec.table)
-        _check_table(upstream, run, table)
-        return _Table(upstream, run, "map", lambda key: table.get(str(key.label), ()))
+        _check_table(upstream, run, dict(spec.table))
+        return _Table(upstream, run, spec.table)
     pairs = _pair(upstream, run)
     time_spec, overrides = _by_dimension(upstream, run, spec)
     for name, part in overrides.items():

@@ -57,8 +57,8 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     for name in ("columns", "select", "exclude"):
         if getattr(request, name):
             document[name] = list(getattr(request, name))
-    for name in ("depth", "exact", "reverse", "include_former"):
-        if getattr(request, name) not in (None, False):
+    for name in ("depth", "exact", "reverse", "include_former", "author", "reason"):
+        if getattr(request, name) not in (None, False, ""):
             document[name] = getattr(request, name)
     if request.allow:
         document["allow"] = sorted(request.allow)
@@ -87,6 +87,10 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -105,6 +109,8 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "reverse": _flag,
     "include_former": _flag,
     "allow": _texts,
+    "author": _text,
+    "reason": _text,
 }
 
 

@@ -39,6 +39,7 @@ def plan_from_dict(document: Any) -> Plan:
             request=document["request"],
             changed=tuple(_read_partitions(part) for part in document["changed"]),
             totals=document["totals"],
+            limits=document.get("limits", {}),
             warnings=tuple(document["warnings"]),
             details=Listed(
                 jobs=tuple(_read_job(job) for job in document["jobs"]),

@@ -118,6 +118,7 @@ class Plan:
     request: Mapping[str, Any]
     changed: tuple[DatasetPartitions, ...]
     totals: Mapping[str, int]
+    limits: Mapping[str, int] = field(default_factory=dict)  # guard rails under which it was made
     warnings: tuple[str, ...] = ()
     details: Details = field(repr=False)
 
@@ -159,6 +160,8 @@ class Plan:
         if self.runs is not None:
             document["runs"] = [run.to_dict() for run in self.runs]
         document["totals"] = dict(self.totals)
+        if self.limits:  # plans of earlier versions say nothing of them
+            document["limits"] = dict(self.limits)
         document["warnings"] = list(self.warnings)
         return document
 

@@ -265,6 +265,7 @@ class Planning:
             request=request_to_dict(self.request),
             changed=self._changed(),
             totals={"jobs": len(planned), "runs": count, "partitions": sum(planned)},
+            limits={"max_runs": limit},
             warnings=tuple(self._warnings),
             details=_Details(self, listed=listed),
         )

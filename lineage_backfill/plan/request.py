@@ -35,7 +35,8 @@ class Request:
     `columns` limits the change to columns of the changed datasets. `select` and `exclude` hold
     selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
     jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
-    `allow` holds the names of overridden guard rails, such as "protected" or "max-runs".
+    `allow` holds the names of overridden guard rails, such as "protected" or "max-runs". `author`
+    and `reason` change nothing; they say who asks and why.
     """
 
     changed: tuple[ChangedDataset, ...] = ()
@@ -48,3 +49,5 @@ class Request:
     reverse: bool = False
     include_former: bool = False
     allow: frozenset[str] = frozenset()
+    author: str = ""
+    reason: str = ""

@@ -241,6 +241,12 @@ CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], boo
             key.label == "2024-06-01" and other.label in ("2024-06-02", "2024-06-03", "2024-06-06")
         ),
     ),
+    "a map gives a range of run keys one answer": (
+        MONTHS,
+        DAYS,
+        MappingSpec(kind="map", table=(("2024-06-01..2024-06-03", ("2024-05-01",)),)),
+        lambda key, other: str(key.label) <= "2024-06-03" and other.label == "2024-05-01",
+    ),
     "a product matches in each dimension": (
         SALES,
         HOURLY,
@@ -336,6 +342,12 @@ CASES: dict[str, tuple[Calendar, Calendar, MappingSpec, Callable[[Key, Key], boo
             function=lambda key: [{"day": "2024-06-02", "region": [key["region"]]}],
         ),
         lambda key, other: agree(key, other) and other.time_label == "2024-06-02",
+    ),
+    "a function that names one key alone": (
+        DAYS,
+        DAYS,
+        MappingSpec(kind="python", function=lambda key: "2024-06-02"),
+        lambda key, other: other.label == "2024-06-02",
     ),
     "a function that reads nothing": (
         DAYS,
@@ -539,6 +551,14 @@ def test_a_function_that_names_no_keys_is_refused(given_keys: list[Any]) -> None
     with pytest.raises(BackfillError) as refused:
         mapping.required(keys(DAYS, "2024-06-02"))
     assert isinstance(refused.value, KeyFormatError)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("function", [lambda key: None, lambda key: 1 // 0])
+def test_a_function_that_fails_is_named_with_its_key(function: Any) -> None:
+    mapping = build(DAYS, DAYS, MappingSpec(kind="python", function=function))
+    with pytest.raises(DeclarationError, match="failed for the key 2024-06-01") as refused:
+        mapping.required(keys(DAYS, "2024-06-02"))
     assert refused.value.hint
 
 

@@ -63,6 +63,7 @@ def test_the_members_of_a_plan() -> None:
         "jobs",
         "runs",
         "totals",
+        "limits",
         "warnings",
     ]
     assert (document["schema_version"], document["kind"]) == (1, "plan")
