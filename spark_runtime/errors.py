@@ -25,6 +25,22 @@ class SpecError(RuntimeFailure):
     """A run spec that is not what its schema says; the message names the place."""
 
 
+class DeclarationError(RuntimeFailure):
+    """A dataset or a job that is declared in a way that cannot be meant."""
+
+
+class KeyFormatError(RuntimeFailure):
+    """A text that is no key of its calendar."""
+
+
+class KeyMissingError(RuntimeFailure):
+    """A run that was started without a key where none can be derived, or with one that is none."""
+
+
+class NothingToRunError(RuntimeFailure):
+    """A run for whose keys it is too early; nothing is wrong."""
+
+
 class EnvironmentMissingError(RuntimeFailure):
     """A part of the environment that a Spark job needs is missing."""
 

@@ -61,7 +61,8 @@ def run(spark: SparkSession, spec: RunSpec, tables: DeltaTables) -> RunResult:
         started_at=attempt.started_at,
         ended_at=datetime.now(UTC),
     )
-    write_result_file(spec.result_path, result)
+    if spec.result_path is not None:
+        write_result_file(spec.result_path, result)
     return result
 
 

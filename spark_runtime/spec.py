@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
+from urllib.parse import unquote
 
 from spark_runtime.errors import SpecError
 
@@ -47,6 +48,12 @@ class ProductKey(dict[str, str]):
     >>> str(ProductKey({"day": "2024-06-15", "region": "eu/west"}))
     'day=2024-06-15/region=eu%2Fwest'
     """
+
+    @classmethod
+    def parse(cls, text: str) -> ProductKey:
+        """Return the key that a text names, which may be none; `%2C` stands for a comma."""
+        pairs = (part.partition("=") for part in text.split("/"))
+        return cls((unquote(name), unquote(key)) for name, _, key in pairs)
 
     def __hash__(self) -> int:  # type: ignore[override]  # nobody changes one
         return hash(frozenset(self.items()))
@@ -128,7 +135,8 @@ class RunSpec:
     """Everything that one attempt of one run is told.
 
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
-    one by one.
+    one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
+    have no `result_path`.
     """
 
     backfill_id: str
@@ -142,7 +150,7 @@ class RunSpec:
     inputs: tuple[InputSpec, ...]
     parameters: Mapping[str, Any]
     lineage: LineageSpec
-    result_path: str
+    result_path: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

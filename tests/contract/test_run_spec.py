@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 import spark_runtime
 from lineage_backfill.executor.spec import RunSpecs
 from lineage_backfill.partitions.text import expand, parse
+from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
+from spark_runtime.datasets import Read, Write
+from spark_runtime.ordinary import Asked, declare, run_spec
+from spark_runtime.project import load_project
 from spark_runtime.spec import ProductKey, RunSpec, parse_spec
 from tests.unit.plan.world import NOW, dataset, declarations, lineage, plan, request
 
@@ -26,7 +31,7 @@ name = "hours"
 grain = "hour"
 start = "2024-03-01T00"
 columns = { hour = "%Y-%m-%dT%H" }
-location = "hours"
+location = "/data/hours"
 
 [[dataset]]
 name = "days"
@@ -42,10 +47,42 @@ dimensions = [
   { name = "day", grain = "day", start = "2024-03-01", column = "ds" },
   { name = "region", keys = ["eu", "us"], column = "region" },
 ]
-location = "sales"
+location = "/data/sales"
 
 [[dataset]]
-name = "regions"
+name = "by_region"
+dimensions = [
+  { name = "month", grain = "month", zone = "Europe/Berlin", column = "m" },
+  { name = "region", keys = ["eu", "us", "asia"], column = "region" },
+]
+location = "/data/by_region"
+
+[[dataset]]
+name = "weeks"
+grain = "week"
+zone = "America/New_York"
+start = "2024-W01"
+end = "2024-W20"
+data_lag = 1
+column = "week"
+location = "s3://bucket/weeks"
+
+[[dataset]]
+name = "slots"
+cron = "30 * * * *"
+start = "2024-03-01T00:30"
+columns = { slot = "%Y%m%d%H%M" }
+location = "/data/slots"
+
+[[dataset]]
+name = "eights"
+every = "8m"
+start = "2024-03-01"
+column = "slot"
+location = "/data/eights"
+
+[[dataset]]
+name = "regions*"
 keys = ["eu", "us"]
 column = "region"
 table = "db.regions"
@@ -53,20 +90,23 @@ table = "db.regions"
 [[dataset]]
 name = "names*"
 grain = "none"
-location = "names"
+location = "/data/names"
 """
 
 
-def specs(edges: str, job: str, keys: str | None) -> list[dict[str, Any]]:
-    toml = f'{TABLES}\n[[job]]\nname = "{job}"\nentrypoint = "jobs:{job}"\nbatch = "range"\n'
-    declared, snapshot = declarations(toml), lineage(edges)
+def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[dict[str, Any]]:
+    declared, snapshot = declarations(_toml(job, job_table)), lineage(edges)
     made = plan(request(jobs={job: keys}), snapshot, declared)
-    build = RunSpecs(made, declared, snapshot, backfill_id="b", root=Path("/project"))
+    build = RunSpecs(made, declared, snapshot, backfill_id="b", root=Path("/"))
     return [
         build(run, 1, f"token-{number}", Path(f"/results/{number}.json"))
         for number, run in enumerate(made.runs or ())
         if run.job.name == job
     ]
+
+
+def _toml(job: str, table: str) -> str:
+    return f'{TABLES}\n[[job]]\nname = "{job}"\nentrypoint = "jobs:{job}"\nbatch = "range"\n{table}'
 
 
 @pytest.mark.parametrize(
@@ -112,3 +152,111 @@ def test_the_keys_of_a_result_are_keys_of_the_calendar() -> None:
     assert calendar is not None
     (key,) = expand(calendar, parse(calendar, (partition.key,)))
     assert key.label == partition.key
+
+
+WINDOW = """
+[[job.reads]]
+dataset = "days"
+mapping = "window"
+before = 6
+after = 1
+"""
+OFFSET = """
+[[job.reads]]
+dataset = "weeks"
+mapping = "offset"
+by = -1
+"""
+LOOKBACK = """
+[[job.writes]]
+dataset = "days"
+lookback = 2
+on_empty = "keep"
+"""
+STATIC_MAP = """
+[[job.reads]]
+dataset = "regions"
+mapping = "map"
+map = { eu = ["eu", "us"] }
+"""
+DIMENSIONS = """
+[[job.reads]]
+dataset = "by_region"
+dimensions.region = { mapping = "map", map = { eu = ["asia", "eu"] } }
+dimensions.month = { mapping = "offset", by = -1 }
+"""
+ALL = """
+[[job.reads]]
+dataset = "hours"
+mapping = "all"
+"""
+MERGE = """
+grain = "hour"
+[[job.writes]]
+dataset = "days"
+mode = "merge"
+"""
+
+
+@pytest.mark.parametrize(
+    ("edges", "keys", "table"),
+    [
+        ("hours > j > days", "2024-03-10", ""),
+        ("hours, names > j > weeks", "2024-W10", ""),
+        ("days > j > hours", "2024-03-09T04,2024-03-09T05", ""),
+        ("days > j > weeks", "2024-W10,2024-W11", WINDOW),
+        ("weeks > j > weeks", "2024-W12", OFFSET),
+        ("hours > j > days", "2024-03-20", LOOKBACK),
+        ("slots, eights > j > hours", "2024-03-10T07", ""),
+        ("hours > j > slots", "2024-03-10T07:30", ""),
+        ("hours > j > eights", "2024-03-10T07:28", ""),
+        ("days, regions > j > sales", "day=2024-03-09/region=eu", ""),
+        ("sales > j > days", "2024-03-09", ""),
+        ("by_region > j > sales", "day=2024-03-09/region=us", ""),
+        ("by_region > j > sales", "day=2024-03-09/region=eu", DIMENSIONS),
+        ("regions > j > by_region", "month=2024-02-01/region=asia", ""),
+        ("regions > j > regions_out", "eu", STATIC_MAP),
+        ("hours, names > j > names_out", None, ALL),
+        ("hours > j > sales", "day=2024-03-09/region=eu", ALL),
+        ("hours > j > days", "2024-03-09T14", MERGE),
+    ],
+)
+def test_a_run_that_nobody_planned_reads_and_writes_what_a_planned_one_does(
+    edges: str, keys: str | None, table: str, tmp_path: Path
+) -> None:
+    reads, name, writes = (part.strip() for part in edges.split(">"))
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text('[project]\nnamespace = "w"\n' + _toml(name, table))
+    project = load_project(tmp_path)
+    job = declare(
+        project,
+        name,
+        reads=[Read(read.strip()) for read in reads.split(",")],
+        writes=[Write(writes)],
+    )
+    asked = Asked(keys=keys.split(",") if keys else ())
+    ours = run_spec(job, project, asked, NOW)
+
+    theirs = [
+        parse_spec(json.loads(json.dumps(document))) for document in specs(edges, name, keys, table)
+    ]
+    # A planned run that reads its own output goes on to the newest key; the first is the one.
+    planned = theirs[0]
+    assert ours.keys == planned.keys
+    assert ours.outputs == planned.outputs
+    assert by_name(ours.inputs) == by_name(planned.inputs)
+    assert (ours.job, ours.parameters) == (planned.job, planned.parameters)
+    sent, wanted = ours.lineage.facets, planned.lineage.facets
+    assert by_name(sent["datasets"]) == by_name(wanted["datasets"])
+    said, meant = (facets.read_job(one["job"]["partitioning"], "j") for one in (sent, wanted))
+    assert (said.calendar, said.dimensions) == (meant.calendar, meant.dimensions)
+    assert [edge.dataset for edge in said.reads] == [edge.dataset for edge in meant.reads]
+
+
+def by_name(edges: Any) -> dict[Any, Any]:
+    """Edges by the name of their dataset; the order in which they are told means nothing."""
+    return {_key(edge): edge for edge in edges}
+
+
+def _key(edge: Any) -> Any:
+    return tuple(edge["dataset"].values()) if isinstance(edge, Mapping) else edge.dataset

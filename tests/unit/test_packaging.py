@@ -19,8 +19,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lineage_backfill", "spark_runtime")
-#: What a cluster has (README); spark_runtime asks for the last one only where it is there.
-ON_THE_CLUSTER, OPTIONAL = {"pyspark", "delta-spark", "openlineage-python"}, {"platformdirs"}
+#: What a cluster has (README), and what spark_runtime asks for only where it is there.
+ON_THE_CLUSTER = {"pyspark", "delta-spark", "openlineage-python"}
+OPTIONAL = {"cronsim", "platformdirs"}
 
 
 @pytest.fixture(scope="module")
