@@ -24,7 +24,7 @@ def notices(
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: what reads it is blocked"
     planned = [result for result in results if result.planned]
-    yield from _lacking(planned, propagation)
+    yield from _lacking(results, propagation)
     incomplete = [
         (result, newest)
         for result in results
@@ -62,8 +62,10 @@ def _troubles(catalog: Catalog, results: Iterable[JobResult]) -> Iterator[str]:
                 yield catalog.troubles[ref]
 
 
-def _lacking(planned: Iterable[JobResult], propagation: Propagation) -> Iterator[str]:
-    for result in planned:
+def _lacking(results: Iterable[JobResult], propagation: Propagation) -> Iterator[str]:
+    for result in results:
+        if not (result.planned or result.stale_inputs):
+            continue
         for edge in result.facts.lacking:
             assert edge.mapping is not None
             dirty = propagation.dirty.get(edge.data)
