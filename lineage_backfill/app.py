@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lineage_backfill.config.draft import Draft
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
+    from lineage_backfill.graph.select import Neighbours
     from lineage_backfill.model import BackfillState, DatasetRef, JobRef
     from lineage_backfill.partitions.calendar import Calendar
     from lineage_backfill.partitions.text import KeySet
@@ -102,10 +103,38 @@ def read_lineage(project: Project) -> LineageSnapshot:
     children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
     parent and a job below it are both declared.
     """
+    return _declared(project, _read_source(project))
+
+
+def pull_lineage(project: Project, file: Path) -> LineageSnapshot:
+    """Save the lineage that the project names as a snapshot, just as its source gave it.
+
+    Declarations are applied where it is read, so that it serves whatever they come to be. Raises
+    LineageError, ConfigError where no lineage is named, UsageError where it cannot be written.
+    """
+    from lineage_backfill.sources.snapshot import save_snapshot
+
+    snapshot = _read_source(project)
+    try:
+        save_snapshot(snapshot, file)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written: {error.strerror}", hint="Name another file with --out."
+        ) from error
+    return snapshot
+
+
+def read_snapshot(project: Project, file: Path) -> LineageSnapshot:
+    """Return the lineage of a saved snapshot, as the project's declarations make it."""
+    from lineage_backfill.sources.snapshot import SnapshotSource
+
+    return _declared(project, SnapshotSource(file).read())
+
+
+def _declared(project: Project, snapshot: LineageSnapshot) -> LineageSnapshot:
     from lineage_backfill.plan.folding import Folding
 
-    snapshot = Folding(project.declarations).fold(_read_source(project))
-    return _folded(snapshot, project.declarations)
+    return _folded(Folding(project.declarations).fold(snapshot), project.declarations)
 
 
 def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
@@ -182,6 +211,20 @@ def check_project(project: Project, snapshot: LineageSnapshot) -> tuple[Finding,
         found.append(Finding.of("[[job.reads]]", error))
     now = datetime.now(UTC)
     return (*found, *review(snapshot, project.declarations, now=now, functions=functions))
+
+
+def neighbours(project: Project, snapshot: LineageSnapshot) -> Neighbours:
+    """Return the graph of jobs and datasets as plans see it: declared edges are in it."""
+    from lineage_backfill.graph.select import Neighbours
+
+    edges = _catalog(project, snapshot, datetime.now(UTC).isoformat()).edges
+    return Neighbours(
+        jobs=edges.jobs,
+        reads=edges.reads,
+        writes=edges.writes,
+        readers=edges.readers,
+        writers=edges.writers,
+    )
 
 
 def make_plan(

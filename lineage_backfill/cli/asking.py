@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeVar
 from lineage_backfill import app
 from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import RequestOptions
-from lineage_backfill.errors import UnknownNameError, UsageError
+from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
@@ -85,6 +86,22 @@ class Names:
         if home in self._jobs:
             return home
         return resolve(text, self._jobs, kind="job", namespace=self._namespace)
+
+    def dataset_or_job(self, text: str) -> DatasetRef | JobRef:
+        """Return the dataset or the job; raises AmbiguousNameError where it may be either."""
+        found: list[DatasetRef | JobRef] = []
+        for find in (self.dataset, self.job):
+            with suppress(UnknownNameError):
+                found.append(find(text))
+        if len(found) == 2:
+            raise AmbiguousNameError(
+                f"{text!r} names a dataset and a job",
+                hint=f"Write dataset:{text} or job:{text}.",
+            )
+        for prefix, find in (("dataset:", self.dataset), ("job:", self.job)):
+            if not found and text.startswith(prefix):
+                found.append(find(text.removeprefix(prefix)))
+        return found[0] if found else self.dataset(text)  # raises, with what it may have meant
 
     def job_and_keys(self, text: str) -> tuple[JobRef, KeySet | None]:
         """Return what JOB or JOB@SET names; a name that holds an @ itself is not split."""

@@ -6,12 +6,13 @@ the lineage is escaped for each language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape
 
 from lineage_backfill.cli.terminal import safe
+from lineage_backfill.graph.layout import Point, lay_out
 
 Kind = Literal["dataset", "job"]
 #: What a node is to the reader: it decides the colour.
@@ -128,8 +129,7 @@ def _dot_text(text: str) -> str:
 # --- SVG ----------------------------------------------------------------------------------------
 
 _LETTER, _LINE, _PAD = 6.7, 15, 8  # pixels: a letter's width, a line's height, room around text
-_GAP_X, _GAP_Y, _MARGIN = 70, 14, 20
-_SWEEPS = 4
+_ACROSS, _BETWEEN, _MARGIN = 70, 14, 20
 _STYLE = """
 text { font: 11px ui-monospace, Menlo, Consolas, monospace; fill: #1f2328 }
 .title { font-weight: bold } .edge { fill: none; stroke: #8c959f } .faint { stroke-dasharray: 4 3 }
@@ -141,20 +141,15 @@ _ARROW = """\
 orient="auto"><path d="M0 0L8 4L0 8z" fill="#8c959f"/></marker></defs>"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 def svg(drawing: Drawing) -> str:
     """Return the drawing as SVG: data flows from left to right."""
-    boxes = _placed(drawing)
-    width = max((box.x + box.width for box in boxes.values()), default=0) + _MARGIN
-    height = max((box.y + box.height for box in boxes.values()), default=_MARGIN) + _MARGIN
-    width = max(width, len(drawing.title) * _LETTER + 2 * _MARGIN)
+    sizes = [_size(node) for node in drawing.nodes]
+    number = drawing.numbered()
+    edges = {(number[edge.source], number[edge.target]): edge for edge in drawing.known_edges()}
+    layout = lay_out(sizes, edges, across=_ACROSS, between=_BETWEEN)
+    places = list(map(_shifted, layout.nodes))
+    width = max(layout.width, len(drawing.title) * _LETTER) + 2 * _MARGIN
+    height = layout.height + 3 * _MARGIN
     title = escape(safe(drawing.title))
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     parts = [
@@ -164,99 +159,57 @@ def svg(drawing: Drawing) -> str:
         _ARROW,
         f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>',
     ]
-    parts += [_curve(edge, boxes) for edge in drawing.known_edges()]
-    parts += [_shape(node, boxes[node.key]) for node in drawing.nodes]
+    for (one, other), edge in edges.items():
+        if one != other:
+            side = 0.5 if places[one][0] <= places[other][0] else -0.5
+            start = (places[one][0] + side * sizes[one][0], places[one][1])
+            end = (places[other][0] - side * sizes[other][0], places[other][1])
+            bends = map(_shifted, layout.ways[one, other])
+            parts.append(_curve(edge, [start, *bends, end]))
+    parts += map(_shape, drawing.nodes, places, sizes)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _shape(node: Node, box: _Box) -> str:
+def _size(node: Node) -> tuple[float, float]:
+    longest = max((len(safe(line)) for line in node.lines), default=1)
+    return longest * _LETTER + 4 * _PAD, len(node.lines) * _LINE + 2 * _PAD
+
+
+def _shifted(point: Point) -> Point:
+    """Return where a point of the layout stands in the picture, below the title."""
+    return point[0] + _MARGIN, point[1] + 2 * _MARGIN
+
+
+def _shape(node: Node, place: Point, size: tuple[float, float]) -> str:
     fill, border = _COLOURS[node.mark]
-    radius = box.height / 2 if node.kind == "dataset" else 3
+    x, (width, height) = place[0], size
+    left, top = x - width / 2, place[1] - height / 2
+    radius = height / 2 if node.kind == "dataset" else 3
     lines = "".join(
-        f'<text x="{box.x + box.width / 2:.1f}" y="{box.y + _PAD + _LINE * (row + 0.75):.1f}"'
+        f'<text x="{x:.1f}" y="{top + _PAD + _LINE * (row + 0.75):.1f}"'
         f' text-anchor="middle">{escape(safe(line))}</text>'
         for row, line in enumerate(node.lines)
     )
     return (
-        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
         f' rx="{radius:.1f}" fill="{fill}" stroke="{border}"/>{lines}'
     )
 
 
-def _curve(edge: Edge, boxes: Mapping[Hashable, _Box]) -> str:
-    start, end = boxes[edge.source], boxes[edge.target]
-    x1, y1 = start.x + start.width, start.y + start.height / 2
-    x2, y2 = end.x, end.y + end.height / 2
-    bend = max((x2 - x1) / 2, 40)
+def _curve(edge: Edge, points: Sequence[Point]) -> str:
+    """Return an edge through its points, level at each; its label stands in the first stretch."""
+    (x, y), *rest = points
+    path = f"M{x:.1f} {y:.1f}"
+    for to_x, to_y in rest:
+        middle = (x + to_x) / 2
+        path += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+        x, y = to_x, to_y
     faint = " faint" if edge.faint else ""
-    label = (
-        f'<text class="label" x="{(x1 + x2) / 2:.1f}" y="{(y1 + y2) / 2 - 3:.1f}"'
-        f' text-anchor="middle">{escape(safe(edge.label))}</text>'
-        if edge.label
-        else ""
-    )
-    return (
-        f'<path class="edge{faint}" marker-end="url(#tip)" d="M{x1:.1f} {y1:.1f}'
-        f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
-        f'"/>{label}'
-    )
-
-
-def _placed(drawing: Drawing) -> dict[Hashable, _Box]:
-    """Return where each node stands: its column by the longest way to it, its row by neighbours."""
-    sizes = {
-        node.key: (
-            max((len(safe(line)) for line in node.lines), default=1) * _LETTER + 4 * _PAD,
-            len(node.lines) * _LINE + 2 * _PAD,
+    label = ""
+    if edge.label:
+        (x1, y1), (x2, y2) = points[:2]
+        label = (
+            f'<text class="label" x="{(x1 + x2) / 2:.1f}" y="{(y1 + y2) / 2 - 3:.1f}"'
+            f' text-anchor="middle">{escape(safe(edge.label))}</text>'
         )
-        for node in drawing.nodes
-    }
-    boxes: dict[Hashable, _Box] = {}
-    x = float(_MARGIN)
-    for column in _columns(drawing):
-        width = max(sizes[key][0] for key in column)
-        y = float(2 * _MARGIN)
-        for key in column:
-            own, height = sizes[key]
-            boxes[key] = _Box(x + (width - own) / 2, y, own, height)
-            y += height + _GAP_Y
-        x += width + _GAP_X
-    return boxes
-
-
-def _columns(drawing: Drawing) -> list[list[Hashable]]:
-    import networkx as nx
-
-    graph: nx.DiGraph[Hashable] = nx.DiGraph()
-    graph.add_nodes_from(node.key for node in drawing.nodes)
-    graph.add_edges_from((edge.source, edge.target) for edge in drawing.known_edges())
-    circles = nx.condensation(graph)
-    order = drawing.numbered()
-    columns = [
-        sorted(
-            (key for one in rank for key in circles.nodes[one]["members"]), key=order.__getitem__
-        )
-        for rank in nx.topological_generations(circles)
-    ]
-    for sweep in range(_SWEEPS):
-        towards: Callable[[Hashable], Iterable[Hashable]] = (
-            graph.predecessors if sweep % 2 == 0 else graph.successors
-        )
-        for column in columns if sweep % 2 == 0 else reversed(columns):
-            _order_by_neighbours(column, columns, towards)
-    return columns
-
-
-def _order_by_neighbours(
-    column: list[Hashable],
-    columns: Sequence[Sequence[Hashable]],
-    towards: Callable[[Hashable], Iterable[Hashable]],
-) -> None:
-    """Put each node of a column at the height of its neighbours, which keeps lines apart."""
-    height = {key: row / max(len(other), 1) for other in columns for row, key in enumerate(other)}
-
-    def middle(key: Hashable) -> float:
-        near = [height[one] for one in towards(key)]
-        return sum(near) / len(near) if near else height[key]
-
-    column.sort(key=middle)
+    return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'

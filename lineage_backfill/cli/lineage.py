@@ -1,7 +1,8 @@
-"""`lineage`: what the lineage says, as plans see it."""
+"""`lineage`: what the lineage says, as plans see it; snapshots of it, and what has changed."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,6 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 
 if TYPE_CHECKING:
     from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
-    from lineage_backfill.model import DatasetRef, JobRef
 
 _lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
 
@@ -54,7 +54,94 @@ def show(
         _print(snapshot, jobs)
 
 
+@_lineage.command("pull")
+@takes_options
+def pull(
+    source: SourceOptions,
+    out: Annotated[Path, typer.Option(help="The file to write.", metavar="FILE")] = Path(
+        "lineage.json.gz"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """Save the lineage as a snapshot, from which plans are made offline: --snapshot FILE."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import terminal
+
+    snapshot = app.pull_lineage(source.open(), out)
+    for warning in snapshot.warnings:
+        terminal.say(f"warning: {warning}", style="yellow")
+    if as_json:
+        from lineage_backfill.cli import documents
+
+        documents.emit(_pulled(snapshot, out))
+    else:
+        from lineage_backfill.cli.render import counted
+
+        parts = (
+            counted(len(snapshot.jobs), "job"),
+            counted(len(snapshot.datasets), "dataset"),
+            counted(len(snapshot.history), "run"),
+        )
+        size = counted(out.stat().st_size, "byte")
+        terminal.out().print(f"{out}: {', '.join(parts)} from {snapshot.source}; {size}")
+
+
+def _pulled(snapshot: LineageSnapshot, file: Path) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "kind": "lineage_pull",
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "source": snapshot.source,
+        "hash": snapshot.content_hash,
+        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+        "jobs": len(snapshot.jobs),
+        "datasets": len(snapshot.datasets),
+        "runs": len(snapshot.history),
+        "warnings": list(snapshot.warnings),
+    }
+
+
+@_lineage.command("diff")
+@takes_options
+def diff(
+    source: SourceOptions,
+    before: Annotated[
+        Path, typer.Argument(help="The earlier snapshot.", metavar="A", show_default=False)
+    ],
+    after: Annotated[
+        Path | None,
+        typer.Argument(help="The later one; else the lineage as it is.", metavar="B"),
+    ] = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 where they differ.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what differs between two snapshots, or between one and the lineage as it is."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import differences
+    from lineage_backfill.graph.compare import compare
+
+    project = source.open()
+    old = app.read_snapshot(project, before)
+    new = app.read_lineage(project) if after is None else app.read_snapshot(project, after)
+    found = compare(old, new)
+    if as_json:
+        from lineage_backfill.cli import documents
+
+        documents.emit(differences.document(old, new, found))
+    else:
+        from lineage_backfill.cli import terminal
+
+        terminal.out().print(differences.shown(found))
+    if detailed_exitcode and found:
+        raise typer.Exit(2)
+
+
 def _document(snapshot: LineageSnapshot, jobs: list[JobNode]) -> dict[str, Any]:
+    from lineage_backfill.cli.documents import named
+
     return {
         "schema_version": 1,
         "kind": "lineage",
@@ -63,9 +150,9 @@ def _document(snapshot: LineageSnapshot, jobs: list[JobNode]) -> dict[str, Any]:
         "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
         "jobs": [
             {
-                "job": _ref(job.ref),
-                "reads": [_ref(ref) for ref in job.reads],
-                "writes": [_ref(ref) for ref in job.writes],
+                "job": named(job.ref),
+                "reads": [named(ref) for ref in job.reads],
+                "writes": [named(ref) for ref in job.writes],
             }
             for job in jobs
         ],
@@ -73,8 +160,16 @@ def _document(snapshot: LineageSnapshot, jobs: list[JobNode]) -> dict[str, Any]:
     }
 
 
-def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}
+def _where(snapshot: LineageSnapshot) -> str:
+    """Return where the lineage is from, and how old it is if it was saved."""
+    from datetime import UTC, datetime
+
+    from lineage_backfill.cli.words import age
+
+    if snapshot.source != "snapshot" or snapshot.taken_at is None:
+        return snapshot.source
+    old = age(datetime.now(UTC) - snapshot.taken_at)
+    return f"a snapshot of {snapshot.taken_at:%FT%T}Z, {old}"
 
 
 def _print(snapshot: LineageSnapshot, jobs: list[JobNode]) -> None:
@@ -97,7 +192,7 @@ def _print(snapshot: LineageSnapshot, jobs: list[JobNode]) -> None:
     console.print(
         f"{counted(len(snapshot.jobs), 'job')}, {counted(len(snapshot.datasets), 'dataset')},"
         f" {len(snapshot.datasets.keys() - written)} of them written by no job;"
-        f" from {snapshot.source}"
+        f" from {_where(snapshot)}"
     )
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")

@@ -17,6 +17,7 @@ from lineage_backfill.cli import (
     demo,
     doctor,
     errors,
+    graph,
     impact,
     init,
     lineage,
@@ -36,7 +37,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (init, impact, plan, backfill, stop, look, lineage, settings, doctor, errors, demo):
+for _module in (
+    init,
+    impact,
+    plan,
+    backfill,
+    stop,
+    look,
+    lineage,
+    graph,
+    settings,
+    doctor,
+    errors,
+    demo,
+):
     _module.add_to(app)
 
 

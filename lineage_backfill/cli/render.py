@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import before, in_words, why_left
+from lineage_backfill.cli.words import age, before, in_words, why_left
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.plan import Plan, PlannedJob
@@ -239,11 +240,16 @@ def amount(plan: Plan) -> str:
 
 
 def totals(plan: Plan) -> Text:
-    """Return the line that says how much would run, and as of when."""
-    if not plan.totals["runs"]:
-        return Text("Nothing to run.", style="bold")
-    as_of = (f"  as of {safe(plan.now[:19])}Z", "dim")
-    return Text.assemble(("Total  ", "bold"), amount(plan), as_of)
+    """Return the line that says how much would run, and as of when; and how old a snapshot is."""
+    text = Text("Nothing to run.", style="bold")
+    if plan.totals["runs"]:
+        as_of = (f"  as of {safe(plan.now[:19])}Z", "dim")
+        text = Text.assemble(("Total  ", "bold"), amount(plan), as_of)
+    taken = plan.lineage.get("taken_at")
+    if plan.lineage.get("source") == "snapshot" and taken:
+        old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
+        text.append(f"\nfrom a lineage snapshot of {safe(taken[:19])}Z, {old}", style="dim")
+    return text
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 #: What could move the cursor, hide text or turn it round; and halves of surrogate pairs.
 _UNSAFE = re.compile(
@@ -44,8 +45,15 @@ def say(text: str, *, style: str = "") -> None:
     err().print(safe(text), style=style, soft_wrap=True)
 
 
-def _console(file: TextIO) -> Console:
+def plain(shown: RenderableType, *, width: int = 120) -> str:
+    """Return what would be shown as text for a file, without colours or trailing spaces."""
+    file = io.StringIO()
+    _console(file, width=width).print(shown)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _console(file: TextIO, width: int | None = None) -> Console:
     from rich.console import Console
 
     # Text is never markup here: names come from lineage, and may hold [brackets].
-    return Console(file=file, markup=False, emoji=False, highlight=False)
+    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)

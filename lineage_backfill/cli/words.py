@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from lineage_backfill.cli.terminal import safe
@@ -36,6 +37,20 @@ def in_words(reason: Mapping[str, Any], names: Namer) -> str:
     if reason.get("inferred"):
         parts.append(f"partitioning inferred: {safe(reason['inferred'])}")
     return "; ".join(parts)
+
+
+def age(length: timedelta) -> str:
+    """Return how old something is, in its largest whole unit.
+
+    >>> age(timedelta(hours=50)), age(timedelta(minutes=1)), age(timedelta(seconds=20))
+    ('2 days old', '1 minute old', 'new')
+    """
+    seconds = length.total_seconds()
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number:,} {unit}{'' if number == 1 else 's'} old"
+    return "new"
 
 
 def why_left(reason: Mapping[str, Any]) -> str:

@@ -27,6 +27,9 @@ def test_all_verbs_are_there() -> None:
         *[("status",), ("report",), ("history",), ("plan", "show"), ("plan", "diff")],
         *[
             ("lineage", "show"),
+            ("lineage", "pull"),
+            ("lineage", "diff"),
+            ("graph",),
             ("config", "show"),
             ("config", "check"),
             ("doctor",),

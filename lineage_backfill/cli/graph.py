@@ -1,0 +1,140 @@
+"""`graph`: the lineage drawn, as plans see it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.errors import UsageError
+
+if TYPE_CHECKING:
+    from lineage_backfill.graph.lineage import LineageSnapshot
+    from lineage_backfill.graph.view import View
+
+
+class Form(StrEnum):
+    """How a graph is shown."""
+
+    TREE = "tree"
+    TABLE = "table"
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command()(graph)
+
+
+@takes_options
+def graph(
+    source: SourceOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Datasets and jobs to start from; else all.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM"),
+    ] = Form.TREE,
+    up: Annotated[bool, typer.Option("--up", help="What they are made of.")] = False,
+    down: Annotated[
+        bool, typer.Option("--down", help="What they feed; so it is without --up.")
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="Stop after N jobs in a row.", min=0, metavar="N")
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.", metavar="SELECTOR"
+        ),
+    ] = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, joined directly.")] = False,
+    datasets: Annotated[
+        bool, typer.Option("--datasets", help="Only datasets, joined directly.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(help="Namespace of the names given.", metavar="NAME")
+    ] = None,
+    as_json: JsonOption = False,
+    out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None,
+) -> None:
+    """Draw what feeds what, as plans see it."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import documents, draw, terminal, views
+    from lineage_backfill.cli.asking import Names
+    from lineage_backfill.graph import view
+    from lineage_backfill.graph.select import select as choose
+    from lineage_backfill.model import DatasetRef, JobRef
+
+    if jobs and datasets:
+        raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
+    if not names and (up or down or depth is not None):
+        raise UsageError("--up, --down and --depth need a start", hint="Name a dataset or a job.")
+    if names and select:
+        raise UsageError("names and --select both say where to start", hint="Keep one of them.")
+    project = source.open()
+    snapshot = app.read_lineage(project)
+    neighbours = app.neighbours(project, snapshot)
+    if names:
+        known = Names(snapshot, project.declarations, namespace)
+        starts = [known.dataset_or_job(name) for name in names]
+        seen = view.around(neighbours, starts, up=up, down=down or not up, depth=depth)
+    elif select:
+        seen = view.among(neighbours, choose(select, snapshot, neighbours))
+    else:
+        seen = view.whole(neighbours, snapshot.datasets)
+    if jobs or datasets:
+        seen = seen.without(DatasetRef if jobs else JobRef)
+    if as_json:
+        _give(documents.dump(document(seen, snapshot)), out)
+    elif form not in (Form.TREE, Form.TABLE):
+        write = {Form.MERMAID: draw.mermaid, Form.DOT: draw.dot, Form.SVG: draw.svg}[form]
+        _give(write(views.drawing(seen)), out)
+    else:
+        shown = views.trees(seen, up=up, down=down) if form is Form.TREE else views.rows(seen)
+        if out is None:
+            terminal.out().print(shown)
+        else:
+            _give(terminal.plain(shown), out)
+
+
+def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
+    """Return the document of a view: its nodes by layers, its edges by their ids."""
+    return {
+        "schema_version": 1,
+        "kind": "graph",
+        "source": snapshot.source,
+        "hash": snapshot.content_hash,
+        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+        "nodes": [
+            {
+                "id": f"n{number}",
+                "kind": ref.kind,
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "layer": layer,
+                "start": ref in seen.starts,
+            }
+            for number, (ref, layer) in enumerate(zip(seen.nodes, seen.layers(), strict=True))
+        ],
+        "edges": [{"from": f"n{one}", "to": f"n{other}"} for one, other in seen.numbered()],
+    }
+
+
+def _give(text: str, out: Path | None) -> None:
+    from lineage_backfill.cli import documents, terminal
+
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        documents.write_whole(text, out)
+        terminal.say(f"Wrote {out}.")

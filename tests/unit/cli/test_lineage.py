@@ -1,0 +1,285 @@
+"""`lineage pull`, `lineage diff` and `graph`: what they print, save and refuse."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from lineage_backfill.cli.main import main
+from lineage_backfill.cli.words import age
+from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
+from tests.unit.cli.documents import fits
+
+FOOD = Path(__file__).parents[2] / "data" / "lineage" / "food_delivery.json.gz"
+EVIL = 'a"]; <b>\x1b[2J & `x`\\ {1}'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """Run the command and return what it says on stdout."""
+    assert main(arguments) == code
+    said = capsys.readouterr()
+    return said.out if code in (0, 2) else said.err
+
+
+# --- pull ---------------------------------------------------------------------------------------
+
+
+def test_pull_saves_what_plans_are_then_made_from_offline(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = told(capsys, "lineage", "pull", "--events", str(FOOD))
+    size = (folder / "lineage.json.gz").stat().st_size
+    assert said == f"lineage.json.gz: 13 jobs, 13 datasets, 13 runs from events; {size:,} bytes\n"
+    document = json.loads(
+        told(capsys, "lineage", "pull", "--events", str(FOOD), "--out", "b/x.gz", "--json")
+    )
+    assert fits(document, "lineage_pull")
+    assert (document["file"], document["bytes"]) == ("b/x.gz", size)
+    assert document["hash"] == SnapshotSource(folder / "b/x.gz").read().content_hash
+
+    asked = ["impact", "public.orders", "--now", "2020-02-25T00:00:00Z", "--snapshot"]
+    plan = told(capsys, *asked, "lineage.json.gz")
+    assert "from a lineage snapshot of 2020-02-22T22:58:02Z, 2 days old" in plan
+    shown = told(capsys, "lineage", "show", "--snapshot", "lineage.json.gz")
+    assert "a snapshot of \n2020-02-22T22:58:02Z, " in shown
+
+
+def test_a_snapshot_that_cannot_be_written_is_no_half_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "file").write_text("")
+    arguments = ["lineage", "pull", "--events", str(FOOD), "--out", "file/x.gz"]
+    assert "file/x.gz cannot be written" in told(capsys, *arguments, code=64)
+    assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_a_snapshot_that_is_damaged_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, "lineage", "pull", "--events", str(FOOD))
+    file = folder / "lineage.json.gz"
+    file.write_bytes(file.read_bytes()[:-40])
+    said = told(capsys, "impact", "public.orders", "--snapshot", file.name, code=1)
+    assert "not a whole lineage snapshot" in said
+    assert "lineage pull" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "new"), (-5, "new"), (61, "1 minute old"), (7200, "2 hours old"), (86_400, "1 day old")],
+)
+def test_age(seconds: int, words: str) -> None:
+    from datetime import timedelta
+
+    assert age(timedelta(seconds=seconds)) == words
+
+
+# --- diff ---------------------------------------------------------------------------------------
+
+
+def ref(name: str) -> DatasetRef:
+    return DatasetRef("n", name)
+
+
+def lineage(*jobs: tuple[str, str, str], **more: Any) -> LineageSnapshot:
+    nodes = [
+        JobNode(
+            ref=JobRef("n", name),
+            reads=tuple(map(ref, reads.split("|"))),
+            writes=tuple(map(ref, writes.split("|"))),
+        )
+        for name, reads, writes in jobs
+    ]
+    return LineageSnapshot.of(nodes, **more)
+
+
+@pytest.fixture
+def two(folder: Path) -> None:
+    before = lineage(("clean", "raw", "orders"), ("old", "orders", "report"))
+    after = lineage(("clean", "raw|rates", "orders"), ("new", "orders", EVIL))
+    table = DatasetNode(ref=ref("raw"), fields=("a", "b"))
+    save_snapshot(replace(before, datasets={**before.datasets, table.ref: table}), folder / "a")
+    table = DatasetNode(ref=ref("raw"), fields=("a", "c\x07"), owners=("me",))
+    save_snapshot(replace(after, datasets={**after.datasets, table.ref: table}), folder / "b")
+
+
+@pytest.mark.usefixtures("two")
+def test_diff(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert told(capsys, "lineage", "diff", "a", "b") == snapshot
+    document = json.loads(told(capsys, "lineage", "diff", "a", "b", "--json"))
+    assert fits(document, "lineage_diff")
+    assert document["differ"]
+    assert document["jobs"]["changed"][0]["reads"]["added"] == [{"namespace": "n", "name": "rates"}]
+    assert document["datasets"]["changed"][0]["said"] == ["owners"]
+    told(capsys, "lineage", "diff", "a", "b", "--detailed-exitcode", code=2)
+
+
+@pytest.mark.usefixtures("two")
+def test_diff_with_the_lineage_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    same = ["lineage", "diff", "a", "--snapshot", "a", "--detailed-exitcode"]
+    assert told(capsys, *same) == "Nothing differs.\n"
+    document = json.loads(told(capsys, "lineage", "diff", "a", "--events", str(FOOD), "--json"))
+    assert fits(document, "lineage_diff")
+    assert len(document["jobs"]["added"]) == 13
+
+
+def test_partitions_that_come_and_go_are_no_difference_once_they_are_declared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2):
+        save_snapshot(lineage(("j", "raw", f"o_2024010{number}")), folder / f"{number}")
+    assert "o_20240102" in told(capsys, "lineage", "diff", "1", "2")
+    (folder / "lineage-backfill.toml").write_text('[[dataset]]\npattern = "o_{day:%Y%m%d}"\n')
+    assert told(capsys, "lineage", "diff", "1", "2") == "Nothing differs.\n"
+
+
+# --- graph --------------------------------------------------------------------------------------
+
+FOOD_GRAPH = ("graph", "--events", str(FOOD))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["etl_orders"],
+        ["etl_delivery_7_days", "--jobs", "--up", "--down"],
+        ["public.discounts", "--up", "--depth", "2"],
+        ["etl_orders", "--format", "table"],
+        ["etl_orders", "--format", "table", "--datasets"],
+        ["--select", "etl_orders*", "--format", "table"],
+        ["etl_orders", "--format", "mermaid", "--depth", "1"],
+        ["etl_orders", "--format", "dot", "--jobs"],
+    ],
+    ids=" ".join,
+)
+def test_graph(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    assert told(capsys, *FOOD_GRAPH, *arguments) == snapshot
+
+
+def test_downstream_of_etl_orders_are_the_five_known_jobs_each_once_and_in_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = told(capsys, *FOOD_GRAPH, "etl_orders", "--jobs").splitlines()
+    assert [line.split()[-2] for line in lines] == [
+        "etl_orders",
+        "etl_orders_7_days",
+        "etl_delivery_7_days",
+        "delivery_times_7_days",
+        "email_discounts",
+        "orders_popular_day_of_week",
+    ]
+
+
+def test_a_graph_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(told(capsys, *FOOD_GRAPH, "etl_orders", "--json"))
+    assert fits(document, "graph")
+    nodes = {node["id"]: node for node in document["nodes"]}
+    assert [node["name"] for node in nodes.values() if node["start"]] == ["etl_orders"]
+    assert all(
+        nodes[edge["from"]]["layer"] < nodes[edge["to"]]["layer"] for edge in document["edges"]
+    )
+
+
+def test_a_graph_in_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("tree", "table", "mermaid", "dot", "svg"):
+        shown = told(capsys, *FOOD_GRAPH, "etl_orders", "--format", form)
+        said = told(capsys, *FOOD_GRAPH, "etl_orders", "--format", form, "--out", form)
+        assert said == ""
+        written = (folder / form).read_text()
+        assert written.split() == shown.split() or form == "table"
+    assert "public.orders_7_days" in (folder / "table").read_text()
+    assert len(list(ET.fromstring((folder / "svg").read_text()).iter())) > 30
+
+
+@pytest.mark.parametrize("form", ["tree", "table", "mermaid", "dot", "svg"])
+def test_hostile_names_and_circles_are_drawn_as_text(
+    folder: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = lineage(("one", EVIL, "b"), ("two", "b", f"{EVIL}|c"), ("own", "c", "c"))
+    save_snapshot(taken, folder / "s")
+    shown = told(capsys, "graph", "--snapshot", "s", "--format", form)
+    assert "\x1b" not in shown
+    assert all(name in shown for name in ("one", "two", "own"))
+    assert "<b>" not in shown or form in ("tree", "table", "dot")
+    if form == "svg":
+        texts = [
+            text.text for text in ET.fromstring(shown).iter("{http://www.w3.org/2000/svg}text")
+        ]
+        assert EVIL.replace("\x1b", r"\x1b") in texts
+    if form == "dot":
+        assert r"a\"]; <b>\\x1b[2J & `x`\\ {1}" in shown
+
+
+@pytest.mark.parametrize("only", ["--jobs", "--datasets"])
+def test_a_job_that_reads_its_own_output_leads_to_itself(
+    folder: Path, only: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_snapshot(lineage(("own", "c", "c")), folder / "s")
+    document = json.loads(told(capsys, "graph", "--snapshot", "s", only, "--json"))
+    assert document["edges"] == [{"from": "n0", "to": "n0"}]
+    for form in ("tree", "table", "mermaid", "dot", "svg"):
+        assert told(capsys, "graph", "--snapshot", "s", only, "--format", form)
+
+
+def test_declared_edges_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_snapshot(lineage(("j", "a", "b")), folder / "s")
+    (folder / "lineage-backfill.toml").write_text(
+        '[project]\nnamespace = "n"\n[[job]]\nname = "j"\n[[job.reads]]\ndataset = "extra"\n'
+    )
+    assert "extra" in told(capsys, "graph", "j", "--up", "--snapshot", "s")
+
+
+def test_a_name_of_a_job_and_a_dataset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_snapshot(lineage(("orders", "raw", "orders"), ("report", "orders", "page")), folder / "s")
+    said = told(capsys, "graph", "orders", "--snapshot", "s", code=64)
+    assert "dataset:orders or job:orders" in said
+    assert told(capsys, "graph", "job:orders", "--snapshot", "s").startswith("orders  job\n")
+    assert told(capsys, "graph", "dataset:orders", "--snapshot", "s").startswith("orders\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nobody"], "no dataset is named 'nobody'"),
+        (["--jobs", "--datasets"], "leave nothing"),
+        (["--up"], "need a start"),
+        (["--depth", "2"], "need a start"),
+        (["etl_orders", "--select", "x"], "both say where to start"),
+        (["--select", "x"], "matches no job"),
+        (["--format", "gif"], "'gif' is not one of"),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in told(capsys, *FOOD_GRAPH, *arguments, code=64)
+
+
+def test_a_long_chain_is_cut_not_endless(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = [(f"j{n:04}", f"d{n:04}", f"d{n + 1:04}") for n in range(1500)]
+    save_snapshot(lineage(*chain), folder / "s")
+    lines = told(capsys, "graph", "--snapshot", "s").splitlines()
+    assert lines[-1] == "and more; --json has all"
+    assert [line.strip() for line in lines[24:27]] == [
+        "└ d0012",
+        "(25) j0012  job",
+        "(26) d0013",
+    ]
