@@ -48,7 +48,7 @@ def init(
         hidden = find_file(target.parent)
         documents.write_whole(draft.text, target, replace=force)
         terminal.say(f"Wrote {out}.")
-        if hidden not in (None, target):
+        if target.name == FILE_NAME and hidden not in (None, target):
             terminal.say(f"warning: {hidden} does not count here any more.", style="yellow")
     terminal.say(
         f"The lineage tells the partitioning of {draft.known} of"

@@ -22,8 +22,8 @@ from lineage_backfill.plan.plan import Plan, PlannedJob
 if TYPE_CHECKING:
     from lineage_backfill.graph.lineage import LineageSnapshot
 
-#: From this width on, reasons have a column of their own.
-_WIDE = 100
+#: From this width on, reasons (and owners, if any are known) have a column of their own.
+_WIDE, _WIDE_WITH_OWNERS = 100, 120
 _SHOWN_RANGES = 6
 _SHOWN_NAMES = 8
 #: Of more jobs, a person is told only how many there are.
@@ -125,7 +125,7 @@ def preview(plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE) -> Rende
     others = [job for job in plan.jobs if job.status != "planned"]
     parts: list[RenderableType] = [_changed(plan, names)]
     if planned:
-        parts.append(_planned(plan, planned, names, beside, wide=width >= _WIDE))
+        parts.append(_planned(plan, planned, names, beside, width))
     if others:
         parts.append(_not_run(others, names, beside))
     if beside.untouched:
@@ -168,10 +168,12 @@ def _changed(plan: Plan, names: Names) -> Table:
 
 
 def _planned(
-    plan: Plan, planned: Sequence[PlannedJob], names: Names, beside: Beside, *, wide: bool
+    plan: Plan, planned: Sequence[PlannedJob], names: Names, beside: Beside, width: int
 ) -> Table:
     runs = Counter(run.job for run in plan.runs or ())
-    owned = wide and any(beside.owner(job.job) for job in planned)
+    owned = any(beside.owner(job.job) for job in planned)
+    wide = width >= (_WIDE_WITH_OWNERS if owned else _WIDE)
+    owned = owned and wide
     more = [*(["Owner"] if owned else []), *(["Why"] if wide else [])]
     rows = table("", "Will run", "Partitions", "Keys", "Runs", *more)
     for number in (3, 4):

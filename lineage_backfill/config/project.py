@@ -151,6 +151,7 @@ def _pairs(text: str) -> dict[str, str]:
 class _Spec:
     """How one setting is read; `default` is TOML, read with the project's root as base."""
 
+    help: str
     read: Callable[[Table, str, Path], Any]
     default: Any = None
     secret: bool = False
@@ -158,27 +159,78 @@ class _Spec:
 
 
 _SPECS: dict[str, _Spec] = {
-    "project.namespace": _Spec(read=_text),
-    "project.zone": _Spec(read=_zone, default="UTC"),
-    "project.code": _Spec(read=_read_path, default="."),
-    "lineage.marquez": _Spec(read=_read_web),
-    "lineage.events": _Spec(read=_read_globs, parse=_paths),
-    "lineage.snapshot": _Spec(read=_read_path),
-    "lineage.outbox": _Spec(read=_read_path, default=".lineage-backfill/lineage"),
-    "lineage.view": _Spec(read=_view, default="both"),
-    "lineage.api_key": _Spec(read=_text, secret=True),
-    "lineage.headers": _Spec(read=_read_headers, secret=True, parse=_pairs),
-    "lineage.ca_bundle": _Spec(read=_read_path),
-    "lineage.timeout": _Spec(read=_count, default=30, parse=_number),
-    "store.url": _Spec(read=_read_store, default=_SQLITE + ".lineage-backfill/runs.db"),
-    "limits.max_runs": _Spec(read=_count, default=Limits().max_runs, parse=_number),
-    "limits.confirm_above": _Spec(read=_count, default=Limits().confirm_above, parse=_number),
-    "limits.max_parallel": _Spec(read=_count, default=Limits().max_parallel, parse=_number),
+    "project.namespace": _Spec(help="what a bare dataset or job name means", read=_text),
+    "project.zone": _Spec(help="time zone of calendars that say none", read=_zone, default="UTC"),
+    "project.code": _Spec(
+        help="folder that entrypoints are imported from", read=_read_path, default="."
+    ),
+    "lineage.marquez": _Spec(help="address of a Marquez to read the lineage from", read=_read_web),
+    "lineage.events": _Spec(
+        help="files, folders and globs of OpenLineage events", read=_read_globs, parse=_paths
+    ),
+    "lineage.snapshot": _Spec(help="a saved lineage snapshot", read=_read_path),
+    "lineage.outbox": _Spec(
+        help="where this project's own runs put their lineage events",
+        read=_read_path,
+        default=".lineage-backfill/lineage",
+    ),
+    "lineage.view": _Spec(help="which of Marquez' two views counts", read=_view, default="both"),
+    "lineage.api_key": _Spec(help="bearer token for Marquez", read=_text, secret=True),
+    "lineage.headers": _Spec(
+        help="further HTTP headers for Marquez", read=_read_headers, secret=True, parse=_pairs
+    ),
+    "lineage.ca_bundle": _Spec(help="file of certificates to trust", read=_read_path),
+    "lineage.timeout": _Spec(
+        help="seconds that one HTTP request may take", read=_count, default=30, parse=_number
+    ),
+    "store.url": _Spec(
+        help="database that keeps backfills, SQLite or PostgreSQL",
+        read=_read_store,
+        default=_SQLITE + ".lineage-backfill/runs.db",
+    ),
+    "limits.max_runs": _Spec(
+        help="a plan with more runs is refused",
+        read=_count,
+        default=Limits().max_runs,
+        parse=_number,
+    ),
+    "limits.confirm_above": _Spec(
+        help="of more runs, a person has to type the number",
+        read=_count,
+        default=Limits().confirm_above,
+        parse=_number,
+    ),
+    "limits.max_parallel": _Spec(
+        help="runs at once", read=_count, default=Limits().max_parallel, parse=_number
+    ),
 }
 #: The settings' tables, each with its keys.
 _TABLES: dict[str, list[str]] = {}
 for _name in _SPECS:
     _TABLES.setdefault(_name.partition(".")[0], []).append(_name.partition(".")[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSetting:
+    """One setting that there is: its name, its environment variable, its default and its use."""
+
+    name: str
+    variable: str
+    default: str
+    help: str
+
+
+def known_settings() -> tuple[KnownSetting, ...]:
+    """Return all settings that have a value of their own, in the order of the project file."""
+    return tuple(
+        KnownSetting(
+            name=name,
+            variable=_variable(name),
+            default="" if spec.default is None else str(spec.default),
+            help=spec.help,
+        )
+        for name, spec in _SPECS.items()
+    )
 
 
 def find_file(start: Path) -> Path | None:

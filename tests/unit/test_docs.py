@@ -1,28 +1,94 @@
-"""The documentation says what the code does: pages made from it are as it would make them now."""
+"""The documentation says what the code does: what is made from it is as it would be made now."""
 
 from __future__ import annotations
 
-import importlib.util
+import re
+import runpy
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
+from lineage_backfill.config import load_project
+
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([^)\s]+))?\)")
 
 
-def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("made_docs", ROOT / "scripts" / "docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return runpy.run_path(str(ROOT / "scripts" / "docs"))["pages"]()
 
 
-PAGES: dict[Path, str] = maker().pages()
+def test_what_is_made_from_the_code_is_up_to_date(made: dict[Path, str]) -> None:
+    stale = [
+        str(path.relative_to(ROOT))
+        for path, text in made.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    assert stale == [], "run `python scripts/docs`"
+
+
+def test_every_picture_is_drawn_and_shown(made: dict[Path, str]) -> None:
+    drawn = {path for path in made if path.suffix == ".svg"}
+    assert drawn == set((DOCS / "pictures").iterdir())
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [path.name for path in drawn if f"pictures/{path.name}" not in text] == []
+
+
+BLOCK = re.compile(r"(<!-- file: \S+.*? -->\n+)?^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(language: str) -> list[Any]:
+    return [
+        pytest.param(body, id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, (_, kind, body) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+        if kind == language
+    ]
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_project_files_are_read(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(text)
+    load_project(file=file, environ={}, user_file=tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_is_python(text: str) -> None:
+    compile(text, "example", "exec")
+
+
+def test_commands_are_tried_and_not_only_shown() -> None:
+    # What is not run here is installing, and what needs a service.
+    shown = "".join(param.values[0] for param in blocks("sh"))
+    words = {line.split()[0] for line in shown.splitlines() if line and line[0] != "#"}
+    assert words <= {
+        "pip",
+        "python",
+        "scripts/demo",
+        "scripts/test",
+        "lineage-backfill",
+        "cd",
+        "git",
+    }
+
+
+def anchors(page: Path) -> set[str]:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_made_from_the_code_are_up_to_date(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == PAGES[page], "run `python scripts/docs.py`"
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if ":" in target:
+            continue
+        aim = (page.parent / target).resolve() if target else page
+        assert aim.exists(), target
+        assert not anchor or anchor in anchors(aim), f"{target}#{anchor}"

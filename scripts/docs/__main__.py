@@ -1,0 +1,31 @@
+"""Writes what in docs/ is made from the code: reference pages, pictures, and what examples print.
+
+Usage: python scripts/docs
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import examples
+import pictures
+import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every file of the documentation that is made from the code, or in part."""
+    docs = ROOT / "docs"
+    made = {docs / name: text for name, text in reference.pages().items()}
+    made |= {docs / "pictures" / name: text for name, text in pictures.pictures().items()}
+    for page in (ROOT / "README.md", *sorted(docs.glob("*.md"))):
+        if page not in made and examples.CONSOLE in (text := page.read_text(encoding="utf-8")):
+            made[page] = examples.refreshed(text, docs / "examples")
+    return made
+
+
+if __name__ == "__main__":
+    for path, content in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")

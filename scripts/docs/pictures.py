@@ -1,0 +1,242 @@
+"""Pictures of how partitions depend on each other, drawn from what the planner makes of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.config import declare
+from lineage_backfill.config.table import Table
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import parse
+from lineage_backfill.plan.declarations import Declarations
+from lineage_backfill.plan.planner import Planner
+from lineage_backfill.plan.request import ChangedDataset, Request
+
+_NOW = datetime(2024, 7, 1, tzinfo=UTC)
+_SPACE = "pictures"
+_WIDTH, _LEFT, _ROW, _GAP = 720, 96, 30, 64
+_STYLE = """
+text { font: 11px ui-monospace, Menlo, Consolas, monospace; fill: #57606a }
+.label { text-anchor: middle; font-size: 9px } .box { fill: #f6f8fa; stroke: #8c959f }
+.changed { fill: #54aeff } .stale { fill: #4ac26b } .line { stroke: #8c959f; stroke-width: 1 }
+@media (prefers-color-scheme: dark) { text { fill: #b1bac4 } .box { fill: #30363d } }"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One job that reads `up` and writes `down`; the picture shows first..last of both."""
+
+    declared: str
+    changed: str
+    first: str
+    last: str
+    own: bool = False  # it reads its own output too
+
+
+_CASES: Mapping[str, _Case] = {
+    "overlap": _Case(
+        declared="""
+            [[dataset]]
+            name = "up"
+            grain = "hour"
+            [[dataset]]
+            name = "down"
+            grain = "day"
+        """,
+        changed="2024-06-04T22..2024-06-05T01",
+        first="2024-06-04T00",
+        last="2024-06-05T23",
+    ),
+    "shifted": _Case(
+        declared="""
+            [[dataset]]
+            name = "up"
+            grain = "hour"
+            [[dataset]]
+            name = "down"
+            cron = "30 * * * *"
+        """,
+        changed="2024-06-05T05",
+        first="2024-06-05T00",
+        last="2024-06-05T11",
+    ),
+    "window": _Case(
+        declared="""
+            [[dataset]]
+            name = "*"
+            grain = "day"
+            [[job]]
+            name = "job"
+            [[job.reads]]
+            dataset = "up"
+            mapping = "window"
+            before = 6
+        """,
+        changed="2024-06-05",
+        first="2024-06-01",
+        last="2024-06-14",
+    ),
+    "lookback": _Case(
+        declared="""
+            [[dataset]]
+            name = "*"
+            grain = "day"
+            [[job]]
+            name = "job"
+            [[job.writes]]
+            dataset = "down"
+            lookback = 2
+        """,
+        changed="2024-06-07",
+        first="2024-06-01",
+        last="2024-06-14",
+    ),
+    "own": _Case(
+        declared="""
+            [[dataset]]
+            name = "*"
+            grain = "day"
+            end = "2024-06-14"
+            [[job]]
+            name = "job"
+            [[job.reads]]
+            dataset = "down"
+            mapping = "offset"
+            by = -1
+        """,
+        changed="2024-06-05",
+        first="2024-06-01",
+        last="2024-06-14",
+        own=True,
+    ),
+}
+
+
+def pictures() -> dict[str, str]:
+    """Return each picture by its file's name."""
+    return {f"{name}.svg": _Picture(case).svg() for name, case in _CASES.items()}
+
+
+class _Picture:
+    def __init__(self, case: _Case) -> None:
+        up, down = DatasetRef(_SPACE, "up"), DatasetRef(_SPACE, "down")
+        reads = (down, up) if case.own else (up,)
+        node = JobNode(ref=JobRef(_SPACE, "job"), reads=reads, writes=(down,))
+        asked = Request(changed=(ChangedDataset(dataset=up, keys=(case.changed,)),))
+        lineage = LineageSnapshot.of([node])
+        planning = Planner(lineage, _declared(case.declared), now=_NOW).session(asked)
+        catalog = planning.catalog
+        self._up, self._down = _known(catalog.calendar(up)), _known(catalog.calendar(down))
+        self._changed = parse(self._up, (case.changed,))
+        self._stale = planning.propagation.results[node.ref].planned
+        facts = catalog.job(node.ref)
+        self._lookback = facts.lookback
+        self._reads = {edge.dataset: edge.mapping for edge in facts.inputs}
+        shown = parse(self._up, (f"{case.first}..{case.last}",)).ordinals
+        grid = self._grid(self._up)
+        self._start, self._end = grid.start(shown.lo), grid.start(shown.hi + 1)
+
+    @staticmethod
+    def _grid(calendar: Calendar) -> Any:
+        assert calendar.time is not None
+        return calendar.time.grid
+
+    def svg(self) -> str:
+        """Return the picture: the input above, the output below, and who reads whom."""
+        height = 2 * _ROW + _GAP + 40
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
+            f"<style>{_STYLE}</style>",
+            f'<text x="0" y="{20 + _ROW / 2:.0f}">it reads</text>',
+            f'<text x="0" y="{20 + _ROW * 1.5 + _GAP:.0f}">it writes</text>',
+            *self._lines(),
+            *self._row(self._up, self._changed, "changed", 16),
+            *self._row(self._down, self._stale, "stale", 16 + _ROW + _GAP),
+        ]
+        return "\n".join([*parts, "</svg>"]) + "\n"
+
+    def _row(self, calendar: Calendar, marked: PartitionSet, mark: str, y: float) -> Iterator[str]:
+        grid = self._grid(calendar)
+        first, last = grid.at(self._start), grid.at(self._end - 1)
+        wide = (self._x(grid.start(first + 1)) - self._x(grid.start(first))) > 30
+        for one in range(first, last + 1):
+            left, right = (
+                self._x(max(self._start, min(self._end, grid.start(n)))) for n in (one, one + 1)
+            )
+            kind = f"box {mark}" if one in marked.ordinals else "box"
+            yield (
+                f'<rect class="{kind}" x="{left:.1f}" y="{y}" width="{right - left:.1f}"'
+                f' height="{_ROW}"/>'
+            )
+            if wide:
+                label = grid.label(one).partition("-")[2]
+                yield (
+                    f'<text class="label" x="{(left + right) / 2:.1f}" y="{y + _ROW / 2 + 3}">'
+                    f"{label}</text>"
+                )
+
+    def _lines(self) -> Iterator[str]:
+        """Yield a line from each stale partition to each changed one that it is made from."""
+        mapping = next(one for ref, one in self._reads.items() if ref.name == "up")
+        assert mapping is not None
+        up, down = self._grid(self._up), self._grid(self._down)
+        for key in self._stale.ordinals:
+            for one in (mapping.required(self._deliveries(key)) & self._changed).ordinals:
+                yield _line(self._middle(up, one), 16 + _ROW, self._middle(down, key), _ROW + _GAP)
+        own = next((one for ref, one in self._reads.items() if ref.name == "down"), None)
+        for key in self._stale.ordinals if own else ():
+            yield from self._arcs(own, down, key)
+
+    def _arcs(self, own: EdgeMapping | None, grid: Any, key: int) -> Iterator[str]:
+        assert own is not None
+        y = 16 + _ROW + _GAP
+        for one in (own.required(_single(key)) & self._stale).ordinals:
+            left, right = self._middle(grid, one), self._middle(grid, key)
+            yield (
+                f'<path class="line" fill="none" d="M{left:.1f} {y}Q{(left + right) / 2:.1f}'
+                f' {y - 20} {right:.1f} {y}"/>'
+            )
+
+    def _deliveries(self, key: int) -> PartitionSet:
+        """Return the run keys that make a partition: its own, and with lookback later ones."""
+        return PartitionSet.of([(OrdinalSet.range(key, key + self._lookback), 1)])
+
+    def _middle(self, grid: Any, one: int) -> float:
+        start, end = max(self._start, grid.start(one)), min(self._end, grid.start(one + 1))
+        return (self._x(start) + self._x(end)) / 2
+
+    def _x(self, instant: int) -> float:
+        share = (instant - self._start) / (self._end - self._start)
+        return _LEFT + share * (_WIDTH - _LEFT - 4)
+
+
+def _single(key: int) -> PartitionSet:
+    return PartitionSet.of([(OrdinalSet.range(key, key), 1)])
+
+
+def _line(x1: float, y1: float, x2: float, gap: float) -> str:
+    return f'<path class="line" d="M{x1:.1f} {y1}L{x2:.1f} {16 + gap}"/>'
+
+
+def _known(calendar: Calendar | None) -> Calendar:
+    assert calendar is not None
+    return calendar
+
+
+def _declared(text: str) -> Declarations:
+    table = Table(tomllib.loads(text), "picture")
+    return Declarations(
+        namespace=_SPACE,
+        datasets=declare.datasets(table.tables("dataset"), Path("/")),
+        jobs=declare.jobs(table.tables("job"), engines=(), pools=()),
+    )

@@ -1,0 +1,123 @@
+"""Pages that list what the code has: every error, every verb and option, every setting."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+from typer.main import get_command
+
+from lineage_backfill.cli.errors import all_errors, explained
+from lineage_backfill.cli.main import app
+from lineage_backfill.config.project import known_settings
+from spark_runtime.errors import RuntimeFailure
+
+_MADE = "<!-- Made by scripts/docs from the code: do not edit. -->"
+_WIDTH = 100
+_ERRORS = """\
+# Errors
+
+Every error is one sentence with a code, and a second one that says what to do next. The codes are
+stable. `lineage-backfill errors LB-101` prints what stands here. `--debug`, anywhere on the line,
+adds the traceback."""
+_IN_A_JOB = """\
+## Errors inside a Spark job
+
+`spark_runtime` raises these inside the job. `status` and `report` show the name and the message of
+the one that ended an attempt. Where the same attempt may succeed when it is simply made again, it
+is made again by itself."""
+_OPTIONS = """\
+# Every verb, option and setting
+
+Results go to stdout, everything else to stderr. `-h` on any verb prints what stands here.
+`NO_COLOR` switches colours off, `COLUMNS` sets the width. Exit codes are in the
+[README](../README.md)."""
+_SETTINGS = """\
+## Settings
+
+A setting has the first value that is given for it: by an option of the command line, by an
+environment variable, in the project file, in the user's own `config.toml`, else by default.
+`lineage-backfill config show --sources` says which one it was. The tables `[[dataset]]`, `[[job]]`,
+`[engines.*]`, `[pools]` and `[spark]` are described in [project-file.md](project-file.md)."""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its name."""
+    return {name: "\n\n".join([_MADE, *page]) + "\n" for name, page in _pages()}
+
+
+def _pages() -> Iterator[tuple[str, Iterable[str]]]:
+    yield "errors.md", _errors()
+    yield "options.md", _options()
+
+
+def _errors() -> Iterator[str]:
+    yield _ERRORS
+    for error in all_errors():
+        meaning, to_do = explained(error)
+        yield f'<a id="{error.code.lower()}"></a>'
+        yield f"## {error.code}: {error.__name__}"
+        yield textwrap.fill(f"{meaning} Exit code {error.exit_code}.", _WIDTH)
+        yield textwrap.fill(to_do, _WIDTH, break_on_hyphens=False)
+    yield _IN_A_JOB
+    yield "\n".join(f"- **{one.__name__}**: {_first(one)}" for one in _below(RuntimeFailure))
+
+
+def _below(root: type[RuntimeFailure]) -> Iterator[type[RuntimeFailure]]:
+    for one in root.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def _first(one: type[RuntimeFailure]) -> str:
+    return (inspect.getdoc(one) or "").partition("\n\n")[0]
+
+
+def _options() -> Iterator[str]:
+    yield _OPTIONS
+    for path, command in _verbs(get_command(app)):
+        if not hasattr(command, "commands"):
+            yield from _verb(" ".join(path), command)
+    yield _SETTINGS
+    rows = (
+        (f"`{one.name}`", f"`{one.variable}`", f"`{one.default}`" if one.default else "", one.help)
+        for one in known_settings()
+    )
+    yield _table(("Setting", "Environment", "Default", "What it is"), rows)
+
+
+def _verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _verbs(below, (*path, name))
+
+
+def _verb(name: str, command: Any) -> Iterator[str]:
+    yield f"## {name}"
+    yield _plain(command.help)
+    rows = ((_spelled(one), _plain(one.help)) for one in command.params if one.name != "help")
+    yield _table(("", ""), rows)
+
+
+def _spelled(one: Any) -> str:
+    if one.param_type_name == "argument":
+        return f"`{one.metavar or one.name.upper()}`"
+    names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
+    kind = one.type_descriptor.annotation
+    if one.is_flag:
+        return names
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"{names} {', '.join(kind)}"
+    return f"{names} {one.metavar}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(heading: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heading, ("---",) * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

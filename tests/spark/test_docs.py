@@ -1,0 +1,79 @@
+"""The Spark job of the documentation does what the page says."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lineage_backfill.config import load_project
+from lineage_backfill.executor.spec import RunSpecs
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.plan.request import ChangedDataset, Request
+from spark_runtime.runner import run
+from spark_runtime.spec import parse_spec
+from spark_runtime.tables import DeltaTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+SPACE = "default"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_ten_lines_are_a_job(
+    spark: SparkSession, tables: DeltaTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = [line for line in blocks("python")[0].splitlines() if line.strip()]
+    assert len(ours) <= 10
+    (tmp_path / "documented.py").write_text(blocks("python")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (toml,) = blocks("toml")
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(toml.replace("pipeline.jobs", "documented"))
+    project = load_project(file=file, environ={}, user_file=tmp_path / "none")
+    orders = [(date(2024, 1, day), 10 * day) for day in (1, 1, 2, 3)]
+    where = str(tmp_path / "data" / "orders")
+    frame = spark.createDataFrame(orders, "day date, price int")
+    frame.write.format("delta").partitionBy("day").save(where)
+
+    ref = DatasetRef(SPACE, "orders")
+    node = JobNode(
+        ref=JobRef(SPACE, "daily_sales"), reads=(ref,), writes=(DatasetRef(SPACE, "sales_daily"),)
+    )
+    lineage = LineageSnapshot.of([node])
+    asked = Request(changed=(ChangedDataset(dataset=ref, keys=("2024-01-01..2024-01-02",)),))
+    now = datetime(2024, 1, 5, tzinfo=UTC)
+    plan = build_plan(asked, lineage, project.declarations, now=now)
+    specs = RunSpecs(plan, project.declarations, lineage, backfill_id="b", root=project.root)
+    assert plan.runs
+    for planned in plan.runs:
+        spec = specs(planned, 1, f"token-{planned.id}", tmp_path / f"{planned.id}.json")
+        result = run(spark, parse_spec(json.loads(json.dumps(spec))), tables)
+        assert result.error is None
+    written = spark.read.format("delta").load(str(tmp_path / "data" / "sales_daily"))
+    # The third of January was not asked for.
+    assert sorted(tuple(row) for row in written.select("day", "revenue").collect()) == [
+        (date(2024, 1, 1), 20),
+        (date(2024, 1, 2), 20),
+    ]
+
+
+def test_a_job_may_ask_which_run_it_is_in(spark: SparkSession) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(blocks("python")[1], "spark.md", "exec"), names)
+    sales = spark.createDataFrame([(1,), (2,)], "revenue int")
+    context = SimpleNamespace(keys=[SimpleNamespace(key="2024-01-07")])
+    (row,) = names["rolling_week"](sales, context).collect()
+    assert row.asDict() == {"revenue": 3, "day": date(2024, 1, 7)}
