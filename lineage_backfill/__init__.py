@@ -29,6 +29,8 @@ The planner is a plain library: values in, a plan out, without Spark, Java or an
 ... )
 >>> [(run.job.name, run.partitions) for run in plan.runs]
 [('rollup', ('2024-06-15',)), ('rollup', ('2024-06-16',))]
+
+A `Planner` plans many requests on one lineage, and indexes it once.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.plan import Plan as Plan
     from lineage_backfill.plan.plan import PlannedJob as PlannedJob
     from lineage_backfill.plan.plan import PlannedRun as PlannedRun
+    from lineage_backfill.plan.planner import Planner as Planner
     from lineage_backfill.plan.planner import build_plan as build_plan
     from lineage_backfill.plan.request import ChangedDataset as ChangedDataset
     from lineage_backfill.plan.request import ChangedJob as ChangedJob
@@ -78,6 +81,7 @@ _HOME = {
     "Plan": "plan.plan",
     "PlannedJob": "plan.plan",
     "PlannedRun": "plan.plan",
+    "Planner": "plan.planner",
     "ReadDeclaration": "plan.declarations",
     "Request": "plan.request",
     "WriteDeclaration": "plan.declarations",
