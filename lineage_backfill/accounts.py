@@ -12,7 +12,7 @@ from lineage_backfill.model import DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.plan.plan import Plan
+from lineage_backfill.plan.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, RunRecord
 
 Document = dict[str, Any]
@@ -51,6 +51,7 @@ def status(record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[RunRe
                 "started_at": instant(run.started_at),
                 "ended_at": instant(run.ended_at),
                 "error": run.error,
+                "cut_off": list(run.cut_off),
             }
             for run in runs
         ],
@@ -63,10 +64,12 @@ def report(
     runs: Sequence[RunRecord],
     attempts: Iterable[AttemptRecord],
     calendar_of: Callable[[DatasetRef], Calendar],
+    without: Callable[[PlannedRun, KeySet], PlannedRun],
 ) -> Document:
     """Return what a backfill has touched beside what it had planned.
 
     What counts as touched is what each run read back from its commit, not what it meant to write.
+    `without` gives a run less the keys that were cut off: their partitions are left as they were.
     """
     outputs: dict[tuple[JobRef, DatasetRef], _Output] = {}
 
@@ -79,6 +82,13 @@ def report(
     for run in planned.values():
         for part in run.writes:
             output(run.job, part.dataset).plan(part.keys)
+    for record_ in runs:
+        if record_.cut_off and record_.state.is_good:
+            run = planned[record_.run_id]
+            left = () if record_.state is RunState.SKIPPED else without(run, record_.cut_off).writes
+            kept = {part.dataset: part.keys for part in left}
+            for part in run.writes:
+                output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
     for attempt in attempts:
         if attempt.state is AttemptState.SUCCEEDED and attempt.result is not None:
             for written in attempt.result["outputs"]:
@@ -102,7 +112,8 @@ class _Output:
         self.job = job
         self.dataset = dataset
         self.calendar = calendar
-        self.sets = dict.fromkeys(("planned", "touched", "changed", "emptied"), NOTHING)
+        names = ("planned", "cut_off", "touched", "changed", "emptied")
+        self.sets = dict.fromkeys(names, NOTHING)
         self.strange: list[Any] = []  # touched, and no key of the calendar
         self.rows = {"rows_before": 0, "rows": 0}
         self.versions: list[int] = []
@@ -110,6 +121,10 @@ class _Output:
     def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
         self.sets["planned"] |= parse(self.calendar, keys)
+
+    def cut_off(self, keys: KeySet | None, kept: KeySet | None) -> None:
+        """Add planned partitions that need not be written, all but those that are kept."""
+        self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
     def touch(self, written: Mapping[str, Any]) -> None:
         """Add what a run says that it wrote; contents not known to be equal count as changed."""
@@ -132,7 +147,7 @@ class _Output:
 
     def document(self) -> Document:
         """Return it as the report tells it."""
-        planned, touched = self.sets["planned"], self.sets["touched"]
+        planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
         missing, unexpected = planned - touched, touched - planned
         return {
             "dataset": ref(self.dataset),
@@ -152,9 +167,7 @@ class _Output:
 
 def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:
     """Return the runs that did not succeed, those of one job with one cause together."""
-    groups = Counter(
-        (run.job, run.state, run.error) for run in runs if run.state is not RunState.SUCCEEDED
-    )
+    groups = Counter((run.job, run.state, run.error) for run in runs if not run.state.is_good)
     return [
         {"job": ref(job), "state": state, "runs": number, "error": error}
         for (job, state, error), number in groups.items()

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.catalog import Catalog
     from lineage_backfill.plan.declarations import Declarations
     from lineage_backfill.plan.explain import Explanation
-    from lineage_backfill.plan.plan import Plan
+    from lineage_backfill.plan.plan import Plan, PlannedRun
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
     from lineage_backfill.plan.timeline import Spans
-    from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore
+    from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore, Settings
 
     Verb = Callable[[Executor, str], BackfillState]
 
@@ -278,12 +278,10 @@ def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping
 
 def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:
     """Raise StalePlanError if what the plan rests on has moved, naming what."""
-    from lineage_backfill.plan.asked import request_from_dict
     from lineage_backfill.plan.diff import moved
 
-    request = request_from_dict(plan.request, "the plan")
     try:
-        fresh = make_plan(project, snapshot, request, now=datetime.fromisoformat(plan.now))
+        fresh = make_plan(project, snapshot, _request(plan), now=datetime.fromisoformat(plan.now))
     except UsageError as error:
         raise StalePlanError(f"the plan is stale: {error}", hint=error.hint) from error
     if fresh.lineage["hash"] != plan.lineage["hash"]:
@@ -316,6 +314,7 @@ def start(
     max_parallel: int | None = None,
     timeout: timedelta | None = None,
     engines: Mapping[str, Engine] | None = None,
+    settings: Settings | None = None,
 ) -> Ended:
     """Run a plan to an end; after `timeout` no more runs are started.
 
@@ -337,7 +336,10 @@ def start(
         ) as executor,
     ):
         backfill_id = executor.start(
-            plan, submitted_by=account(), reason=plan.request.get("reason", "")
+            plan,
+            submitted_by=account(),
+            reason=plan.request.get("reason", ""),
+            settings=settings,
         )
         return _drive(executor, executor.drive, backfill_id, timeout)
 
@@ -379,7 +381,6 @@ def cancel(
     The state is RUNNING where another executor drives the backfill and has been asked. One that
     has ended is left as it is. The lineage is not needed.
     """
-    from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.model import BackfillState
     from lineage_backfill.plan.document import plan_from_dict
 
@@ -388,8 +389,7 @@ def cancel(
         if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
             return Ended(id=record.id, state=record.state)
         plan = plan_from_dict(store.plan(record.id))
-        nothing = LineageSnapshot.of([])
-        with _executor(project, nothing, plan, store, reporter=reporter) as executor:
+        with _executor(project, None, plan, store, reporter=reporter) as executor:
             state = executor.cancel(record.id, kill=kill)
     return Ended(id=record.id, state=state or BackfillState.RUNNING)
 
@@ -435,7 +435,8 @@ def report(project: Project, backfill: str | None) -> dict[str, Any]:
         record = _find(store, backfill)
         plan = plan_from_dict(store.plan(record.id))
         runs, attempts = store.runs(record.id), store.attempts(record.id)
-    return accounts.report(record, plan, runs, attempts, _calendars(project, plan.now))
+    calendars, without = _calendars(project, plan.now), _without(project, plan)
+    return accounts.report(record, plan, runs, attempts, calendars, without)
 
 
 def history(project: Project) -> dict[str, Any]:
@@ -523,7 +524,7 @@ def _drive(
 @contextmanager
 def _executor(
     project: Project,
-    snapshot: LineageSnapshot,
+    snapshot: LineageSnapshot | None,
     plan: Plan,
     store: RunStore,
     *,
@@ -532,12 +533,29 @@ def _executor(
     engines: Mapping[str, Engine] | None = None,
     must_open: bool = False,
 ) -> Iterator[Executor]:
+    """Make the executor of a plan; without a snapshot it can give runs up, not judge them."""
+    from lineage_backfill.executor.cutoff import Cutoff
     from lineage_backfill.executor.loop import Executor
+    from lineage_backfill.executor.outside import OutsideRuns
     from lineage_backfill.executor.scheduler import JobLimits
     from lineage_backfill.executor.spec import RunSpecs
+    from lineage_backfill.graph.lineage import LineageSnapshot
 
     declarations = project.declarations
-    catalog = _catalog(project, snapshot, plan.now)
+    request = _request(plan) if snapshot else None
+    catalog = _catalog(project, snapshot or LineageSnapshot.of([]), plan.now, request)
+
+    def cutoff(plan: Plan, record: BackfillRecord) -> Cutoff:
+        outside = OutsideRuns(catalog.snapshot.history, catalog, partial(_holds, store))
+        return Cutoff(
+            plan,
+            catalog,
+            store.traces,
+            outside,
+            backfill_id=record.id,
+            parameters=record.parameters,
+        )
+
     used = {run.engine for run in plan.runs or ()}
     with nullcontext(engines) if engines else open_engines(project, used) as opened:
         if must_open and used <= opened.keys():  # if not, the executor refuses the plan
@@ -547,9 +565,7 @@ def _executor(
             store=store,
             engines=opened,
             spec_builder=RunSpecs(
-                plan,
-                declarations,
-                snapshot,
+                catalog,
                 backfill_id="",  # the executor's own, once it has one
                 root=project.root,
                 outbox=project.outbox,
@@ -563,6 +579,7 @@ def _executor(
                 if (declared := catalog.job_declaration(ref)) is not None
             },
             state_dir=_state_dir(project),
+            cutoff=cutoff if snapshot else None,
         )
 
 
@@ -641,10 +658,40 @@ def _calendars(project: Project, now: str) -> Callable[[DatasetRef], Calendar]:
     return calendar_of
 
 
-def _catalog(project: Project, snapshot: LineageSnapshot, now: str) -> Catalog:
+def _holds(store: RunStore, backfill_id: str) -> bool:
+    try:
+        store.backfill(backfill_id)
+    except UnknownNameError:
+        return False
+    return True
+
+
+def _without(project: Project, plan: Plan) -> Callable[[PlannedRun, KeySet], PlannedRun]:
+    """Return what leaves keys out of a run; lineage is read only once that is asked."""
+    from lineage_backfill.executor.cutoff import without
+
+    catalog = cache(lambda: _catalog(project, read_lineage(project), plan.now, _request(plan)))
+    return lambda run, cut_off: without(catalog(), run, cut_off)
+
+
+def _request(plan: Plan) -> Request:
+    from lineage_backfill.plan.asked import request_from_dict
+
+    return request_from_dict(plan.request, "the plan")
+
+
+def _catalog(
+    project: Project, snapshot: LineageSnapshot, now: str, request: Request | None = None
+) -> Catalog:
     from lineage_backfill.plan.catalog import Catalog
 
-    return Catalog(snapshot, project.declarations, now=datetime.fromisoformat(now))
+    return Catalog(
+        snapshot,
+        project.declarations,
+        now=datetime.fromisoformat(now),
+        request=request,
+        functions=_functions(project) if request else None,
+    )
 
 
 def _functions(project: Project) -> dict[str, Callable[[Any], Any]]:

@@ -37,6 +37,7 @@ class RunState(StrEnum):
     SUBMITTED = "submitted"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"  # early cutoff: what it reads is what it has read before
     FAILED = "failed"
     BLOCKED = "blocked"
     CANCELLED = "cancelled"
@@ -46,12 +47,20 @@ class RunState(StrEnum):
         """Whether nothing more happens to the run unless a person asks for it."""
         return self in _FINAL
 
+    @property
+    def is_good(self) -> bool:
+        """Whether what the run was to write is as it should be."""
+        return self in _GOOD
 
-_FINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED})
+
+_GOOD = frozenset({RunState.SUCCEEDED, RunState.SKIPPED})
+_FINAL = _GOOD | {RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED}
 
 #: The moves that a run may make; the run store refuses every other one.
 ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
-    RunState.PENDING: frozenset({RunState.SUBMITTED, RunState.BLOCKED, RunState.CANCELLED}),
+    RunState.PENDING: frozenset(
+        {RunState.SUBMITTED, RunState.SKIPPED, RunState.BLOCKED, RunState.CANCELLED}
+    ),
     RunState.SUBMITTED: frozenset(
         {
             RunState.RUNNING,
@@ -65,6 +74,7 @@ ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
         {RunState.SUCCEEDED, RunState.FAILED, RunState.PENDING, RunState.CANCELLED}
     ),
     RunState.SUCCEEDED: frozenset(),
+    RunState.SKIPPED: frozenset(),
     # A person may ask for these again (`retry`, `resume`).
     RunState.FAILED: frozenset({RunState.PENDING}),
     RunState.BLOCKED: frozenset({RunState.PENDING}),

@@ -96,6 +96,16 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a backfill is to be run, whoever goes on with it; kept with it in the run store.
+
+    `cutoff` False: all that is planned runs, also where nothing that it reads has changed.
+    """
+
+    cutoff: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRecord:
     """What the run store holds of one backfill, without its plan; instants are aware, in UTC."""
 
@@ -114,6 +124,7 @@ class BackfillRecord:
     ended_at: datetime | None = None
     wish: Wish | None = None
     deleted: bool = False
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         if len(self.description) > MAX_DESCRIPTION:
@@ -131,7 +142,8 @@ MAX_DESCRIPTION = 1000
 class RunRecord:
     """Where one run of a backfill stands; `attempt` is 0 before its first one.
 
-    `token` and `handle` are those of the latest attempt.
+    `token` and `handle` are those of the latest attempt. `cut_off` are the planned keys that need
+    not run, for what they read is what they have read before.
     """
 
     run_id: str
@@ -147,6 +159,7 @@ class RunRecord:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: str | None = None
+    cut_off: KeySet = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +189,29 @@ class EventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What the last attempt over some run keys of a job has read and written.
+
+    `contents` is a document of the executor's, None where that is not known: the attempt has not
+    succeeded, or not yet, or it left no fingerprints. The store adds whose attempt it was, when
+    that was submitted, and a `number` that grows from attempt to attempt.
+    """
+
+    job: JobRef
+    keys: KeySet
+    contents: Mapping[str, Any] | None = None
+    backfill_id: str = ""
+    since: datetime | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """A run enters a state; with `attempt_state` its attempt does so too.
 
-    A move to SUBMITTED opens the attempt and needs its `token`.
+    A move to SUBMITTED opens the attempt and needs its `token`. With a `trace` it also begins that
+    trace anew, as unknown; a move to SUCCEEDED completes it. `cut_off` are the planned keys that
+    are left out.
     """
 
     run_id: str
@@ -190,12 +222,14 @@ class Move:
     handle: str | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
+    trace: Trace | None = None
+    cut_off: KeySet = ()
 
     @property
     def detail(self) -> dict[str, Any]:
         """What the event that stands for this move says."""
-        said = {"attempt": self.attempt or None, "error": self.error}
-        return {name: value for name, value in said.items() if value is not None}
+        said = {"attempt": self.attempt, "error": self.error, "cut_off": list(self.cut_off)}
+        return {name: value for name, value in said.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +273,12 @@ class RunStore(Protocol):
 
     def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
         """Return what happened after the event with that id, the oldest first."""
+
+    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
+        """Return the traces of a job over keys that may meet these, the newest first.
+
+        Those of deleted backfills are among them: they say what the tables hold.
+        """
 
     def acquire(
         self,

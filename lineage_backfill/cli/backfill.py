@@ -12,6 +12,7 @@ from lineage_backfill.cli.options import (
     BackfillArgument,
     DatasetsArgument,
     JsonOption,
+    NoCutoffOption,
     ParallelOption,
     RequestOptions,
     SourceOptions,
@@ -60,6 +61,7 @@ def run(
     yes: YesOption = False,
     max_parallel: ParallelOption = None,
     timeout: TimeoutOption = None,
+    no_cutoff: NoCutoffOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
@@ -68,6 +70,7 @@ def run(
     from lineage_backfill.cli.asking import read_duration
     from lineage_backfill.cli.planning import load_plan, make_plan, show
     from lineage_backfill.cli.progress import progress
+    from lineage_backfill.ports import Settings
 
     limit = read_duration(timeout)
     saved = _saved_plan(datasets or (), request)
@@ -87,7 +90,13 @@ def run(
     reporter = progress(terminal.err())
     with reporter.showing():
         ended = app.start(
-            project, snapshot, plan, reporter=reporter, max_parallel=max_parallel, timeout=limit
+            project,
+            snapshot,
+            plan,
+            reporter=reporter,
+            max_parallel=max_parallel,
+            timeout=limit,
+            settings=Settings(cutoff=not no_cutoff),
         )
     _finish(project, ended, as_json=as_json)
 

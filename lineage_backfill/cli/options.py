@@ -229,6 +229,13 @@ YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 ParallelOption = Annotated[
     int | None, Option(help="At most this many runs at once.", min=1, metavar="N")
 ]
+NoCutoffOption = Annotated[
+    bool,
+    Option(
+        "--no-cutoff",
+        help="Run all that is planned, also what reads nothing that has really changed.",
+    ),
+]
 TimeoutOption = Annotated[
     str | None,
     Option(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),

@@ -29,6 +29,8 @@ _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
     RunState.FAILED: ("✗", "red"),
     RunState.CANCELLED: ("-", "yellow"),
+    RunState.BLOCKED: ("!", "yellow"),
+    RunState.SKIPPED: ("=", "dim"),
 }
 
 
@@ -40,7 +42,7 @@ class PlainProgress(Reporter):
         self._names = Names(())
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
-        self._blocked: Counter[tuple[JobRef, str]] = Counter()
+        self._alike: Counter[tuple[RunState, JobRef, str]] = Counter()
 
     def showing(self) -> AbstractContextManager[Any]:
         """Return the context within which progress is shown."""
@@ -60,10 +62,10 @@ class PlainProgress(Reporter):
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         self._ended += 1
-        if state is RunState.BLOCKED:
-            self._blocked[run.job, detail] += 1
+        if state in (RunState.BLOCKED, RunState.SKIPPED):
+            self._alike[state, run.job, detail] += 1
             return
-        self._tell_blocked()
+        self._tell_alike()
         mark, style = _MARKS.get(state, (" ", ""))
         self._line(
             f"{mark} {state} {self._run(run)}{self._took(run)} [{self._ended}/{self._total}]",
@@ -83,17 +85,18 @@ class PlainProgress(Reporter):
         self._line(f"No more runs are started; {how} {counted(running, 'run')}.", style="yellow")
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
-        self._tell_blocked()
+        self._tell_alike()
         self._line(f"backfill {backfill_id}: {state}")
 
-    def _tell_blocked(self) -> None:
-        """Say which runs one failure has blocked: together, as there may be very many."""
-        for (job, detail), runs in self._blocked.items():
+    def _tell_alike(self) -> None:
+        """Say which runs one failure has blocked, or are needless: there may be very many."""
+        for (state, job, detail), runs in self._alike.items():
+            mark, style = _MARKS[state]
             self._line(
-                f"! blocked {self._names(job)}: {counted(runs, 'run')}, as {safe(detail)}",
-                style="yellow",
+                f"{mark} {state} {self._names(job)}: {counted(runs, 'run')}, as {safe(detail)}",
+                style=style,
             )
-        self._blocked.clear()
+        self._alike.clear()
 
     def _run(self, run: PlannedRun) -> str:
         return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"

@@ -19,12 +19,17 @@ _STYLES = {
     "running": "cyan",
     "submitted": "cyan",
     "pending": "dim",
+    "skipped": "dim",
     "failed": "red",
     "blocked": "yellow",
     "cancelled": "yellow",
     "interrupted": "yellow",
 }
+#: What a report says of single partitions.
+_NOTED = {"missing": "yellow", "unexpected": "yellow", "emptied": "yellow", "cut_off": "dim"}
 _CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
+#: The states in which the runs of one job need not be told apart.
+_ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 #: How many runs, jobs and names are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
 _SHOWN_JOBS = 200
@@ -75,6 +80,8 @@ def _runs(document: Document) -> RenderableType:
         keys = Text(keys_on_a_line(tuple(run["partitions"])))
         if run["error"]:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
+        elif run["cut_off"]:
+            keys.append(f"\nwithout {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
         rows.add_row(
             state(run["state"]),
             Text(names(JobRef(**run["job"]))),
@@ -92,7 +99,7 @@ def _together(runs: Iterable[Document]) -> list[Document]:
     """Return the runs in their order; those of one job that wait for the same thing are one row."""
     groups: dict[object, dict[str, Any]] = {}
     for run in runs:
-        waits = run["state"] in (RunState.PENDING, RunState.BLOCKED) and not run["attempt"]
+        waits = run["state"] in _ALIKE and not run["attempt"]
         group = (run["state"], *run["job"].values(), run["error"]) if waits else run["id"]
         if group in groups:
             groups[group]["partitions"] += run["partitions"]
@@ -120,10 +127,11 @@ def report_table(document: Document) -> RenderableType:
             *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
             *(f"{one[what]:,}" for what in ("rows_before", "rows")),
         )
-        for what in ("missing", "unexpected", "emptied"):
+        for what, style in _NOTED.items():
             if one[what]["count"]:
                 keys = keys_on_a_line(tuple(one[what]["partitions"]))
-                notes.append(f"\n{dataset}: {one[what]['count']:,} {what}, {keys}", style="yellow")
+                words = what.replace("_", " ")
+                notes.append(f"\n{dataset}: {one[what]['count']:,} {words}, {keys}", style=style)
     verdict = (
         Text("Touched is what was planned.", style="green")
         if document["touched_is_planned"]

@@ -17,9 +17,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, ServiceUnreachableError, StoreError
+from lineage_backfill.executor.cutoff import Cutoff
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import Blocked, Scheduler
 from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
@@ -31,6 +33,7 @@ from lineage_backfill.ports import (
     Reporter,
     RunRecord,
     RunStore,
+    Trace,
     Wish,
 )
 
@@ -43,16 +46,18 @@ Event = Callable[[], list[Move]]
 LEASE = timedelta(seconds=30)
 _HEARTBEAT = 1.0  # seconds; also how soon a wish from another terminal is seen
 _GRACE = 15.0  # seconds that stopped runs get to end
+_STEP = 500  # runs judged before what came of it is written down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a run; result and log stand beside its run spec."""
+    """One try at a run, less the keys that were cut off; result and log stand beside its spec."""
 
     run: PlannedRun
     number: int
     token: str
     spec_path: Path
+    cut_off: KeySet = ()
 
     @property
     def engine(self) -> str:
@@ -65,7 +70,8 @@ class Drive:
     """Drives one backfill, under a lease, from where the store says it stands to an end.
 
     Everything that happens comes through one queue: ended attempts, wishes, Ctrl-C. So nothing
-    waits for the tick of a poll, and only one thread decides.
+    waits for the tick of a poll, and only one thread decides. `cutoff` keeps in mind what runs
+    read and write; unless it `judges`, all that is planned runs.
     """
 
     def __init__(
@@ -81,6 +87,8 @@ class Drive:
         reporter: Reporter,
         retry: RetryPolicy,
         clock: Clock,
+        cutoff: Cutoff | None = None,
+        judges: bool = True,
     ) -> None:
         self._store = store
         self._lease = lease
@@ -92,6 +100,9 @@ class Drive:
         self._reporter = reporter
         self._retry = retry
         self._clock = clock
+        self._cutoff = cutoff
+        self._judges = judges and cutoff is not None
+        self._needed: dict[str, PlannedRun] = {}  # what is left of runs with keys cut off
         self._happened: SimpleQueue[Event] = SimpleQueue()
         self._attempts: dict[str, int] = {}
         self._tries: Counter[str] = Counter()
@@ -116,15 +127,15 @@ class Drive:
         try:
             moves += self._take_up(runs, records) + self._take(timeout=0)
             while True:
-                starting = [] if self._stopping else self._open(self._ready())
-                self._write_down(moves, starting)
+                starting, skipped = ([], []) if self._stopping else self._next()
+                self._write_down(moves + skipped, starting)
                 handed_over = self._submit(starting)
                 # What has ended by now needs no handle in the store, the outcome brings it.
                 moves = self._take(timeout=0)
                 moves += [
                     _handed_over(*one) for one in handed_over if one[0].token in self._running
                 ]
-                if moves or starting:
+                if moves or starting or skipped:
                     continue
                 if self._is_over():
                     return self._state()
@@ -153,7 +164,11 @@ class Drive:
         for record in records:
             self._attempts[record.run_id] = record.attempt
             if record.state in (RunState.SUBMITTED, RunState.RUNNING) and record.token:
-                attempt = self._attempt(runs[record.run_id], record.attempt, record.token)
+                run = runs[record.run_id]
+                if self._cutoff is not None:
+                    run = self._cutoff.without(run, record.cut_off)
+                    self._cutoff.opened(run)
+                attempt = self._attempt(run, record.attempt, record.token)
                 moves += self._adopt(attempt, record)
         return moves + _blocked(self._scheduler.doomed())
 
@@ -173,23 +188,42 @@ class Drive:
 
     # Deciding, writing down, acting
 
-    def _ready(self) -> list[PlannedRun]:
+    def _next(self) -> tuple[list[Attempt], list[Move]]:
+        """Return the attempts to start now, and the moves of runs that turn out to be needless."""
         while self._delayed and self._delayed[0][0] <= time.monotonic():
             self._scheduler.offered(heapq.heappop(self._delayed)[1])
-        return self._scheduler.ready()
+        starting: list[Attempt] = []
+        skipped: list[Move] = []
+        while len(skipped) < _STEP and (ready := self._scheduler.ready()):
+            for run in ready:
+                needed, cut_off = self._judge(run)
+                if needed is None:
+                    self._scheduler.skipped(run.id)
+                    skipped.append(
+                        Move(run_id=run.id, state=RunState.SKIPPED, error=_SAME, cut_off=cut_off)
+                    )
+                    continue
+                if cut_off:
+                    self._needed[run.id] = needed
+                starting.append(self._open(needed, cut_off))
+        return starting, skipped
 
-    def _open(self, runs: Sequence[PlannedRun]) -> list[Attempt]:
-        attempts = []
-        for run in runs:
-            self._attempts[run.id] = number = self._attempts.get(run.id, 0) + 1
-            self._tries[run.id] += 1
-            token = f"{self._store.id[:12]}-{random.SystemRandom().getrandbits(80):020x}"
-            attempts.append(self._attempt(run, number, token))
-        return attempts
+    def _judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
+        if self._cutoff is None or not self._judges:
+            return run, ()
+        return self._cutoff.judge(run)
 
-    def _attempt(self, run: PlannedRun, number: int, token: str) -> Attempt:
+    def _open(self, run: PlannedRun, cut_off: KeySet) -> Attempt:
+        if self._cutoff is not None:
+            self._cutoff.opened(run)
+        self._attempts[run.id] = number = self._attempts.get(run.id, 0) + 1
+        self._tries[run.id] += 1
+        token = f"{self._store.id[:12]}-{random.SystemRandom().getrandbits(80):020x}"
+        return self._attempt(run, number, token, cut_off)
+
+    def _attempt(self, run: PlannedRun, number: int, token: str, cut_off: KeySet = ()) -> Attempt:
         spec_path = self._folder.joinpath("runs", run.id, str(number), "spec.json")
-        return Attempt(run=run, number=number, token=token, spec_path=spec_path)
+        return Attempt(run=run, number=number, token=token, spec_path=spec_path, cut_off=cut_off)
 
     def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
         """Record what has ended and what is intended, in one transaction; then tell of the ends."""
@@ -199,6 +233,8 @@ class Drive:
                 state=RunState.SUBMITTED,
                 attempt=attempt.number,
                 token=attempt.token,
+                trace=Trace(job=attempt.run.job, keys=attempt.run.partitions),
+                cut_off=attempt.cut_off,
             )
             for attempt in starting
         ]
@@ -206,7 +242,7 @@ class Drive:
             self._store.record(self._lease, moves + intents, now=self._clock.now())
         for move in moves:
             if move.state.is_final:
-                run = self._scheduler.run(move.run_id)
+                run = self._needed.get(move.run_id) or self._scheduler.run(move.run_id)
                 self._reporter.run_finished(run, move.state, move.error or "")
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
@@ -289,7 +325,10 @@ class Drive:
         run = attempt.run
         if outcome.state is AttemptState.SUCCEEDED:
             self._scheduler.succeeded(run.id)
-            return [_move(attempt, RunState.SUCCEEDED, outcome)]
+            move = _move(attempt, RunState.SUCCEEDED, outcome)
+            if self._cutoff is not None:
+                move = replace(move, trace=self._cutoff.closed(run, outcome.result))
+            return [move]
         if outcome.state is AttemptState.CANCELLED:
             if self._deadline is not None and not self._cancelling:  # stopped, to be resumed
                 self._scheduler.delayed(run.id)
@@ -365,7 +404,12 @@ class Drive:
             return BackfillState.CANCELLED
         if not all(state.is_final for state in states):
             return BackfillState.INTERRUPTED
-        return BackfillState.SUCCEEDED if states <= {RunState.SUCCEEDED} else BackfillState.FAILED
+        good = all(state.is_good for state in states)
+        return BackfillState.SUCCEEDED if good else BackfillState.FAILED
+
+
+#: Why a run is skipped.
+_SAME = "all that it reads is what it read before"
 
 
 def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:

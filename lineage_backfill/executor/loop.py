@@ -7,7 +7,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
+from lineage_backfill.executor.cutoff import Cutoff
 from lineage_backfill.executor.drive import LEASE, Drive, SpecBuilder
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import JobLimits, Scheduler
@@ -30,8 +31,12 @@ from lineage_backfill.ports import (
     Reporter,
     RunRecord,
     RunStore,
+    Settings,
     Wish,
 )
+
+#: Makes the judge of a plan for one backfill.
+CutoffMaker = Callable[[Plan, BackfillRecord], Cutoff]
 
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
 
@@ -47,8 +52,9 @@ class SystemClock:
 class Executor:
     """Runs plans: the store remembers, the engines work, the reporter is told.
 
-    `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs go
-    below `state_dir`, in `backfills/<backfill>/runs/<run>/<attempt>/`.
+    `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of a
+    plan. Specs, results and logs go below `state_dir`, in
+    `backfills/<backfill>/runs/<run>/<attempt>/`.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Executor:
         state_dir: Path,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
+        cutoff: CutoffMaker | None = None,
     ) -> None:
         self._store = store
         self._engines = engines
@@ -75,6 +82,7 @@ class Executor:
         self._state_dir = state_dir
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
+        self._cutoff = cutoff
         self._driving: Drive | None = None
         self._stops = 0
 
@@ -87,6 +95,7 @@ class Executor:
         reason: str = "",
         parameters: Mapping[str, Any] | None = None,
         code_version: str = "",
+        settings: Settings | None = None,
     ) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
@@ -110,6 +119,7 @@ class Executor:
             reason=reason,
             parameters=parameters or {},
             code_version=code_version,
+            settings=settings or Settings(),
         )
         self._store.create(record, plan_to_dict(plan), plan.runs)
         return record.id
@@ -190,6 +200,8 @@ class Executor:
             reporter=self._reporter,
             retry=self._retry,
             clock=self._clock,
+            cutoff=self._cutoff and self._cutoff(plan, record),
+            judges=record.settings.cutoff,
         )
         for _ in range(self._stops):  # asked for while the engines were made ready
             drive.stop()

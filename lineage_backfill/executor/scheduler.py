@@ -91,9 +91,7 @@ class Scheduler:
         for position, run in enumerate(runs):
             priority = self._jobs[run.job].limits.priority
             self._rank[run.id] = (-priority, run.wave, position)
-            self._missing[run.id] = sum(
-                self.states[up] is not RunState.SUCCEEDED for up in run.upstream
-            )
+            self._missing[run.id] = sum(not self.states[up].is_good for up in run.upstream)
             for up in run.upstream:
                 self._downstream[up].append(run.id)
             if self.states[run.id] in (RunState.SUBMITTED, RunState.RUNNING):
@@ -116,7 +114,14 @@ class Scheduler:
 
     def succeeded(self, run_id: str) -> None:
         """A run under way has succeeded: what waited only for it becomes ready."""
-        self._end(run_id, RunState.SUCCEEDED)
+        self._pass(run_id, RunState.SUCCEEDED)
+
+    def skipped(self, run_id: str) -> None:
+        """A run that was taken need not run: what waited only for it becomes ready."""
+        self._pass(run_id, RunState.SKIPPED)
+
+    def _pass(self, run_id: str, state: RunState) -> None:
+        self._end(run_id, state)
         for down in self._downstream[run_id]:
             self._missing[down] -= 1
             self._offer(self._runs[down])

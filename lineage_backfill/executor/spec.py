@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.declarations import (
-    DatasetDeclaration,
-    Declarations,
-    WriteDeclaration,
-)
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plan.declarations import DatasetDeclaration, WriteDeclaration
+from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
 
 SCHEMA_VERSION = 1
 
+#: Each partition column with its format of the key's local start, and its dimension.
+PhysicalColumns = dict[str, tuple[str | None, str | None]]
+
 
 class RunSpecs:
-    """Makes the run specs of one plan; keys mean what they meant when it was made.
+    """Makes the run specs of one plan; `catalog` says what keys meant when it was made.
 
     `root` is the folder that relative locations start from, `outbox` the folder for lineage
     events, `lineage_url` an endpoint to send them to.
@@ -32,9 +29,7 @@ class RunSpecs:
 
     def __init__(
         self,
-        plan: Plan,
-        declarations: Declarations,
-        snapshot: LineageSnapshot,
+        catalog: Catalog,
         *,
         backfill_id: str,
         root: Path,
@@ -42,9 +37,7 @@ class RunSpecs:
         lineage_url: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        now = datetime.fromisoformat(plan.now).astimezone(UTC)
-        self._catalog = Catalog(snapshot, declarations, now=now)
-        self._declarations = declarations
+        self._catalog = catalog
         self._backfill_id = backfill_id
         self._root = root
         self._outbox = outbox
@@ -113,7 +106,7 @@ class RunSpecs:
             "dataset": _ref(dataset),
             "format": declared.format or "delta",
             **where,
-            "columns": list(_columns(declared)),
+            "columns": list(physical_columns(declared)),
         }
 
     def _values(self, dataset: DatasetRef, keys: KeySet) -> list[dict[str, Any]]:
@@ -124,17 +117,20 @@ class RunSpecs:
             raise DeclarationError(
                 f"the partitioning of {dataset} is unknown", hint="declare it in the project file"
             )
-        columns = _columns(declared)
+        columns = physical_columns(declared)
         if not calendar.is_whole and not columns:
             raise DeclarationError(
                 f"dataset {dataset} is partitioned, and its physical columns are not declared",
                 hint='declare them: columns = { ds = "%Y-%m-%d" }',
             )
-        return [_physical(key, columns) for key in expand(calendar, parse(calendar, keys))]
+        return [
+            {"key": key.label, "values": physical_values(key, columns)}
+            for key in expand(calendar, parse(calendar, keys))
+        ]
 
     def _facets(self, run: PlannedRun) -> dict[str, Any]:
         """Return the partitioning facets that the job sends with its lineage."""
-        zone = self._declarations.zone
+        zone = self._catalog.declarations.zone
         datasets = []
         for ref in {part.dataset: None for part in (*run.reads, *run.writes)}:
             declared = self._catalog.dataset_declaration(ref)
@@ -148,15 +144,15 @@ class RunSpecs:
         }
 
 
-def _columns(declared: DatasetDeclaration) -> dict[str, tuple[str | None, str | None]]:
-    """Return each physical column with its format of the local start and its dimension."""
+def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
+    """Return the partition columns of a table."""
     if declared.columns:
         return {column: (form, None) for column, form in declared.columns.items()}
     return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
 
 
-def _physical(key: Key, columns: Mapping[str, tuple[str | None, str | None]]) -> dict[str, Any]:
-    """Return a key with the text of each of its physical columns."""
+def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
+    """Return the text of each physical column of a key."""
     values = {}
     for column, (form, dimension) in columns.items():
         if form is not None and key.local is not None:
@@ -167,7 +163,7 @@ def _physical(key: Key, columns: Mapping[str, tuple[str | None, str | None]]) ->
             values[column] = key.time_label
         else:
             values[column] = str(key.label)
-    return {"key": key.label, "values": values}
+    return values
 
 
 def _run_key(key: Key) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from lineage_backfill.graph.facets import (
     parse_time,
     partitioning,
     processing,
+    run_backfill,
     run_keys,
     symlinks,
     tags,
@@ -113,7 +114,16 @@ _NOTHING = _Footprint()
 class _Run:
     """A run while its events are folded."""
 
-    __slots__ = ("completed", "footprint", "last", "nominal", "partition_key", "rank", "started")
+    __slots__ = (
+        "backfill",
+        "completed",
+        "footprint",
+        "last",
+        "nominal",
+        "partition_key",
+        "rank",
+        "started",
+    )
 
     def __init__(self, when: datetime) -> None:
         self.last = when
@@ -123,6 +133,7 @@ class _Run:
         self.footprint = _NOTHING
         self.nominal: tuple[str, str] | None = None
         self.partition_key: str | None = None
+        self.backfill: str | None = None
 
     @property
     def unfinished(self) -> bool:
@@ -290,7 +301,10 @@ class LineageBuilder:
             of_airflow, key = airflow_run(airflow)
             nominal = nominal or of_airflow
         else:
-            key = run_keys(facets.get("lineageBackfill_run"))
+            ours = facets.get("lineageBackfill_run")
+            key, backfill = run_keys(ours), run_backfill(ours)
+            if backfill and (run.backfill is None or backfill > run.backfill):
+                run.backfill = backfill
         # The greater one, should two events of a run differ: any order gives the same.
         if nominal and (run.nominal is None or nominal > run.nominal):
             run.nominal = nominal
@@ -502,6 +516,7 @@ class LineageBuilder:
                     nominal_start=_utc(start),
                     nominal_end=_utc(end),
                     partition_key=run.partition_key,
+                    backfill=run.backfill,
                 )
 
 

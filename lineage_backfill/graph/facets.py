@@ -55,6 +55,12 @@ def run_keys(facet: Any) -> str | None:
     return None if ".." in keys[0] else keys[0]
 
 
+def run_backfill(facet: Any) -> str | None:
+    """Return the id of the backfill that our own run facet names."""
+    backfill = facet.get("backfillId") if isinstance(facet, dict) else None
+    return backfill if isinstance(backfill, str) else None
+
+
 def owners(facet: Any) -> tuple[str, ...]:
     """Return the names of an `ownership` facet."""
     return _names(facet, "owners")

@@ -70,7 +70,10 @@ class ColumnEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One recorded run of a job, for inference and estimates. Times are aware and in UTC."""
+    """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
+
+    `backfill` is the id of the backfill that it was a part of.
+    """
 
     job: JobRef
     run_id: str
@@ -80,6 +83,7 @@ class RunRecord:
     nominal_start: datetime | None = None
     nominal_end: datetime | None = None
     partition_key: str | None = None
+    backfill: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

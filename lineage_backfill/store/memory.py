@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lineage_backfill.errors import StoreError
-from lineage_backfill.model import BackfillState, DatasetRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.ports import (
@@ -21,6 +21,7 @@ from lineage_backfill.ports import (
     Lease,
     Move,
     RunRecord,
+    Trace,
     Wish,
 )
 from lineage_backfill.store.rules import (
@@ -30,6 +31,8 @@ from lineage_backfill.store.rules import (
     overlap,
     partitions_locked,
     refused_move,
+    set_id,
+    span,
     unknown_backfill,
 )
 
@@ -53,14 +56,25 @@ class _Held:
             raise lease_held(self.record.id, self.owner, self.expires_at)
 
 
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A trace and the attempt that it is of."""
+
+    trace: Trace
+    run_id: str
+    attempt: int
+
+
 class MemoryRunStore:
     """Keeps backfills in memory; several threads may use it."""
 
     def __init__(self) -> None:
         self._id = uuid.uuid4().hex
         self._held: dict[str, _Held] = {}
+        self._traces: dict[tuple[JobRef, str], _Traced] = {}  # the newest last
         self._mutex = threading.RLock()
         self._events = 0
+        self._numbers = 0
 
     @property
     def id(self) -> str:
@@ -118,6 +132,17 @@ class MemoryRunStore:
         with self._mutex:
             return tuple(event for event in self._of(backfill_id).events if event.id > after)
 
+    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
+        """Return the traces of a job over keys that may meet these, the newest first."""
+        first, last = span(keys)
+        found = []
+        with self._mutex:
+            for (ref, _), traced in reversed(self._traces.items()):
+                begin, end = span(traced.trace.keys)
+                if ref == job and begin <= last and end >= first:
+                    found.append(traced.trace)
+        return tuple(found)
+
     def acquire(
         self,
         backfill_id: str,
@@ -173,6 +198,7 @@ class MemoryRunStore:
                 _apply(runs, attempts, move, now)
             held.runs, held.attempts = runs, attempts
             for move in moves:
+                self._trace(held.record.id, move, now)
                 self._event(held, move.run_id, now, move.state, move.detail)
 
     def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
@@ -212,6 +238,28 @@ class MemoryRunStore:
         if held.fence != lease.fence:
             raise lease_lost(lease.backfill_id)
         return held
+
+    def _trace(self, backfill_id: str, move: Move, now: datetime) -> None:
+        if move.trace is None:
+            return
+        place = (move.trace.job, set_id(move.trace.keys))
+        if move.state is RunState.SUBMITTED:
+            self._traces.pop(place, None)
+            self._numbers += 1
+            trace = replace(
+                move.trace,
+                contents=None,
+                backfill_id=backfill_id,
+                since=now,
+                number=self._numbers,
+            )
+            self._traces[place] = _Traced(trace, move.run_id, move.attempt)
+        elif move.state is RunState.SUCCEEDED and place in self._traces:
+            held = self._traces[place]
+            whose = (held.trace.backfill_id, held.run_id, held.attempt)
+            if whose == (backfill_id, move.run_id, move.attempt):
+                complete = replace(held.trace, contents=move.trace.contents)
+                self._traces[place] = replace(held, trace=complete)
 
     def _event(
         self, held: _Held, run_id: str | None, at: datetime, kind: str, detail: Mapping[str, Any]
@@ -253,5 +301,7 @@ def _apply(
             error=move.error,
         )
         run = replace(run, handle=attempts[key].handle)
+    if move.state in (RunState.SUBMITTED, RunState.SKIPPED):
+        run = replace(run, cut_off=move.cut_off)
     ended_at = now if move.state.is_final else None
     runs[move.run_id] = replace(run, state=move.state, ended_at=ended_at, error=move.error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -20,6 +22,7 @@ SOURCES: Mapping[RunState, frozenset[RunState]] = {
     for target in RunState
 }
 
+_EVERYTHING = ("", chr(0x10FFFF))
 _OFFSET = re.compile(r"(?<=T..)[+-]\d{4}$|(?<=T..:..)[+-]\d{4}$")
 
 
@@ -90,6 +93,26 @@ def overlap(left: KeySet | None, right: KeySet | None) -> KeySet:
     return tuple(item for item in left if meets(item))
 
 
+def span(keys: KeySet) -> tuple[str, str]:
+    """Return the texts between which all keys of the set lie, wider where that is in doubt.
+
+    Two sets that share a key have spans that meet.
+
+    >>> span(("2024-03-01..2024-03-05", "2024-03-09"))
+    ('2024-03-01', '2024-03-09')
+    """
+    bounds = [_bounds(item) if isinstance(item, str) else _EVERYTHING for item in keys]
+    return min((start for start, _ in bounds), default=""), max(
+        (end for _, end in bounds), default=""
+    )
+
+
+def set_id(keys: KeySet) -> str:
+    """Return a short text that stands for exactly this set, as it is written."""
+    text = json.dumps(keys, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 def _boxes_meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(overlap(tuple(one[name]), tuple(other[name])) for name in one.keys() & other.keys())
 
@@ -98,5 +121,5 @@ def _bounds(item: str) -> tuple[str, str]:
     """Return both ends; time labels sort as text, but for the offset of a repeated local time."""
     start, dots, end = item.partition("..")
     if item == "*" or (dots and not start[:1].isdigit()):
-        return "", chr(0x10FFFF)  # all; or static keys, in an order that only their calendar knows
+        return _EVERYTHING  # all; or static keys, in an order that only their calendar knows
     return _OFFSET.sub("", start), _OFFSET.sub("", end if dots else start)

@@ -10,8 +10,14 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 VERSION_TABLE = "lb_version"
+
+
+#: Counts up by itself in every database.
+SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+#: Text whose order is that of its code points in every database, as keys need it.
+ORDERED = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 class Instant(sa.types.TypeDecorator[datetime]):
@@ -63,6 +69,7 @@ backfills = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("wish", sa.String(20)),
     sa.Column("deleted", sa.Boolean, nullable=False),
+    sa.Column("settings", sa.JSON(none_as_null=True)),
     sa.Index("lb_backfills_submitted", "submitted_at"),
 )
 
@@ -83,6 +90,7 @@ runs = sa.Table(
     sa.Column("started_at", Instant),
     sa.Column("ended_at", Instant),
     sa.Column("error", sa.Text),
+    sa.Column("cut_off", sa.JSON(none_as_null=True)),
 )
 
 attempts = sa.Table(
@@ -104,12 +112,7 @@ attempts = sa.Table(
 events = sa.Table(
     "lb_events",
     metadata,
-    sa.Column(
-        "id",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=True,
-    ),
+    sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
     sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), nullable=False),
     sa.Column("run_id", sa.String(100)),
     sa.Column("at", Instant, nullable=False),
@@ -135,4 +138,25 @@ locks = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("partitions", sa.JSON, nullable=False),
     sa.Index("lb_locks_dataset", "namespace", "name"),
+)
+
+# One row for each set of run keys that an attempt was about, whichever backfill it belonged to.
+# The newest row that holds a key tells of it. `keys_id` stands for the set, which lies between
+# `first` and `last`.
+traces = sa.Table(
+    "lb_traces",
+    metadata,
+    sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
+    sa.Column("job_namespace", sa.Text, nullable=False),
+    sa.Column("job_name", sa.Text, nullable=False),
+    sa.Column("keys_id", sa.String(50), nullable=False),
+    sa.Column("keys", sa.JSON, nullable=False),
+    sa.Column("first", ORDERED, nullable=False),
+    sa.Column("last", ORDERED, nullable=False),
+    sa.Column("backfill_id", sa.String(50), nullable=False),
+    sa.Column("run_id", sa.String(100), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("since", Instant, nullable=False),
+    sa.Column("contents", sa.JSON(none_as_null=True)),
+    sa.UniqueConstraint("job_namespace", "job_name", "keys_id", name="lb_traces_keys"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
@@ -25,6 +26,8 @@ from lineage_backfill.ports import (
     Lease,
     Move,
     RunRecord,
+    Settings,
+    Trace,
     Wish,
 )
 from lineage_backfill.store.rules import (
@@ -34,6 +37,8 @@ from lineage_backfill.store.rules import (
     overlap,
     partitions_locked,
     refused_move,
+    set_id,
+    span,
     unknown_backfill,
 )
 from lineage_backfill.store.schema import (
@@ -46,6 +51,7 @@ from lineage_backfill.store.schema import (
     locks,
     meta,
     runs,
+    traces,
 )
 
 #: How long a writer waits for another one, in seconds.
@@ -98,6 +104,7 @@ class SqlRunStore:
     ) -> None:
         """Write a new backfill, its plan document and its runs, all pending."""
         row = {column.name: getattr(record, column.name) for column in _RECORD}
+        row["settings"] = asdict(record.settings)
         rows = [
             {
                 "backfill_id": record.id,
@@ -182,6 +189,32 @@ class SqlRunStore:
             for row in self._rows(query, backfill_id)
         )
 
+    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
+        """Return the traces of a job over keys that may meet these, the newest first."""
+        first, last = span(keys)
+        query = (
+            sa.select(traces)
+            .where(
+                traces.c.job_namespace == job.namespace,
+                traces.c.job_name == job.name,
+                traces.c.first <= last,
+                traces.c.last >= first,
+            )
+            .order_by(traces.c.id.desc())
+        )
+        with self._read() as connection:
+            return tuple(
+                Trace(
+                    job=job,
+                    keys=tuple(row._mapping["keys"]),
+                    contents=row.contents,
+                    backfill_id=row.backfill_id,
+                    since=row.since,
+                    number=row.id,
+                )
+                for row in connection.execute(query)
+            )
+
     def acquire(
         self,
         backfill_id: str,
@@ -261,8 +294,10 @@ class SqlRunStore:
             for (state, _), group in groupby(
                 moves, key=lambda move: (move.state, move.attempt_state is None)
             ):
-                if not _move(connection, lease.backfill_id, state, list(group), now):
+                together = list(group)
+                if not _move(connection, lease.backfill_id, state, together, now):
                     raise self._refusal(lease.backfill_id, moves)
+                _trace(connection, lease.backfill_id, state, together, now)
             rows = [
                 {
                     "backfill_id": lease.backfill_id,
@@ -459,6 +494,7 @@ def _move(
             "b_now": now,
             "b_ended": ended_at,
             "b_error": move.error,
+            "b_cut_off": move.cut_off or None,
         }
         for move in moves
     ]
@@ -499,6 +535,71 @@ def _move(
     return True
 
 
+def _trace(
+    connection: sa.Connection,
+    backfill_id: str,
+    state: RunState,
+    moves: Sequence[Move],
+    now: datetime,
+) -> None:
+    """Begin the traces of attempts that are opened; complete those of attempts that succeeded."""
+    traced = [(move, move.trace) for move in moves if move.trace is not None]
+    rows = [
+        {
+            "b_namespace": trace.job.namespace,
+            "b_name": trace.job.name,
+            "b_keys_id": set_id(trace.keys),
+            "b_run": move.run_id,
+            "b_attempt": move.attempt,
+        }
+        for move, trace in traced
+    ]
+    if not rows:
+        return
+    if state is RunState.SUBMITTED:
+        connection.execute(_FORGET, rows)
+        opened = []
+        for row, (_, trace) in zip(rows, traced, strict=True):
+            first, last = span(trace.keys)
+            opened.append(
+                {
+                    "job_namespace": row["b_namespace"],
+                    "job_name": row["b_name"],
+                    "keys_id": row["b_keys_id"],
+                    "keys": trace.keys,
+                    "first": first,
+                    "last": last,
+                    "backfill_id": backfill_id,
+                    "run_id": row["b_run"],
+                    "attempt": row["b_attempt"],
+                    "since": now,
+                }
+            )
+        connection.execute(sa.insert(traces), opened)
+    elif state is RunState.SUCCEEDED:
+        for row, (_, trace) in zip(rows, traced, strict=True):
+            row |= {"b_backfill": backfill_id, "b_contents": trace.contents}
+        connection.execute(_COMPLETE, rows)
+
+
+_SAME_KEYS = sa.and_(
+    traces.c.job_namespace == sa.bindparam("b_namespace"),
+    traces.c.job_name == sa.bindparam("b_name"),
+    traces.c.keys_id == sa.bindparam("b_keys_id"),
+)
+_FORGET = sa.delete(traces).where(_SAME_KEYS)
+_COMPLETE = (
+    sa.update(traces)
+    .where(
+        _SAME_KEYS,
+        traces.c.backfill_id == sa.bindparam("b_backfill"),
+        traces.c.run_id == sa.bindparam("b_run"),
+        traces.c.attempt == sa.bindparam("b_attempt"),
+    )
+    .values(contents=sa.bindparam("b_contents", type_=traces.c.contents.type))
+)
+
+
 @lru_cache
 def _to(state: RunState) -> sa.Update:
     """Return the statement that moves a run into a state from one where that is allowed."""
@@ -507,6 +608,8 @@ def _to(state: RunState) -> sa.Update:
         "ended_at": sa.bindparam("b_ended", type_=runs.c.ended_at.type),
         "error": sa.bindparam("b_error"),
     }
+    if state in (RunState.SUBMITTED, RunState.SKIPPED):
+        values["cut_off"] = sa.bindparam("b_cut_off", type_=runs.c.cut_off.type)
     if state is RunState.SUBMITTED:
         values["attempt"] = sa.bindparam("b_attempt")
         values["started_at"] = sa.bindparam("b_now", type_=runs.c.started_at.type)
@@ -542,9 +645,11 @@ def _attempt_update() -> sa.Update:
 
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:
     values = dict(row._mapping)
-    wish = values.pop("wish")
+    wish, settings = values.pop("wish"), values.pop("settings") or {}
     values["state"] = BackfillState(values["state"])
-    return BackfillRecord(**values, wish=None if wish is None else Wish(wish))
+    return BackfillRecord(
+        **values, wish=None if wish is None else Wish(wish), settings=Settings(**settings)
+    )
 
 
 def _run(row: sa.Row[Any]) -> RunRecord:
@@ -562,6 +667,7 @@ def _run(row: sa.Row[Any]) -> RunRecord:
         started_at=row.started_at,
         ended_at=row.ended_at,
         error=row.error,
+        cut_off=tuple(row.cut_off or ()),
     )
 
 

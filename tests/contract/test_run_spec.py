@@ -97,7 +97,8 @@ location = "/data/names"
 def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[dict[str, Any]]:
     declared, snapshot = declarations(_toml(job, job_table)), lineage(edges)
     made = plan(request(jobs={job: keys}), snapshot, declared)
-    build = RunSpecs(made, declared, snapshot, backfill_id="b", root=Path("/"))
+    catalog = Catalog(snapshot, declared, now=NOW)
+    build = RunSpecs(catalog, backfill_id="b", root=Path("/"))
     return [
         build(run, 1, f"token-{number}", Path(f"/results/{number}.json"))
         for number, run in enumerate(made.runs or ())

@@ -8,14 +8,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
-from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, RunState
+from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.plan.plan import DatasetPartitions
-from lineage_backfill.ports import AttemptState, Lease, Move, RunStore, Wish
+from lineage_backfill.ports import (
+    AttemptState,
+    Lease,
+    Move,
+    RunStore,
+    Settings,
+    Trace,
+    Wish,
+)
 from lineage_backfill.store import schema
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
@@ -92,6 +101,7 @@ def test_a_backfill_comes_back_as_it_was_written(store: RunStore) -> None:
         code_version="abc",
         scheduled_for=LATER,
         expires_at=LATER,
+        settings=Settings(cutoff=False),
     )
     runs = [planned_run("z", keys=("2024-03-01..2024-03-03", "2024-03-09")), planned_run("a")]
     store.create(record, PLAN, runs)
@@ -170,6 +180,7 @@ def reach(store: RunStore, lease: Lease, state: RunState) -> None:
         RunState.SUBMITTED: [submitted()],
         RunState.RUNNING: [submitted(), running()],
         RunState.SUCCEEDED: [submitted(), ended(RunState.SUCCEEDED)],
+        RunState.SKIPPED: [Move(run_id="r0", state=RunState.SKIPPED)],
         RunState.FAILED: [submitted(), ended(RunState.FAILED)],
         RunState.BLOCKED: [Move(run_id="r0", state=RunState.BLOCKED)],
         RunState.CANCELLED: [Move(run_id="r0", state=RunState.CANCELLED)],
@@ -368,6 +379,85 @@ def test_many_threads_may_write_at_once(store: RunStore) -> None:
     for lease in leases:
         states = {run.state for run in store.runs(lease.backfill_id)}
         assert states == {RunState.SUBMITTED}
+
+
+def traced(move: Move, *keys: str, job: str = "daily", contents: Any = None) -> Move:
+    return replace(move, trace=Trace(job=JobRef("n", job), keys=keys, contents=contents))
+
+
+def seen(store: RunStore, *keys: str, job: str = "daily") -> list[tuple[tuple[Any, ...], Any]]:
+    return [(one.keys, one.contents) for one in store.traces(JobRef("n", job), keys)]
+
+
+def test_a_trace_is_unknown_until_its_attempt_has_succeeded(store: RunStore) -> None:
+    lease = create(store)
+    day = "2024-03-01"
+    store.record(lease, [traced(submitted(), day)], now=NOW)
+    assert seen(store, day) == [((day,), None)]
+    done = ended(RunState.SUCCEEDED)
+    store.record(lease, [traced(done, day, contents={"reads": ["ü"]})], now=LATER)
+    (trace,) = store.traces(JobRef("n", "daily"), (day,))
+    assert trace.contents == {"reads": ["ü"]}
+    assert (trace.backfill_id, trace.since) == ("b-1", NOW)
+    assert seen(store, day, job="another") == []
+
+    store.delete("b-1", now=LATER + TTL)
+    assert seen(store, day) == [((day,), {"reads": ["ü"]})]
+    other = create(store, "b-2")
+    store.record(other, [traced(replace(submitted(), token="t"), day)], now=LATER)
+    assert seen(store, day) == [((day,), None)]  # in doubt from the moment of the intent
+    failed = ended(RunState.FAILED)
+    store.record(other, [traced(failed, day, contents={"reads": []})], now=LATER)
+    assert seen(store, day) == [((day,), None)]
+
+
+def test_traces_of_other_sets_of_keys_stay_and_the_newest_comes_first(store: RunStore) -> None:
+    lease = create(store, count=3)
+    month, week, day = "2024-03-01..2024-03-31", "2024-03-04..2024-03-10", "2024-03-20"
+    for number, keys in enumerate((month, week, day)):
+        run = f"r{number}"
+        done = ended(RunState.SUCCEEDED, run)
+        moves = [traced(submitted(run), keys), traced(done, keys, contents={"n": number})]
+        store.record(lease, moves, now=NOW)
+    assert seen(store, "2024-03-05") == [((week,), {"n": 1}), ((month,), {"n": 0})]
+    assert seen(store, "2024-03-19..2024-04-02") == [((day,), {"n": 2}), ((month,), {"n": 0})]
+    assert seen(store, "2024-04-02") == []
+    numbers = [one.number for one in store.traces(JobRef("n", "daily"), (month,))]
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_an_attempt_completes_its_own_trace_only(store: RunStore) -> None:
+    lease, other = create(store, "b-1"), create(store, "b-2")
+    store.record(lease, [traced(submitted(), "*")], now=NOW)
+    store.record(other, [traced(replace(submitted(), token="t"), "*")], now=NOW)
+    done = ended(RunState.SUCCEEDED)
+    store.record(lease, [traced(done, "*", contents={"n": 1})], now=NOW)
+    assert seen(store, "*") == [(("*",), None)]
+    store.record(other, [traced(done, "*", contents={"n": 2})], now=NOW)
+    assert seen(store, "*") == [(("*",), {"n": 2})]
+
+
+def test_boxes_of_product_keys_are_traced(store: RunStore) -> None:
+    lease = create(store)
+    box = {"day": ["2024-03-01..2024-03-03"], "region": ["eu"]}
+    store.record(
+        lease, [replace(submitted(), trace=Trace(job=JobRef("n", "j"), keys=(box,)))], now=NOW
+    )
+    wanted = {"day": ["2024-03-02"], "region": ["us"]}
+    assert [one.keys for one in store.traces(JobRef("n", "j"), (wanted,))] == [(box,)]
+
+
+def test_keys_that_were_cut_off_are_kept_with_the_run(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [replace(submitted(), cut_off=("2024-03-02",))], now=NOW)
+    skipped = Move(run_id="r1", state=RunState.SKIPPED, cut_off=("2024-03-01..2024-03-03",))
+    store.record(lease, [skipped], now=NOW)
+    first, second = store.runs("b-1")
+    assert (first.state, first.cut_off) == (RunState.SUBMITTED, ("2024-03-02",))
+    assert (second.state, second.cut_off) == (RunState.SKIPPED, ("2024-03-01..2024-03-03",))
+    assert store.events("b-1")[-1].detail == {"cut_off": ["2024-03-01..2024-03-03"]}
+    store.record(lease, [ended(RunState.PENDING), submitted(attempt=2)], now=NOW)
+    assert store.runs("b-1")[0].cut_off == ()
 
 
 def test_stores_have_names_of_their_own(store: RunStore) -> None:

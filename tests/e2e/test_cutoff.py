@@ -1,0 +1,277 @@
+"""What no real change reaches does not run: as processes with tables of files, and with Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill import app
+from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.ports import Reporter
+from tests.e2e.test_cli import FIX, Shop, event, read_until, wait_for
+
+pytestmark = pytest.mark.e2e
+
+#: Every partition is a file; what a run writes is made of all that it reads.
+PROGRAM = """
+import hashlib, json, sys, time
+from pathlib import Path
+spec = json.loads(Path(sys.argv[1]).read_text())
+job = spec["job"]["name"]
+with Path("journal").open("a") as journal:
+    journal.write(f"{job} {spec['partitions'][0]}\\n")
+while json.loads(Path("does.json").read_text()).get(job) == "wait" and not Path("go").exists():
+    time.sleep(0.05)
+def place(part, key):
+    return Path("tables", part["dataset"]["name"], key["key"])
+def text(part, key):
+    return place(part, key).read_text() if place(part, key).exists() else "empty"
+reads = [
+    {"dataset": part["dataset"], "version": 1, "partitions": [
+        {"key": key["key"], "fingerprint": text(part, key)} for key in part["partitions"]
+    ]} for part in spec["inputs"]
+]
+said = {one["key"]: one["fingerprint"] for part in reads for one in part["partitions"]}
+outputs = []
+for part in spec["outputs"]:
+    partitions = []
+    for key in part["scope"]:
+        made = said.get(key["key"], hashlib.sha256(repr(said).encode()).hexdigest())
+        one = {"key": key["key"], "rows_before": 1, "rows": 1, "emptied": False}
+        one |= {"fingerprint_before": text(part, key), "fingerprint": made}
+        place(part, key).parent.mkdir(parents=True, exist_ok=True)
+        place(part, key).write_text(made)
+        partitions.append(one)
+    outputs.append({"dataset": part["dataset"], "version": 1, "partitions": partitions})
+result = {
+    "schema_version": 1, "run_id": spec["run_id"], "attempt": spec["attempt"],
+    "token": spec["token"], "state": "succeeded", "outputs": outputs, "inputs": reads,
+    "error": None,
+}
+path = Path(spec["result_path"])
+path.with_suffix(".tmp").write_text(json.dumps(result))
+path.with_suffix(".tmp").replace(path)
+"""
+
+
+class TableShop(Shop):
+    """A shop whose tables are files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "program.py").write_text(PROGRAM)
+        self.fix("as it was")
+
+    def fix(self, text: str) -> None:
+        """Correct the first hour of the feed."""
+        place = self.folder / "tables" / "feed" / "2024-01-02T00"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+    def ran(self) -> list[str]:
+        """The jobs that ran since the last look."""
+        jobs = [line.split()[0] for line in self.journal()]
+        (self.folder / "journal").unlink(missing_ok=True)
+        return jobs
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> TableShop:
+    return TableShop(tmp_path)
+
+
+def test_an_input_repaired_by_a_backfill_that_was_cancelled_before_its_reader(
+    shop: TableShop,
+) -> None:
+    run = ("run", *FIX, "--yes")
+    shop(*run)
+    assert shop.ran() == ["clean", "daily"]
+
+    shop.fix("right at last")
+    shop.does({"clean": "wait"})
+    process = shop.start(*run)
+    wait_for(lambda: bool(shop.journal()))
+    shop("cancel")
+    read_until(process, "No more runs are started")
+    shop.go()
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert shop.ran() == ["clean"]
+
+    shop.does({})
+    clean = shop.folder / "tables" / "clean" / "2024-01-02T00"
+    repaired = clean.read_text()
+    shop(*run)
+    assert clean.read_text() == repaired  # rewritten identically, and yet its reader must run
+    assert shop.ran() == ["clean", "daily"]
+
+    said = shop(*run).stderr
+    assert "skipped daily: 1 run, as all that it reads is what it read before" in said
+    assert shop.ran() == ["clean"]
+    status = shop.document("status", schema="status")
+    assert [run["state"] for run in status["runs"]] == ["succeeded", "skipped"]
+    assert status["state"] == "succeeded"
+    report = shop.document("report", schema="report")
+    assert report["touched_is_planned"]
+    daily = next(one for one in report["outputs"] if one["dataset"]["name"] == "daily")
+    assert daily["cut_off"] == {"count": 1, "partitions": ["2024-01-02"]}
+    assert daily["touched"]["count"] == 0
+    assert "daily: 1 cut off, 2024-01-02" in shop("report").stdout
+
+    shop(*run, "--no-cutoff")
+    assert shop.ran() == ["clean", "daily"]
+
+
+JOBS = """
+from pyspark.sql import functions as F
+from spark_runtime import job
+
+
+@job(inputs={"raw": "raw"}, output="clean")
+def clean(raw):
+    return raw.where("n > 0")
+
+
+@job(inputs={"clean": "clean"}, output="daily")
+def daily(clean):
+    return clean.groupBy(F.substring("hour", 1, 10).alias("day")).agg(F.sum("n").alias("n"))
+
+
+def feed(spark, location, rows):
+    frame = spark.createDataFrame([tuple(row) for row in rows], "hour string, n long")
+    writer = frame.write.format("delta").mode("overwrite").partitionBy("hour")
+    writer.option("partitionOverwriteMode", "dynamic").save(location)
+
+
+def rows(spark, location):
+    return sorted(list(row) for row in spark.read.format("delta").load(location).collect())
+"""
+
+PROJECT = """
+[project]
+namespace = "w"
+[lineage]
+events = ["events.ndjson"]
+[engines.local]
+kind = "local"
+[[dataset]]
+name = "raw"
+grain = "hour"
+start = "2024-01-01T22"
+end = "2024-01-02T01"
+column = "hour"
+location = "data/raw"
+[[dataset]]
+name = "clean"
+grain = "hour"
+start = "2024-01-01T22"
+end = "2024-01-02T01"
+column = "hour"
+location = "data/clean"
+[[dataset]]
+name = "daily"
+grain = "day"
+start = "2024-01-01"
+end = "2024-01-02"
+column = "day"
+location = "data/daily"
+[[job]]
+name = "clean"
+engine = "local"
+entrypoint = "pipeline_of_cutoff:clean"
+batch = "range"
+[[job]]
+name = "daily"
+engine = "local"
+entrypoint = "pipeline_of_cutoff:daily"
+batch = "range"
+"""
+HOURS = ("2024-01-01T22", "2024-01-01T23", "2024-01-02T00", "2024-01-02T01")
+
+
+class SparkShop:
+    """The same with tables in Delta, whose fingerprints are in their logs."""
+
+    def __init__(self, folder: Path, engine: LocalEngine) -> None:
+        (folder / "pipeline_of_cutoff.py").write_text(JOBS)
+        (folder / "lineage-backfill.toml").write_text(PROJECT)
+        jobs = (("clean", "raw", "clean"), ("daily", "clean", "daily"))
+        lines = [
+            json.dumps(event(*job) | {"job": {"namespace": "w", "name": job[0]}}) for job in jobs
+        ]
+        (folder / "events.ndjson").write_text("\n".join(lines).replace('"shop"', '"w"'))
+        self.folder = folder
+        self.engine = engine
+        self.project = app.open_project(folder / "lineage-backfill.toml")
+        self.snapshot = app.read_lineage(self.project)
+
+    def feed(self, **values: int) -> None:
+        """Write hours of the feed; `h0` is the first one."""
+        rows = [[HOURS[int(name[1:])], value] for name, value in values.items()]
+        arguments = {"location": str(self.folder / "data/raw"), "rows": rows}
+        self.engine.call("pipeline_of_cutoff:feed", arguments)
+
+    def rows(self, table: str) -> Any:
+        location = str(self.folder / "data" / table)
+        return self.engine.call("pipeline_of_cutoff:rows", {"location": location})
+
+    def run(self, reporter: Reporter | None = None) -> dict[str, Any]:
+        """Repair what reads the feed; returns the runs by job."""
+        changed = ChangedDataset(dataset=DatasetRef("w", "raw"), keys=(f"{HOURS[0]}..{HOURS[-1]}",))
+        now = datetime(2024, 1, 3, tzinfo=UTC)
+        plan = app.make_plan(self.project, self.snapshot, Request(changed=(changed,)), now=now)
+        ended = app.start(
+            self.project,
+            self.snapshot,
+            plan,
+            reporter=reporter or Reporter(),
+            engines={"local": self.engine},
+        )
+        runs = {run["job"]["name"]: run for run in app.status(self.project, ended.id)["runs"]}
+        assert {run["state"] for run in runs.values()} <= {"succeeded", "skipped", "cancelled"}
+        return runs
+
+
+class CancelsOnce(Reporter):
+    """Cancels the backfill from elsewhere as soon as its first run has started."""
+
+    def __init__(self, shop: SparkShop) -> None:
+        self.shop = shop
+
+    def run_started(self, run: PlannedRun, attempt: int) -> None:
+        app.cancel(self.shop.project, None, reporter=Reporter())
+        time.sleep(2.5)  # for as long as it takes to be heard
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
+    tmp_path: Path,
+) -> None:
+    engine = LocalEngine(project=tmp_path, state_dir=tmp_path / "state")
+    shop = SparkShop(tmp_path, engine)
+    try:
+        shop.feed(h0=1, h1=2, h2=3, h3=-4)
+        assert shop.run()["daily"]["state"] == "succeeded"
+        assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
+
+        shop.feed(h1=20, h3=-40)  # the latter is lost: `clean` drops what is not positive
+        assert shop.run(CancelsOnce(shop))["daily"]["state"] == "cancelled"
+        runs = shop.run()
+        assert runs["clean"]["cut_off"] == []
+        assert (runs["daily"]["state"], runs["daily"]["cut_off"]) == ("succeeded", ["2024-01-02"])
+        assert shop.rows("daily") == [["2024-01-01", 21], ["2024-01-02", 3]]
+        report = app.report(shop.project, None)
+        assert report["touched_is_planned"], report
+
+        assert shop.run()["daily"]["state"] == "skipped"
+    finally:
+        engine.close()
