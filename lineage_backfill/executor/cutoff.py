@@ -280,7 +280,9 @@ class Cutoff:
         found = self._now.get(dataset)
         if found is None:
             found = self._now[dataset] = {}
-            writers = [self._catalog.job(ref) for ref in self._catalog.writers().get(dataset, ())]
+            writers = [
+                self._catalog.job(ref) for ref in self._catalog.edges.writers.get(dataset, ())
+            ]
             traces = [trace for facts in writers for trace in self._traces_of(facts)]
             for trace in sorted(traces, key=lambda trace: trace.number):
                 self._lay(found, dataset, trace)
