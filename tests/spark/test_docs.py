@@ -15,6 +15,7 @@ from lineage_backfill.config import load_project
 from lineage_backfill.executor.spec import RunSpecs
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.planner import build_plan
 from lineage_backfill.plan.request import ChangedDataset, Request
 from spark_runtime.runner import run
@@ -56,7 +57,8 @@ def test_ten_lines_are_a_job(
     asked = Request(changed=(ChangedDataset(dataset=ref, keys=("2024-01-01..2024-01-02",)),))
     now = datetime(2024, 1, 5, tzinfo=UTC)
     plan = build_plan(asked, lineage, project.declarations, now=now)
-    specs = RunSpecs(plan, project.declarations, lineage, backfill_id="b", root=project.root)
+    catalog = Catalog(lineage, project.declarations, now=now)
+    specs = RunSpecs(catalog, backfill_id="b", root=project.root)
     assert plan.runs
     for planned in plan.runs:
         spec = specs(planned, 1, f"token-{planned.id}", tmp_path / f"{planned.id}.json")
