@@ -59,6 +59,7 @@ def open_project(
     events: Sequence[str] | None = None,
     marquez: str | None = None,
     snapshot: Path | None = None,
+    view: str | None = None,
 ) -> Project:
     """Return the project of `file`, or the one found upward; the lineage given comes first.
 
@@ -68,6 +69,7 @@ def open_project(
         "lineage.events": list(events) if events else None,
         "lineage.marquez": marquez,
         "lineage.snapshot": snapshot and str(snapshot),
+        "lineage.view": view,
     }
     return load_project(file=file, search=search, flags=flags)
 
@@ -187,7 +189,11 @@ def _read_source(project: Project) -> LineageSnapshot:
             headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
         )
         return MarquezSource(
-            lineage.marquez, view=lineage.view, api_key=lineage.api_key, settings=settings
+            lineage.marquez,
+            view=lineage.view,
+            api_key=lineage.api_key,
+            settings=settings,
+            cache=_state_dir(project) / "cache",
         ).read()
     raise ConfigError(
         "no lineage is named",

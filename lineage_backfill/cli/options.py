@@ -21,6 +21,14 @@ _RAILS = "Guard rails"
 _LINEAGE = "Lineage"
 
 
+class View(StrEnum):
+    """What of Marquez is read: its event history, its own graph, or both."""
+
+    EVENTS = "events"
+    GRAPH = "graph"
+    BOTH = "both"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageOptions:
     """Which lineage a verb works on."""
@@ -39,6 +47,10 @@ class LineageOptions:
     snapshot: Annotated[
         Path | None,
         Option(help="A saved lineage snapshot.", rich_help_panel=_LINEAGE, metavar="FILE"),
+    ] = None
+    lineage_view: Annotated[
+        View | None,
+        Option(help="What of Marquez to read: by default both.", rich_help_panel=_LINEAGE),
     ] = None
 
     def project(self, file: Path | None, *, search: bool = True) -> Project:

@@ -210,6 +210,24 @@ class LineageBuilder:
         runs = self._jobs[job.namespace, job.name].runs.values()
         return not any(run.completed or run.footprint != _NOTHING for run in runs)
 
+    def is_open(self, job: JobRef) -> bool:
+        """Return whether events may be missing that say what the last completed run named.
+
+        There is no such run, or its START is not known and it names inputs or outputs alone.
+        """
+        found = self._jobs[job.namespace, job.name]
+        done = [run for run in found.runs.values() if run.completed]
+        if not done:
+            return found.declared is None
+        last = max(done, key=lambda run: (run.completed, run.last))
+        named = last.footprint
+        return last.started is None and not (named.reads and named.writes)
+
+    def run_ids(self, job: JobRef) -> list[str]:
+        """Return the ids of a job's runs, the one of the newest event last."""
+        runs = self._jobs[job.namespace, job.name].runs
+        return sorted(runs, key=lambda run_id: (runs[run_id].last, run_id))
+
     def drop_job(self, job: JobRef) -> None:
         """Forget a job and all that its events said of it."""
         self._jobs.pop((job.namespace, job.name), None)

@@ -117,9 +117,16 @@ def column_inputs(facet: Any) -> Iterator[tuple[str, tuple[str, str], str, bool]
     for column, says in (facet.get("fields") or {}).items():
         whole = says.get("transformationType") != "INDIRECT"  # the form before transformations
         for item in _items(says, "inputFields"):
-            yield column, (item["namespace"], item["name"]), item["field"], _direct(item, whole)
+            yield column, *_column(item), _direct(item, whole)
     for item in _items(facet, "dataset"):
-        yield "*", (item["namespace"], item["name"]), item["field"], False
+        yield "*", *_column(item), False
+
+
+def _column(item: Any) -> tuple[tuple[str, str], str]:
+    namespace, name, field = item["namespace"], item["name"], item["field"]
+    if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(field, str)):
+        raise TypeError(f"not a column: {item!r:.80}")
+    return (namespace, name), field
 
 
 def _direct(item: Any, otherwise: bool) -> bool:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
@@ -22,11 +18,11 @@ from lineage_backfill.graph.lineage import (
     RunRecord,
 )
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources.records import read_records, write_records
 
 FORMAT = "lineage-backfill snapshot"
 VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
-_SEPARATORS = (",", ":")
 
 Record = JobNode | DatasetNode | ColumnEdge | RunRecord
 
@@ -50,27 +46,17 @@ class SnapshotSource:
 
     def _read(self) -> LineageSnapshot:
         found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
-        with gzip.open(self._path, "rb") as stream:
-            first = stream.readline()
-            digest = hashlib.sha256(first)
-            header = json.loads(first)
-            if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise ValueError("its first line is not ours")
-            if header["version"] != VERSION:
-                raise LineageError(
-                    f"{self._path}: its version is {header['version']}, ours is {VERSION}",
-                    hint=_HINT,
-                )
-            closed = None
-            for line in stream:
-                record = json.loads(line)
-                if "kind" not in record:
-                    closed = record["sha256"]
-                    break
-                digest.update(line)
-                found[record["kind"]].append(_decode(record))
-        if closed != digest.hexdigest():
-            raise ValueError("it is cut off" if closed is None else "its hash differs")
+        records = read_records(self._path)
+        header = next(records)
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError("its first line is not ours")
+        if header["version"] != VERSION:
+            raise LineageError(
+                f"{self._path}: its version is {header['version']}, ours is {VERSION}",
+                hint=_HINT,
+            )
+        for record in records:
+            found[record["kind"]].append(_decode(record))
         return LineageSnapshot.of(
             found["job"],
             found["dataset"],
@@ -84,19 +70,7 @@ class SnapshotSource:
 
 def save_snapshot(snapshot: LineageSnapshot, path: Path) -> None:
     """Write the snapshot, whole or not at all; the same snapshot gives the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    digest = hashlib.sha256()
-    try:
-        with draft.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
-            for record in _records(snapshot):
-                line = _line(record)
-                digest.update(line)
-                stream.write(line)
-            stream.write(_line({"sha256": digest.hexdigest()}))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_records(path, _records(snapshot))
 
 
 def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
@@ -116,10 +90,6 @@ def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
         yield _encode("column", edge)
     for run in snapshot.history:
         yield _encode("run", run)
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, separators=_SEPARATORS).encode() + b"\n"
 
 
 def _encode(kind: str, record: Record) -> dict[str, Any]:

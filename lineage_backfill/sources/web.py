@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,10 @@ _CONNECT_TIMEOUT = 5
 _CONNECT_RETRIES = 3
 _MAX_REDIRECTS = 3
 _CHUNK = 1024 * 1024
+#: An answer may take so many times `timeout` from its first byte to its last.
+_LONGEST = 20
+_MORE_TIME = "Allow more time (`timeout` in [lineage]), or see what the server is doing."
+_ITSELF = "Name the service by the address under which it answers itself."
 _AGAIN = "Try again; nothing is planned from a part of the lineage."
 
 
@@ -71,7 +76,7 @@ class WebClient:
                 return self._json(response, body)
             # The query is asked again: a redirect of Marquez loses it.
             url = self._redirect(url, response.headers["Location"])
-        raise LineageError(f"{url}: redirects without end")
+        raise LineageError(f"{url}: redirects without end", hint=_ITSELF)
 
     def _ask(self, url: str, query: Mapping[str, str]) -> tuple[requests.Response, bytes]:
         self._adapter.max_retries = _PatientRetry(
@@ -98,7 +103,7 @@ class WebClient:
         except requests.Timeout as error:
             raise ServiceUnreachableError(
                 f"{url}: no answer within {self._settings.timeout} s",
-                hint="Allow more time (`timeout` in [lineage]), or see what the server is doing.",
+                hint=_MORE_TIME,
             ) from error
         except (
             requests.exceptions.ChunkedEncodingError,
@@ -113,11 +118,18 @@ class WebClient:
 
     def _body(self, response: requests.Response) -> bytes:
         body = bytearray()
+        deadline = time.monotonic() + _LONGEST * self._settings.timeout
         for chunk in response.iter_content(_CHUNK):
             body += chunk
+            if time.monotonic() > deadline:
+                raise ServiceUnreachableError(
+                    f"{response.url}: an answer without end, of {len(body)} bytes so far",
+                    hint=_MORE_TIME,
+                )
             if len(body) > self._settings.max_bytes:
                 raise LineageError(
-                    f"{response.url}: an answer of more than {self._settings.max_bytes} bytes"
+                    f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
+                    hint="See what the server sends there; it is more than lineage can need.",
                 )
         return bytes(body)
 
@@ -132,7 +144,11 @@ class WebClient:
                 hint="Set LINEAGE_BACKFILL_LINEAGE_API_KEY, or `headers` in [lineage].",
             )
         if status != requests.codes.ok:
-            raise HTTPStatusError(f"{response.url}: answers {status}", status)
+            raise HTTPStatusError(
+                f"{response.url}: answers {status}",
+                status,
+                hint="Check the address, and see what the server says of it in its log.",
+            )
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -143,7 +159,7 @@ class WebClient:
         if urlsplit(target)[:2] != urlsplit(self._address)[:2]:
             raise LineageError(
                 f"{url}: redirects to another host: {target}",
-                hint="Name the service by the address under which it answers itself.",
+                hint=_ITSELF,
             )
         return target
 

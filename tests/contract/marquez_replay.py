@@ -25,6 +25,8 @@ DATA = Path(__file__).parents[1] / "data" / "marquez"
 ADDRESS = "http://marquez.example"
 VERSIONS = ("0.50.0", "0.51.1")
 _API = "/api/v1"
+#: A refused event is kept as well, if it was understood.
+_KEPT = (201, 400)
 
 Answer = tuple[int, dict[str, str], str]
 
@@ -40,6 +42,21 @@ def scenarios() -> list[str]:
     return sorted(path.name.removesuffix(".json.gz") for path in (DATA / VERSIONS[0]).iterdir())
 
 
+def stages(version: str, scenario: str) -> list[Any]:
+    """Return the recorded stage with those that were recorded on the same server before it."""
+    found = [load(version, scenario)]
+    while before := found[0]["after"]:
+        found.insert(0, load(version, before))
+    return found
+
+
+def body_of(document: Any, exchange: Any) -> Any:
+    """Return the body of a recorded answer, which may stand at another one."""
+    if "body" not in exchange:
+        exchange = document["exchanges"][exchange["same_body_as"]]
+    return exchange["body"]
+
+
 @dataclass
 class Replay:
     """The server as it stood after one stage, without its `purged` oldest events."""
@@ -51,22 +68,17 @@ class Replay:
 
     def __post_init__(self) -> None:
         self.document = load(self.version, self.scenario)
-        stages, before = [self.document], self.document["after"]
-        while before:
-            stages.insert(0, load(self.version, before))
-            before = stages[0]["after"]
         #: Every event that the server has kept, as posted.
         self.posted = [
             stage["events"][write["event"]]
-            for stage in stages
+            for stage in stages(self.version, self.scenario)
             for write in stage["writes"]
-            if write.get("method") == "POST" and write["status"] in _kept_statuses(stage)
+            if write.get("method") == "POST" and write["status"] in _KEPT
         ]
 
     def events(self) -> list[Any]:
-        """Return the events of runs, by time: others the server keeps and does not show."""
-        runs = [event for event in self.posted if "run" in event]
-        return sorted(runs, key=_when)[self.purged :]
+        """Return all events by time."""
+        return sorted(self.posted, key=_when)[self.purged :]
 
     def install(self, mock: responses.RequestsMock) -> None:
         """Answer all requests of the mock."""
@@ -87,10 +99,9 @@ class Replay:
         return found
 
     def _recorded(self, path: str, query: dict[str, str]) -> Answer | None:
-        exchanges = self.document["exchanges"]
-        for one in exchanges:
+        for one in self.document["exchanges"]:
             if (one["path"], one["query"]) == (path, query):
-                body = one["body"] if "body" in one else exchanges[one["same_body_as"]]["body"]
+                body = body_of(self.document, one)
                 text = body if isinstance(body, str) else json.dumps(body)
                 headers = {k: v for k, v in one["headers"].items() if k != "Content-Type"}
                 return one["status"], headers, text
@@ -99,9 +110,12 @@ class Replay:
     def _events(self, query: dict[str, str]) -> Answer:
         after, before = parse_time(query["after"]), parse_time(query["before"])
         window = [event for event in self.events() if after <= _when(event) < before]
+        # Those of jobs and datasets are counted, and not shown.
+        shown = [event for event in window if "run" in event]
+        shown = shown if query["sortDirection"] == "asc" else shown[::-1]
         first = int(query["offset"])
-        page = window[first : first + int(query["limit"])]
-        return 200, {}, json.dumps({"events": page, "totalCount": len(self.posted)})
+        page = shown[first : first + int(query["limit"])]
+        return 200, {}, json.dumps({"events": page, "totalCount": len(window)})
 
     def _search(self, kind: str) -> Answer:
         rows: list[Any] = []
@@ -113,11 +127,6 @@ class Replay:
                 answer = self._recorded(one["path"], one["query"])
                 rows += json.loads(answer[2]).get(f"{kind}s", []) if answer else []
         return 200, {}, json.dumps({"results": rows, "totalCount": len(rows)})
-
-
-def _kept_statuses(stage: Any) -> tuple[int, ...]:
-    """Two kinds of events are kept although they were refused."""
-    return (201, 400) if stage["scenario"].startswith("poisoned_") else (201,)
 
 
 def _when(event: Any) -> datetime:

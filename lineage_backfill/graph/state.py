@@ -1,0 +1,112 @@
+"""What a builder has folded so far as plain records, and a builder made of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from lineage_backfill.graph.build import (
+    _NOTHING,
+    LineageBuilder,
+    _Dataset,
+    _Footprint,
+    _Job,
+    _Run,
+)
+
+Facets = dict[str, tuple[datetime, Any]]
+
+
+def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
+    """Yield the state of the builder as lists that JSON can hold.
+
+    Datasets come first, what runs name before the runs that name it; both go by their number.
+    """
+    numbers: dict[_Dataset, int] = {}
+    for dataset in builder._datasets.values():
+        numbers[dataset] = len(numbers)
+        yield ["dataset", *dataset.name, _plain(dataset.facets)]
+    footprints: dict[_Footprint, int] = {}
+    for job in builder._jobs.values():
+        named = [run.footprint for run in job.runs.values()]
+        for footprint in [*named, job.declared[1]] if job.declared else named:
+            if footprint not in footprints:
+                footprints[footprint] = len(footprints)
+                yield ["footprint", *_numbered(footprint, numbers)]
+        declared = job.declared and [job.declared[0].isoformat(), footprints[job.declared[1]]]
+        parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
+        yield ["job", *job.name, parent, declared, _plain(job.facets)]
+        for run_id, run in job.runs.items():
+            times = [when and when.isoformat() for when in (run.last, run.started, run.completed)]
+            number = footprints[run.footprint]
+            yield ["run", run_id, *times, run.rank, number, run.nominal, run.partition_key]
+    newest = builder.newest and builder.newest.isoformat()
+    yield ["end", newest, builder._without_zone]
+
+
+def load(records: Iterable[list[Any]]) -> LineageBuilder:
+    """Return the builder whose state was dumped; takes no more records than that.
+
+    Raises ValueError, TypeError, KeyError or IndexError for records that are not of that form.
+    """
+    builder = LineageBuilder()
+    datasets: list[_Dataset] = []
+    footprints: list[_Footprint] = []
+    job: _Job | None = None
+    for kind, *record in records:
+        if kind == "run" and job is not None:
+            run_id, last, started, completed, rank, number, nominal, key = record
+            run = job.runs[run_id] = _Run(datetime.fromisoformat(last))
+            run.started, run.completed = _instant(started), _instant(completed)
+            run.rank, run.partition_key = rank, key
+            run.nominal = nominal and tuple(nominal)
+            run.footprint = footprints[number]
+        elif kind == "job":
+            namespace, name, parent, declared, facets = record
+            job = builder._jobs[namespace, name] = _Job((namespace, name))
+            job.facets = _facets(facets)
+            job.parent = parent and (datetime.fromisoformat(parent[0]), tuple(parent[1:]))
+            job.declared = declared and (
+                datetime.fromisoformat(declared[0]),
+                footprints[declared[1]],
+            )
+        elif kind == "footprint":
+            reads, writes, columns = record
+            footprint = _Footprint(
+                frozenset(datasets[number] for number in reads),
+                frozenset(datasets[number] for number in writes),
+                frozenset(builder._columns(datasets[number], facet) for number, facet in columns),
+            )
+            footprints.append(_NOTHING if footprint == _NOTHING else builder._shared(footprint))
+        elif kind == "dataset":
+            namespace, name, facets = record
+            dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
+            dataset.facets = _facets(facets)
+            datasets.append(dataset)
+        elif kind == "end":
+            builder.newest, builder._without_zone = _instant(record[0]), record[1]
+            return builder
+        else:
+            raise ValueError(f"a record of an unknown kind: {kind!r}")
+    raise ValueError("the end of the state is missing")
+
+
+def _numbered(footprint: _Footprint, numbers: dict[_Dataset, int]) -> list[list[Any]]:
+    return [
+        sorted(numbers[dataset] for dataset in footprint.reads),
+        sorted(numbers[dataset] for dataset in footprint.writes),
+        [[numbers[columns.output], columns.facet] for columns in footprint.columns],
+    ]
+
+
+def _plain(facets: Facets) -> dict[str, list[Any]]:
+    return {name: [when.isoformat(), value] for name, (when, value) in facets.items()}
+
+
+def _facets(plain: dict[str, list[Any]]) -> Facets:
+    return {name: (datetime.fromisoformat(when), value) for name, (when, value) in plain.items()}
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

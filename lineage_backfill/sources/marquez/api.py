@@ -1,0 +1,137 @@
+"""Marquez's HTTP interface, version 1: how things are named there, and lists page by page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+from urllib.parse import quote
+
+from lineage_backfill.errors import HTTPStatusError, LineageError
+from lineage_backfill.sources.web import WebClient
+
+#: Namespace and name of a job or a dataset.
+Name = tuple[str, str]
+#: What a job reads and what it writes.
+Edges = tuple[set[Name], set[Name]]
+
+_BASE = "api/v1/"
+_LIST_PAGE = 100
+#: With more rows that cannot be read, it is the server that does not work.
+_MAX_UNREADABLE = 20
+_SHOWN = 8
+#: What Marquez replaces by "_" in the namespace of a job.
+_REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
+
+
+class Api:
+    """Asks Marquez, and keeps what is to be reported of its answers."""
+
+    def __init__(self, client: WebClient) -> None:
+        self._client = client
+        self._unfamiliar: set[str] = set()
+        self.warnings: list[str] = []
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return the answer; the segments of `path` are percent-encoded."""
+        return self._client.get(_BASE + path, query)
+
+    def rows(self, answer: Any, member: str) -> list[Any]:
+        """Return the list that an answer holds; raises TypeError if it holds none."""
+        rows = answer[member]
+        if not isinstance(rows, list):
+            raise TypeError(f"`{member}` is not a list")
+        self._unfamiliar |= answer.keys() - {member, "totalCount"}
+        return rows
+
+    def pages(self, path: str, member: str) -> Iterator[Any]:
+        """Yield the rows of a list."""
+        for offset in count(0, _LIST_PAGE):
+            rows = self._page(path, member, offset, _LIST_PAGE)
+            yield from rows
+            if len(rows) < _LIST_PAGE:
+                return
+
+    def readable_rows(self, path: str, member: str) -> Iterator[Any]:
+        """Yield the rows of a list without the single ones that the server cannot show."""
+        offset, size, unreadable = 0, _LIST_PAGE, 0
+        while True:
+            try:
+                rows = self._page(path, member, offset, size)
+            except HTTPStatusError as error:
+                if error.status != 500:
+                    raise
+                if size > 1:
+                    size //= 2
+                    continue
+                unreadable += 1
+                if unreadable > _MAX_UNREADABLE:
+                    raise
+                self.warnings.append(f"row {offset} of {path} cannot be read: {error}")
+                offset, size = offset + 1, _LIST_PAGE
+                continue
+            if not rows:
+                return
+            yield from rows
+            offset, size = offset + len(rows), _LIST_PAGE
+
+    def _page(self, path: str, member: str, offset: int, limit: int) -> list[Any]:
+        return self.rows(self.get(path, limit=str(limit), offset=str(offset)), member)
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """What is to be reported; answers of an unknown form are, as a newer server may give."""
+        if not self._unfamiliar:
+            return tuple(self.warnings)
+        members = ", ".join(sorted(self._unfamiliar)[:_SHOWN])
+        newer = (
+            f"answers hold what Marquez 0.50 and 0.51 do not send ({members:.200});"
+            " a newer one is read as if it were 0.51"
+        )
+        return (*self.warnings, newer)
+
+
+def segment(text: str) -> str:
+    """Return the text as one segment of a path; raises LineageError where it cannot be one."""
+    try:
+        quoted = quote(text, safe="")
+    except UnicodeEncodeError:
+        quoted = "."
+    if quoted in (".", ".."):
+        raise LineageError(f"{text!r} cannot be part of an address", hint="Delete it in Marquez.")
+    return quoted
+
+
+def job_path(name: Name) -> str:
+    """Return the path of a job's own page."""
+    return f"namespaces/{segment(name[0])}/jobs/{segment(name[1])}"
+
+
+def dataset_path(name: Name) -> str:
+    """Return the path of a dataset's own page."""
+    return f"namespaces/{segment(name[0])}/datasets/{segment(name[1])}"
+
+
+def as_stored(name: Name) -> Name:
+    """Return the name of a job as Marquez stores it."""
+    return _REPLACED.sub("_", name[0]), name[1]
+
+
+def below(parent: str, name: str) -> str:
+    """Return the name that Marquez gives a job below `parent`."""
+    return name if name.startswith(f"{parent}.") else f"{parent}.{name}"
+
+
+def edges_of(graph: list[Any]) -> Iterator[tuple[Name, Edges]]:
+    """Yield the edges of each job in an answer of `/lineage`, which are whole at any depth."""
+    ids = {node["id"]: node["data"]["id"] for node in graph}
+    names = {node: (ref["namespace"], ref["name"]) for node, ref in ids.items()}
+    for node in graph:
+        if node["type"] == "JOB":
+            ends = (
+                {edge.get("origin") for edge in node.get("inEdges") or ()},
+                {edge.get("destination") for edge in node.get("outEdges") or ()},
+            )
+            reads, writes = ({names[end] for end in side & names.keys()} for side in ends)
+            yield names[node["id"]], (reads, writes)

@@ -1,0 +1,113 @@
+"""Where Marquez's own graph shows other edges than the events: reported, the events are followed.
+
+Its graph loses the edges of a job while a run is under way or has failed, takes those of the run
+that ended last to arrive, and forgets deleted datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from lineage_backfill.errors import HTTPStatusError
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.model import JobRef
+from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of
+
+#: Requests that a comparison may cost: it is a check, the plan does not rest on it.
+_REQUESTS = 64
+#: The surroundings of a job beside a table with more jobs than this take the server seconds.
+_HUB = 50
+_SHOWN = 8
+
+
+def compare(
+    api: Api, lineage: LineageSnapshot, stored: Mapping[Name, Name], datasets: Collection[Name]
+) -> None:
+    """Report the jobs whose edges differ; `stored` maps Marquez's names of jobs to ours."""
+    unfinished = _unfinished(lineage)
+    lacking: list[str] = []
+    differing: list[str] = []
+    compared = 0
+    for name, edges in _shown(api, lineage, stored):
+        node = lineage.jobs[JobRef(*stored[name])]
+        compared += 1
+        more, fewer = _difference(lineage, node, edges, datasets)
+        if fewer and not more and node.ref in unfinished:
+            lacking.append(str(node.ref))
+        elif more or fewer:
+            said = [f"shows also {_listed(more)}"] if more else []
+            said += [f"lacks {_listed(fewer)}"] if fewer else []
+            differing.append(f"{node.ref} {' and '.join(said)}")
+    for what, jobs in (
+        ("lacks edges, since a run has started or failed, of", lacking),
+        ("differs from the events, which are followed:", differing),
+    ):
+        if jobs:
+            api.warnings.append(f"Marquez's own graph {what} {_listed(jobs)}")
+    if compared < len(stored):
+        api.warnings.append(
+            f"Marquez's own graph was compared for {compared} of {len(stored)} jobs"
+        )
+
+
+def _shown(
+    api: Api, lineage: LineageSnapshot, stored: Mapping[Name, Name]
+) -> Iterator[tuple[Name, Edges]]:
+    """Yield the jobs of whom Marquez shows the edges, with these, until enough was asked."""
+    seen: set[Name] = set()
+    left = _REQUESTS
+    for name in sorted(stored):
+        if name in seen or JobRef(*stored[name]) not in lineage.jobs:
+            continue
+        if not left:
+            return
+        left -= 1
+        depth = "0" if _is_beside_hub(lineage, JobRef(*stored[name])) else "1"
+        try:
+            answer = api.get("lineage", nodeId=f"job:{name[0]}:{name[1]}", depth=depth)
+        except HTTPStatusError as error:
+            if error.status not in (404, 500):  # names that a node id cannot tell apart
+                raise
+            continue
+        for found, edges in edges_of(api.rows(answer, "graph")):
+            if found in stored and found not in seen:
+                seen.add(found)
+                yield found, edges
+
+
+def _difference(
+    lineage: LineageSnapshot, node: JobNode, edges: Edges, datasets: Collection[Name]
+) -> tuple[list[str], list[str]]:
+    """Return what Marquez's graph shows and we do not, and what we have and it does not."""
+    more, fewer = set[str](), set[str]()
+    for word, ours, theirs in (("reads", node.reads, edges[0]), ("writes", node.writes, edges[1])):
+        names = {ref: {ref, *lineage.datasets[ref].aliases} for ref in ours}
+        known = {(ref.namespace, ref.name) for refs in names.values() for ref in refs}
+        more |= {f"{word} {':'.join(name)}" for name in theirs - known}
+        fewer |= {
+            f"{word} {ref}"
+            for ref, refs in names.items()
+            # What Marquez does not know at all has been reported as such.
+            if theirs.isdisjoint(found := {(one.namespace, one.name) for one in refs})
+            and not found.isdisjoint(datasets or found)
+        }
+    return sorted(more), sorted(fewer)
+
+
+def _unfinished(lineage: LineageSnapshot) -> set[JobRef]:
+    """Return the jobs whose newest run has not completed."""
+    newest = {run.job: run.state for run in lineage.history}  # the newest of each comes last
+    return {job for job, state in newest.items() if state != "COMPLETE"}
+
+
+def _is_beside_hub(lineage: LineageSnapshot, job: JobRef) -> bool:
+    node = lineage.jobs[job]
+    return any(
+        len(lineage.readers.get(ref, ())) + len(lineage.writers.get(ref, ())) > _HUB
+        for ref in (*node.reads, *node.writes)
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,276 @@
+"""The event history of Marquez, folded; read once, then only what is new, from a cache on disk.
+
+The server counts the events of any span of time, cheaply. What was read is therefore known by
+windows of time with their counts: one that has another count now is read again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph import state
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.facets import parse_time
+from lineage_backfill.sources.marquez.api import Api, Name, as_stored
+from lineage_backfill.sources.records import read_records, write_records
+
+#: The server hides what lies after 2030 unless it is told otherwise.
+_FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
+_PAGE = 1_000
+_MAX_PAGE = 1_000_000
+_MAX_WINDOWS = 512
+_TRIES = 3
+_FORMAT = "lineage-backfill event history"
+#: To be raised with every change of what is kept, or of the rule by which events are folded.
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A half-open span of event times, as texts in UTC, and how many events it held when read."""
+
+    start: str
+    end: str
+    count: int
+
+
+class EventHistory:
+    """All that the events have said, and which windows of time were read for it."""
+
+    def __init__(self) -> None:
+        self.builder = LineageBuilder()
+        #: Under which parents each job was sent, by the names in the events.
+        self.parents: dict[Name, set[Name]] = {}
+        self._nameless: set[str] = set()
+        self._windows: list[_Window] = []
+        self._oldest = ""  # the time of the oldest event
+        self._newest: list[Any] = []  # the key of the newest one
+        self._unsaved = 0
+
+    @classmethod
+    def read(cls, api: Api, cache: Path | None) -> EventHistory:
+        """Return the history as the server has it now; `cache` holds what was read before.
+
+        A cache that is damaged, of another version or not of this server's history is not used.
+        Raises LineageError where the history cannot be had in full.
+        """
+        history = cls.load(cache) if cache else None
+        if history is None or not history._is_begun(api) or not history._read_on(api):
+            history = cls()
+            history._read_on(api)
+        # Events may come late, with a time that was read already.
+        history._repair(api, 0, len(history._windows))
+        for when in sorted(history._nameless):
+            api.warnings.append(f"an event of {when} names no job; left out")
+        if cache and history._unsaved >= _PAGE:
+            try:
+                history._save(cache)
+            except OSError as error:
+                api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
+        return history
+
+    # Reading
+
+    def _is_begun(self, api: Api) -> bool:
+        """Return whether the server's history still begins at the same time.
+
+        Retention takes the oldest runs, with those of their events that lie in later windows:
+        after it, an equal count would not prove that nothing has come.
+        """
+        events = api.rows(_ask(api, _FIRST, _LAST, limit=1), "events")
+        return bool(events) and events[0]["eventTime"] == self._oldest
+
+    def _read_on(self, api: Api) -> bool:
+        """Fold in what has come since; return whether it goes on from what was read before."""
+        newest = api.rows(_ask(api, _FIRST, _LAST, limit=1, order="desc"), "events")
+        if not newest:
+            return not self._newest
+        after = self._windows[-1].end if self._windows else _FIRST
+        # What comes while this is read lies after the last window, and changes no count.
+        until = max(after, _just_before(newest[0]))
+        known = self._newest
+        start, total, first = "", 0, True
+        for begin, events, count in chain(_pages(api, after, until), _pages(api, until, _LAST)):
+            self._close(start, min(begin, until), total - (count if begin < until else 0))
+            start, total = begin, count
+            self._fold(events)
+            # Events of one time come in any order, but on the first page that is asked for.
+            if first and known and known not in map(_key, events):
+                return False
+            first = first and not events
+        return not (first and known)
+
+    def _close(self, start: str, end: str, count: int) -> None:
+        """Add a window of time that was read, unless it is empty."""
+        if start and start < end:
+            self._windows.append(_Window(start, end, count))
+            self._unsaved += count
+        if len(self._windows) > _MAX_WINDOWS and len(self._windows) % 2 == 0:
+            pairs = zip(self._windows[::2], self._windows[1::2], strict=True)
+            self._windows = [_Window(a.start, b.end, a.count + b.count) for a, b in pairs]
+
+    def _fold(self, events: list[Any]) -> None:
+        """Fold in events, and remember which job was sent under which parents."""
+        for event in events:
+            job, when = event["job"], event["eventTime"]
+            self._oldest = self._oldest or when
+            self._newest = _key(event)
+            name = (job["namespace"], job["name"])
+            if not all(name):
+                # Refused by the server and stored all the same; no page shows such a job.
+                self._nameless.add(when)
+                continue
+            try:
+                self.builder.add(event)
+            except LineageError as error:
+                raise LineageError(
+                    f"the event of {when} of {':'.join(name)}: {error}",
+                    hint="Delete it from Marquez's database, or read Marquez without its events:"
+                    " --lineage-view graph.",
+                ) from error
+            parents = self.parents.setdefault(name, set())
+            parent = ((event.get("run") or {}).get("facets") or {}).get("parent")
+            if parent:
+                parents.add((parent["job"]["namespace"], parent["job"]["name"]))
+
+    def _repair(self, api: Api, low: int, high: int) -> None:
+        """Read those of the windows again that hold another number of events by now."""
+        if low == high:
+            return
+        start, end = self._windows[low].start, self._windows[high - 1].end
+        if _count(api, start, end) == sum(window.count for window in self._windows[low:high]):
+            return
+        if high - low == 1:
+            self._windows[low] = _Window(start, end, self._reread(api, start, end))
+            return
+        middle = (low + high) // 2
+        self._repair(api, low, middle)
+        self._repair(api, middle, high)
+
+    def _reread(self, api: Api, start: str, end: str) -> int:
+        """Fold in a window once more, until its number of events stands still; return that."""
+        count = _count(api, start, end)
+        for _ in range(_TRIES):
+            for _, events, _ in _pages(api, start, end):
+                self._fold(events)
+            before, count = count, _count(api, start, end)
+            if count == before:
+                self._unsaved += count
+                return count
+        raise LineageError(
+            f"the events from {start} to {end} keep changing while they are read",
+            hint="Try again when no old events are being loaded into Marquez.",
+        )
+
+    # Keeping
+
+    def _save(self, file: Path) -> None:
+        header = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "oldest": self._oldest,
+            "newest": self._newest,
+            "windows": [astuple(window) for window in self._windows],
+            "nameless": sorted(self._nameless),
+            "parents": [[*name, sorted(parents)] for name, parents in self.parents.items()],
+        }
+        # Made anew in seconds: fast to write rather than small.
+        write_records(file, chain([header], state.dump(self.builder)), level=1)
+
+    @classmethod
+    def load(cls, file: Path) -> EventHistory | None:
+        """Return what was kept in the file; None if there is none that can be used."""
+        history = cls()
+        try:
+            records = read_records(file)
+            header = next(records)
+            if (header["format"], header["version"]) != (_FORMAT, _VERSION):
+                return None
+            history.builder = state.load(records)
+            for _ in records:  # to the end, which proves that the file is whole
+                return None
+            history._oldest, history._newest = header["oldest"], header["newest"]
+            history._windows = [_Window(*window) for window in header["windows"]]
+            history._nameless = set(header["nameless"])
+            history.parents = {
+                (namespace, name): {(parent[0], parent[1]) for parent in parents}
+                for namespace, name, parents in header["parents"]
+            }
+        except (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, AttributeError):
+            return None
+        return history
+
+
+def events_at(api: Api, when: str) -> Iterator[Any]:
+    """Yield the events within a millisecond of a time, and perhaps some more."""
+    time = _time(when)
+    end = _text(time + timedelta(milliseconds=2))
+    for _, events, _ in _pages(api, _text(time - timedelta(milliseconds=1)), end):
+        yield from events
+
+
+def namespaces_of(event: Any) -> set[str]:
+    """Return the namespaces that Marquez takes from an event."""
+    items = [event["job"], *(event.get("inputs") or ()), *(event.get("outputs") or ())]
+    return {as_stored((item["namespace"], ""))[0] for item in items}
+
+
+def _ask(api: Api, after: str, before: str, *, limit: int, order: str = "asc") -> Any:
+    return api.get(
+        "events/lineage",
+        after=after,
+        before=before,
+        sortDirection=order,
+        limit=str(limit),
+        offset="0",
+    )
+
+
+def _count(api: Api, after: str, before: str) -> int:
+    """Return how many events there are; those of jobs and datasets, which no page shows, too."""
+    return int(_ask(api, after, before, limit=0)["totalCount"])
+
+
+def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], int]]:
+    """Yield all events at least once: by time, which no insertion or deletion shifts.
+
+    With each page comes the time that it begins at, and how many events there are from there on.
+    """
+    limit = _PAGE
+    while after < before:
+        answer = _ask(api, after, before, limit=limit)
+        events = api.rows(answer, "events")
+        yield after, events, int(answer["totalCount"])
+        if len(events) < limit:
+            return
+        newest = _just_before(events[-1])
+        if newest > after:
+            after = newest
+        elif limit < _MAX_PAGE:
+            limit *= 2  # more events at one time than fit on a page
+        else:
+            raise LineageError(f"more than {_MAX_PAGE} events at {after}")
+
+
+def _key(event: Any) -> list[Any]:
+    return [(event.get("run") or {}).get("runId"), event.get("eventType"), event["eventTime"]]
+
+
+def _just_before(event: Any) -> str:
+    """Return a time before the event's, as a later page has to begin: rounding loses none."""
+    return _text(_time(event["eventTime"]) - timedelta(milliseconds=1))
+
+
+def _time(text: str) -> datetime:
+    return parse_time(text).replace(tzinfo=UTC)
+
+
+def _text(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -1,0 +1,55 @@
+"""Files of JSON records: gzip, one record a line, closed by a hash over all of them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+_CLOSING = "sha256"
+
+
+def read_records(path: Path) -> Iterator[Any]:
+    """Yield the records of a file; what was yielded may be believed once the last one has been.
+
+    Raises OSError, EOFError, zlib.error or ValueError where the file is not whole.
+    """
+    digest = hashlib.sha256()
+    with gzip.open(path, "rb") as stream:
+        for line in stream:
+            record = json.loads(line)
+            if isinstance(record, dict) and record.keys() == {_CLOSING}:
+                if record[_CLOSING] != digest.hexdigest():
+                    raise ValueError("its hash differs")
+                return
+            digest.update(line)
+            yield record
+    raise ValueError("it is cut off")
+
+
+def write_records(path: Path, records: Iterable[Any], *, level: int = 6) -> None:
+    """Write a file, whole or not at all; the same records give the same bytes.
+
+    `level` is gzip's, from 1 (fast) to 9 (small).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    digest = hashlib.sha256()
+    try:
+        with draft.open("wb") as file, gzip.GzipFile("", "wb", level, file, mtime=0) as stream:
+            for record in records:
+                line = _line(record)
+                digest.update(line)
+                stream.write(line)
+            stream.write(_line({_CLOSING: digest.hexdigest()}))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _line(record: Any) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,239 @@
+"""What a server may do wrong: never a smaller graph, always an error that says what next."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+import requests
+import responses
+
+from lineage_backfill.errors import LineageError, ServiceUnreachableError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.web import WebSettings
+from tests.fake_marquez import FakeMarquez
+from tests.unit.sources.marquez_reads import ADDRESS, API, dataset, event, names, read
+
+#: What a server may answer in place of the truth, and what is said of it.
+FAULTS: dict[str, tuple[dict[str, Any], type[LineageError], str]] = {
+    "an error of its own": ({"status": 500}, LineageError, "answers 500"),
+    "busy": ({"status": 503}, ServiceUnreachableError, "answers 503"),
+    "too many requests": ({"status": 429}, ServiceUnreachableError, "answers 429"),
+    "no right to": ({"status": 401}, LineageError, r"refuses \(401\)"),
+    "not there": ({"status": 404}, LineageError, "answers 404"),
+    "a page for people": ({"body": "<html>"}, LineageError, "not JSON"),
+    "half of it": ({"body": '{"events": ['}, LineageError, "not JSON"),
+    "deep": ({"body": "[" * 100_000 + "]" * 100_000}, LineageError, "not JSON"),
+    "a list": ({"body": "[]"}, LineageError, "not of Marquez's shape"),
+    "nothing": ({"body": "null"}, LineageError, "not of Marquez's shape"),
+    "a number of events": ({"body": '{"events": 3}'}, LineageError, "not of Marquez's shape"),
+    "no total": (
+        {"body": '{"events": [{"eventTime": "2024-01-01T00:00:00Z"}]}'},
+        LineageError,
+        "not of Marquez's shape",
+    ),
+    "events that are none": ({"body": '{"events": [[]]}'}, LineageError, "not of Marquez's shape"),
+    "huge": ({"body": " " * 400_000}, LineageError, "more than 300000 bytes"),
+    "a refused connection": (
+        {"body": requests.ConnectionError("no")},
+        ServiceUnreachableError,
+        "cannot be reached",
+    ),
+    "silence": ({"body": requests.ReadTimeout()}, ServiceUnreachableError, "no answer within"),
+    "an end too early": (
+        {"body": requests.exceptions.ChunkedEncodingError("incomplete")},
+        LineageError,
+        "cut off",
+    ),
+    "another host": (
+        {"status": 302, "headers": {"Location": "http://evil.example/x"}},
+        LineageError,
+        "redirects to another host: http://evil",
+    ),
+}
+
+
+def ask(view: View = "both", **web: Any) -> Any:
+    return MarquezSource(ADDRESS, view=view, settings=WebSettings(**web)).read()
+
+
+@pytest.fixture
+def mock() -> Iterator[responses.RequestsMock]:
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as made:
+        yield made
+
+
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_an_error_that_says_what_next(
+    mock: responses.RequestsMock, fault: str, view: View
+) -> None:
+    answer, kind, message = FAULTS[fault]
+    mock.get(re.compile(re.escape(API)), **answer)
+    with pytest.raises(kind, match=message) as caught:
+        ask(view, max_bytes=300_000, retries=0)
+    assert caught.value.hint
+
+
+#: Faults that come with a status that the source can live with, in some places.
+BEARABLE = {"an error of its own", "not there"}
+
+
+@pytest.mark.parametrize("fault", FAULTS.keys() - BEARABLE)
+@pytest.mark.parametrize("number", range(10))
+def test_a_fault_in_the_midst_of_a_read_is_an_error_too(
+    mock: responses.RequestsMock, fault: str, number: int
+) -> None:
+    answer, kind, _ = FAULTS[fault]
+    # Half of its events are gone: both views have something to tell.
+    server = FakeMarquez([event(n, inputs=[dataset("a")]) for n in range(6)])
+    server.purge("2024-01-01T00:00:03Z")
+    body = answer.get("body", "")
+
+    def broken(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if len(server.asked) <= number:
+            return None
+        if isinstance(body, Exception):
+            raise body
+        return answer.get("status", 200), body
+
+    def callback(request: Any) -> tuple[int, dict[str, str], str]:
+        status, headers, text = server(request)
+        return status, headers | answer.get("headers", {}), text
+
+    server.before_answer = broken
+    mock.add_callback(responses.GET, re.compile(re.escape(API)), callback=callback)
+    with pytest.raises(LineageError) as caught:
+        ask(max_bytes=300_000, retries=0)
+    assert isinstance(caught.value, kind) or "shape" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [500, 404])
+@pytest.mark.parametrize("number", range(20))
+def test_an_answer_of_no_success_hides_no_job(status: int, number: int) -> None:
+    def made() -> FakeMarquez:
+        server = FakeMarquez([event(n, inputs=[dataset("a")]) for n in range(6)])
+        server.purge("2024-01-01T00:00:03Z")
+        return server
+
+    whole, server = read(made()), made()
+    server.before_answer = lambda *_: (status, {}) if len(server.asked) == number + 1 else None
+    with contextlib.suppress(LineageError):
+        part = read(server)
+        assert part.jobs == whole.jobs
+        assert part.datasets.keys() == whole.datasets.keys()
+
+
+def test_a_passing_fault_is_asked_again_within_the_budget(mock: responses.RequestsMock) -> None:
+    for status in (503, 502):
+        mock.get(f"{API}/events/lineage", status=status, headers={"Retry-After": "0"})
+    mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
+    assert names(ask("events", retries=2)) == []
+
+
+def test_redirects_on_the_same_host_end_and_keep_the_query(mock: responses.RequestsMock) -> None:
+    mock.get(f"{API}/events/lineage", status=301, headers={"Location": f"{API}/moved"})
+    mock.get(f"{API}/moved", json={"events": [], "totalCount": 0})
+    ask("events")
+    assert "limit=" in (mock.calls[1].request.url or "")
+    mock.replace(responses.GET, f"{API}/moved", status=301, headers={"Location": f"{API}/moved"})
+    with pytest.raises(LineageError, match="redirects without end"):
+        ask("events")
+
+
+def test_keys_and_headers_are_sent(mock: responses.RequestsMock) -> None:
+    mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
+    web = WebSettings(headers={"X-Team": "a"})
+    MarquezSource(ADDRESS, view="events", api_key="secret", settings=web).read()
+    sent = mock.calls[0].request.headers
+    assert (sent["Authorization"], sent["X-Team"]) == ("Bearer secret", "a")
+
+
+#: Names that mean something to a path, a shell, a terminal or a database; ordinary ones to us.
+HOSTILE = [
+    "../../etc/passwd",
+    "a/b?c=d#e",
+    "%2e%2e",
+    "'; DROP TABLE jobs; --",
+    "$(reboot)",
+    "[bold]x[/bold]",
+    "\u202egnp.exe",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("view", ["both", "graph"])
+def test_hostile_names_are_names(name: str, view: View) -> None:
+    job = {"namespace": "n", "name": name}
+    server = FakeMarquez([event(1, job=job, outputs=[dataset(f"d{name}")]), event(2)])
+    snapshot = read(server, view=view)
+    assert names(snapshot) == sorted([name, "j2"])
+    assert snapshot.jobs[JobRef("n", name)].writes == (DatasetRef("n", f"d{name}"),)
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "\x00", "\ud800", " ", "x" * 10_000])
+@pytest.mark.parametrize("view", ["both", "graph"])
+def test_names_that_no_producer_means_are_refused(name: str, view: View) -> None:
+    server = FakeMarquez([event(1, outputs=[dataset(name)])])
+    with pytest.raises(LineageError, match=r"name of 10000|without|with control|cannot be"):
+        read(server, view=view)
+
+
+def test_an_event_of_a_million_datasets_is_refused() -> None:
+    many = [dataset(f"d{n}") for n in range(10_001)]
+    with pytest.raises(LineageError, match="one event names 10001 datasets"):
+        read(FakeMarquez([event(1, inputs=many, outputs=[])]))
+
+
+class _Cut(BaseHTTPRequestHandler):
+    """Announces more than it sends."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"events": []}')
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Endless(_Cut):
+    """Sends on and on."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"400\r\n" + b" " * 1024 + b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind", "message"),
+    [
+        (_Cut, LineageError, "cut off"),
+        (_Endless, ServiceUnreachableError, "without end"),
+    ],
+)
+def test_a_body_that_is_not_whole_is_an_error(
+    handler: type[BaseHTTPRequestHandler], kind: type[LineageError], message: str
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    settings = WebSettings(timeout=0.01 if handler is _Endless else 30)
+    try:
+        with pytest.raises(kind, match=message):
+            MarquezSource(f"http://127.0.0.1:{server.server_port}", settings=settings).read()
+    finally:
+        server.shutdown()
+        server.server_close()

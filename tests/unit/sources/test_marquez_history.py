@@ -1,0 +1,224 @@
+"""The event history is read in full, whatever moves meanwhile, and only once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.sources.marquez import history
+from tests.fake_marquez import FakeMarquez
+from tests.unit.sources.marquez_reads import event, names, read
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_PAGE", 3)
+
+
+def pages(server: FakeMarquez) -> list[dict[str, str]]:
+    """The requests for events since the last call; those that only count are left out."""
+    asked = [query for path, query in server.asked if path == "events/lineage"]
+    server.asked.clear()
+    return [query for query in asked if query["limit"] != "0"]
+
+
+def at_request(server: FakeMarquez, number: int, change: Callable[[], object]) -> None:
+    """Change the server just before it answers that request."""
+
+    def watch(path: str, query: dict[str, str]) -> None:
+        if len(server.asked) == number:
+            change()
+
+    server.before_answer = watch
+
+
+def same(one: LineageSnapshot, other: LineageSnapshot) -> bool:
+    return (one.jobs, one.datasets, one.history) == (other.jobs, other.datasets, other.history)
+
+
+def test_more_events_at_one_time_than_fit_on_a_page() -> None:
+    server = FakeMarquez([event(1), *(event(n, 5) for n in range(2, 9)), event(9)])
+    assert len(names(read(server))) == 9
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["one by one", "all at one time"])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7])
+def test_every_number_of_events_is_read_whole(count: int, equal: bool) -> None:
+    server = FakeMarquez([event(n, 5 if equal else None) for n in range(count)])
+    assert len(names(read(server, view="events"))) == count
+
+
+def test_events_that_vanish_between_two_pages_hide_no_other() -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    at_request(server, 3, lambda: server.purge("2024-01-01T00:00:03Z"))
+    assert len(names(read(server, view="events"))) == 12
+
+
+@pytest.mark.parametrize("request_number", range(1, 9))
+def test_an_event_that_comes_late_while_pages_are_read_is_not_missed(request_number: int) -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    late = event(50, 1)
+    at_request(server, request_number, lambda: server.post(late))
+    snapshot = read(server, view="events")
+    if late in server.events:
+        assert "j50" in names(snapshot)
+    assert len(names(snapshot)) == len(server.events)
+
+
+def test_events_that_never_stand_still_are_an_error() -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+
+    def keep_coming(path: str, query: dict[str, str]) -> None:
+        server.events.append(event(100 + len(server.asked), 1))
+
+    server.before_answer = keep_coming
+    with pytest.raises(LineageError, match="keep changing while they are read") as caught:
+        read(server, view="events")
+    assert "Try again" in caught.value.hint
+
+
+# What is kept on disk
+
+
+def test_what_was_read_is_not_asked_for_again(tmp_path: Path) -> None:
+    server = FakeMarquez([event(n) for n in range(30)])
+    first = read(server, cache=tmp_path)
+    assert len(pages(server)) > 10
+    again = read(server, cache=tmp_path)
+    assert len(pages(server)) <= 4
+    assert same(again, first)
+    assert again.warnings == first.warnings
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("new events", lambda server: [server.post(event(n)) for n in range(30, 40)]),
+        ("a late event", lambda server: server.post(event(77, 4))),
+        ("several late ones", lambda server: [server.post(event(n + 60, n)) for n in (1, 9, 20)]),
+        ("one older than all", lambda server: server.post(event(77, 0))),
+        ("retention", lambda server: server.purge("2024-01-01T00:00:10Z")),
+        (
+            "retention and as many late ones",
+            lambda server: [
+                server.purge("2024-01-01T00:00:05Z"),
+                [server.post(event(n + 60, n)) for n in range(8, 12)],
+            ],
+        ),
+        ("a repeated event", lambda server: server.post(event(7))),
+        ("another history", lambda server: server.__init__([event(n + 50, 9) for n in range(3)])),
+        (
+            "another one that began at the same time and goes on for longer",
+            lambda server: server.__init__([event(1), event(50, 40)]),
+        ),
+        (
+            "another one that began at the same time and ended before",
+            lambda server: server.__init__([event(1), event(50, 2)]),
+        ),
+        ("none any more", lambda server: server.__init__()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_with_what_is_kept_a_read_gives_what_one_without_it_gives(
+    what: str, change: Callable[[FakeMarquez], object], tmp_path: Path
+) -> None:
+    server = FakeMarquez([event(n) for n in range(1, 30)])
+    read(server, view="events", cache=tmp_path)
+    change(server)
+    assert same(read(server, view="events", cache=tmp_path / "."), read(server, view="events")), (
+        what
+    )
+    # And what is kept now is right as well.
+    assert same(read(server, view="events", cache=tmp_path), read(server, view="events"))
+
+
+def only_file(folder: Path) -> Path:
+    (file,) = folder.iterdir()
+    return file
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def rewrite(file: Path, change: Callable[[list[Any]], object]) -> None:
+    lines = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    change(lines)
+    file.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(gzip.compress(b"[]\n")),
+        lambda file: rewrite(file, lambda lines: lines[0].update(version=0)),
+        lambda file: rewrite(file, lambda lines: lines.pop(3)),
+        lambda file: rewrite(file, lambda lines: lines.clear()),
+        lambda file: rewrite(file, lambda lines: lines[1].append("more")),
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+    ids=["cut", "empty", "nothing", "version", "a line gone", "no line", "other form", "a folder"],
+)
+def test_a_damaged_file_is_read_past(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    first = read(server, cache=tmp_path)
+    damage(only_file(tmp_path))
+    assert same(read(server, cache=tmp_path), first)
+
+
+def test_servers_and_users_do_not_share_what_is_kept(tmp_path: Path) -> None:
+    one, other = (FakeMarquez([event(n) for n in range(k, k + 9)]) for k in (10, 30))
+    read(one, cache=tmp_path)
+    read(other, cache=tmp_path, headers={"X-Tenant": "b"})
+    assert len(list(tmp_path.iterdir())) == 2
+    assert "j12" not in names(read(other, cache=tmp_path, headers={"X-Tenant": "b"}))
+
+
+def test_a_short_history_is_not_kept(tmp_path: Path) -> None:
+    read(FakeMarquez([event(1)]), cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_kept_the_lineage_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file, no folder")
+    snapshot = read(FakeMarquez([event(n) for n in range(12)]), cache=tmp_path / "cache")
+    assert len(snapshot.jobs) == 12
+    assert any("cannot be kept for next time" in warning for warning in snapshot.warnings)
+
+
+def test_all_that_events_say_comes_back_from_disk(tmp_path: Path) -> None:
+    facets = {
+        "columnLineage": {
+            "fields": {"x": {"inputFields": [{"namespace": "n", "name": "a", "field": "y"}]}}
+        },
+        "symlinks": {"identifiers": [{"namespace": "n", "name": "alias", "type": "TABLE"}]},
+    }
+    output = {"namespace": "n", "name": "b", "facets": facets}
+    child = {
+        "runId": "c",
+        "facets": {
+            "parent": {"run": {"runId": "p"}, "job": {"namespace": "n", "name": "dag"}},
+            "nominalTime": {"nominalStartTime": "2024-01-01T00:00:00Z"},
+            "lineageBackfill_run": {"keys": ["2024-01-01"]},
+        },
+    }
+    server = FakeMarquez([event(n, eventType="FAIL") for n in range(9)])
+    server.post(event(20, run=child, outputs=[output], eventTime="2024-01-01T00:00:20"))
+    server.post(event(21, job={"namespace": "n", "name": ""}))
+    owners = {"ownership": {"owners": [{"name": "team"}]}}
+    server.post(event(22, job={"namespace": "n", "name": "owned", "facets": owners}))
+    first = read(server, view="events", cache=tmp_path)
+    again = read(server, view="events", cache=tmp_path)
+    assert same(again, first)
+    assert (again.column_edges, again.warnings) == (first.column_edges, first.warnings)
+    assert len(again.column_edges) == 1
+    assert len(again.warnings) == 2
