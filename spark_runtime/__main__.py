@@ -11,7 +11,7 @@ from spark_runtime.errors import RuntimeFailure, SpecError
 from spark_runtime.runner import run
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
-from spark_runtime.tables import DeltaTables
+from spark_runtime.tables import Tables
 from spark_runtime.worker import serve
 
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return serve(options.reply_fd, conf)
         spec = load_spec(options.spec)
         spark = get_session(conf)
-        result = run(spark, spec, DeltaTables(spark))
+        result = run(spark, spec, Tables(spark))
         spark.stop()
         return 0 if result.state == "succeeded" else 1
     except RuntimeFailure as error:

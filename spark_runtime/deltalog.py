@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from spark_runtime.errors import TableError
+from spark_runtime.state import Commit, Contents, File, TableState, local_path
 from spark_runtime.values import PartitionColumn, Values, logged, partition_columns
 
 METADATA_KEY = "lineage_backfill"
@@ -30,74 +30,6 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 #: A run looks at its table before and after, and at the versions that its inputs are pinned to.
 _STATES_KEPT = 8
-
-#: A data file: its path and the id of its deletion vector, if it has one.
-_File = tuple[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What one partition holds: its files with their rows (None: not in the statistics).
-
-    `files` is None where the log does not reach back far enough to tell.
-    """
-
-    files: Mapping[_File, int | None] | None = field(default_factory=dict)
-    #: That of the rows, as recorded by the commit that wrote all of them.
-    fingerprint: str | None = None
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows; None if that is not known."""
-        if self.files is None:
-            return None
-        counts = list(self.files.values())
-        return None if None in counts else sum(count for count in counts if count is not None)
-
-
-#: The fingerprint of no rows, whatever their columns.
-EMPTY_FINGERPRINT = "empty"
-NOTHING = Contents(fingerprint=EMPTY_FINGERPRINT)
-UNKNOWN = Contents(files=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
-    """A table at one version."""
-
-    version: int = -1
-    complete: bool = True
-    #: The oldest commit that was read; what older ones say of themselves is no longer known.
-    first_read: int = 0
-    columns: tuple[PartitionColumn, ...] = ()
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    configuration: Mapping[str, str] = field(default_factory=dict)
-    clustered: bool = False
-    partitions: Mapping[Values, Contents] = field(default_factory=dict)
-    transactions: Mapping[str, int] = field(default_factory=dict)
-    #: The version that the attempt with this token committed.
-    tokens: Mapping[str, int] = field(default_factory=dict)
-
-    def contents(self, values: Values) -> Contents:
-        """What a partition holds."""
-        return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What one commit did."""
-
-    version: int
-    #: The partitions whose rows it changed (an OPTIMIZE changes none).
-    touched: frozenset[Values]
-    operation: str
-    read_version: int | None
-    metadata: Mapping[str, Any]
-    """Ours, of `userMetadata`; empty if somebody else committed."""
-
-    def __str__(self) -> str:
-        who = self.metadata.get("backfill_id")
-        return f"version {self.version} ({self.operation}{f' of backfill {who}' if who else ''})"
 
 
 class DeltaLog:
@@ -210,24 +142,6 @@ class DeltaLog:
         return stat.st_ino, stat.st_mtime_ns
 
 
-def undo_token(token: str) -> str:
-    """Return the token of the commit that undoes the one with this token."""
-    return f"undo:{token}"
-
-
-def local_path(location: str) -> Path:
-    """Return the path that a location names; raises TableError unless it is a local one."""
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", location):
-        raise TableError(
-            f"{location} is not on a local or mounted file system",
-            hint="mount the store, or give the path under which it is mounted",
-        )
-    return Path(location)
-
-
 def _advance(state: TableState, version: int, actions: Sequence[Mapping[str, Any]]) -> TableState:
     """Return the table after one more commit."""
     metadata = next((a["metaData"] for a in actions if a.get("metaData")), None)
@@ -269,8 +183,8 @@ def _advance(state: TableState, version: int, actions: Sequence[Mapping[str, Any
 
 
 def _changed(
-    files: Mapping[_File, int | None] | None, bodies: Iterable[tuple[str, Mapping[str, Any]]]
-) -> Mapping[_File, int | None] | None:
+    files: Mapping[File, int | None] | None, bodies: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Mapping[File, int | None] | None:
     if files is None:
         return None
     changed = dict(files)
@@ -343,7 +257,7 @@ def _values(
     )
 
 
-def _file(body: Mapping[str, Any]) -> _File:
+def _file(body: Mapping[str, Any]) -> File:
     vector = body.get("deletionVector")
     if not vector:
         return body["path"], None

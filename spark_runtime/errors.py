@@ -69,6 +69,12 @@ class InputMissingError(RuntimeFailure):
     """An input of the run that does not exist."""
 
 
+class InputChangedError(RuntimeFailure):
+    """An input that changed after the run had started, and whose old rows are no more."""
+
+    transient = True
+
+
 class TableError(RuntimeFailure):
     """A table whose kind or partitioning does not allow what the run spec asks for."""
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_runtime.deltalog import EMPTY_FINGERPRINT
+from spark_runtime.state import EMPTY_FINGERPRINT
 from spark_runtime.values import quoted
 
 if TYPE_CHECKING:

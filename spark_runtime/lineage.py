@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spark_runtime.deltalog import TableState
 from spark_runtime.spec import (
     DatasetName,
     InputSpec,
@@ -28,6 +27,7 @@ from spark_runtime.spec import (
     Partition,
     RunSpec,
 )
+from spark_runtime.state import TableState
 
 PRODUCER = "urn:lineage-backfill"
 #: Seconds that a run waits at its end for its events to leave by HTTP.

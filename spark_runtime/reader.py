@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 
 from spark_runtime.errors import EntrypointError, InputMissingError, TableError
 from spark_runtime.spec import InputResult, InputSpec, PartitionRead
-from spark_runtime.tables import DeltaTables
-from spark_runtime.values import describe, predicate, scope_values
+from spark_runtime.tables import Tables
+from spark_runtime.values import describe, scope_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.deltalog import TableState
+    from spark_runtime.state import TableState
 
 
 class Inputs:
     """The inputs of one run, each pinned to a version when the run starts."""
 
-    def __init__(
-        self, spark: SparkSession, specs: tuple[InputSpec, ...], tables: DeltaTables
-    ) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, specs: tuple[InputSpec, ...], tables: Tables) -> None:
         self._tables = tables
         self._pinned = tuple(self._pin(spec) for spec in specs)
 
@@ -36,14 +33,13 @@ class Inputs:
                     hint="run the job that writes it first",
                 )
             return None
-        location = self._tables.location(spec)
-        frame = self._spark.read.format("delta").option("versionAsOf", spec.version).load(location)
+        storage = self._tables.storage(spec)
         if spec.partitions is None:
-            return frame
+            return storage.held(spec.version)
         if not spec.partitions:
-            return frame.limit(0)
-        state = self._state(spec)
-        return frame.where(predicate(state.columns, scope_values(state.columns, spec.partitions)))
+            return storage.held(spec.version).limit(0)
+        scope = scope_values(self._state(spec).columns, spec.partitions)
+        return storage.held(spec.version, tuple(scope))
 
     def results(self) -> tuple[InputResult, ...]:
         """Return what was read: versions, and the fingerprints that the tables' log records."""

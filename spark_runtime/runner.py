@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spark_runtime.context import RunContext
-from spark_runtime.deltalog import TableState
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import check_outputs, load_job
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
@@ -27,7 +26,8 @@ from spark_runtime.spec import (
     Target,
 )
 from spark_runtime.spec import write_result as write_result_file
-from spark_runtime.tables import DeltaTables
+from spark_runtime.state import TableState
+from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _MESSAGE_LENGTH = 2000
 _STACK = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\().*", re.DOTALL)
 
 
-def run(spark: SparkSession, spec: RunSpec, tables: DeltaTables) -> RunResult:
+def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
     """Run the job of a run spec and write its result file, whatever becomes of it.
 
     Never raises for what the job does: a failure is a result with state "failed".
@@ -82,7 +82,7 @@ class _Attempt:
 
     spark: SparkSession
     spec: RunSpec
-    tables: DeltaTables
+    tables: Tables
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     inputs: tuple[InputSpec, ...] = ()
     read: tuple[InputResult, ...] = ()

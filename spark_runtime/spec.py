@@ -353,6 +353,7 @@ _JSON_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list"
 
 
 # The first of each is what an absent member means.
+_FORMATS = ("delta", "parquet")
 _MODES: tuple[Mode, ...] = ("overwrite", "merge", "append", "full")
 _ON_EMPTY: tuple[OnEmpty, ...] = ("clear", "fail", "keep")
 
@@ -453,7 +454,7 @@ def _output(value: object, place: str) -> OutputSpec:
     return reader.done(
         OutputSpec(
             dataset=_dataset(reader),
-            format=reader.choice("format", ("delta",)),
+            format=reader.choice("format", _FORMATS),
             location=location,
             table=table,
             columns=columns,
@@ -471,7 +472,7 @@ def _input(value: object, place: str) -> InputSpec:
     return reader.done(
         InputSpec(
             dataset=_dataset(reader),
-            format=reader.choice("format", ("delta",)),
+            format=reader.choice("format", _FORMATS),
             location=location,
             table=table,
             columns=columns,

@@ -1,4 +1,4 @@
-"""Finds Delta tables by path or by catalog name, and keeps their logs at hand."""
+"""Finds tables by path or by catalog name, and keeps their logs at hand."""
 
 from __future__ import annotations
 
@@ -6,26 +6,39 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_runtime.deltalog import DeltaLog, TableState
-from spark_runtime.errors import TableError
-from spark_runtime.spec import Target
+from spark_runtime import delta, parquet
+from spark_runtime.delta import DeltaStorage
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import SchemaMismatchError, TableError
+from spark_runtime.parquet import ParquetStorage
+from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.spec import OutputSpec, Target
+from spark_runtime.state import TableLog, TableState
+from spark_runtime.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
-class DeltaTables:
+class Tables:
     """The tables that one session works on; keep it as long as the session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._logs: dict[str, DeltaLog] = {}
+        self._logs: dict[tuple[str, str], DeltaLog | ParquetLog] = {}
 
     def location(self, target: Target) -> str:
         """Return where the table is; raises TableError for a catalog table that does not exist."""
         if target.location is not None:
             return target.location
         name = target.table or ""
+        if target.format != "delta":
+            raise TableError(
+                f"{target.dataset} is a {target.format} table of the catalog, which would not "
+                "learn of its new partitions",
+                hint="give its `location` instead of `table`, or make it a Delta table",
+            )
         if not self._spark.catalog.tableExists(name):
             raise TableError(
                 f"table {name} does not exist in the catalog",
@@ -35,12 +48,9 @@ class DeltaTables:
 
         return str(DeltaTable.forName(self._spark, name).detail().collect()[0]["location"])
 
-    def log(self, target: Target) -> DeltaLog:
+    def log(self, target: Target) -> TableLog:
         """Return the log of the table."""
-        location = self.location(target)
-        if location not in self._logs:
-            self._logs[location] = DeltaLog(location, checkpoint_reader=self._read_checkpoint)
-        return self._logs[location]
+        return self._log(target)
 
     def latest_version(self, target: Target) -> int | None:
         """Return the newest version of the table, None if there is no table."""
@@ -54,6 +64,54 @@ class DeltaTables:
             return None
         return self.log(target).state(version)
 
+    def storage(self, target: Target) -> Storage:
+        """Return the table as one run reads and writes it."""
+        log = self._log(target)
+        if isinstance(log, ParquetLog):
+            return ParquetStorage(self._spark, log)
+        return DeltaStorage(self._spark, log)
+
+    def create(self, output: OutputSpec, schema: StructType) -> None:
+        """Make the table, empty, if there is none; raises SchemaMismatchError."""
+        log = None if output.table is not None else self._log(output)
+        if isinstance(log, ParquetLog):
+            if not log.is_recorded():
+                _check_storable(schema, output)
+                parquet.create(self._spark, log, schema, output.columns)
+        elif self.latest_version(output) is None:
+            _check_storable(schema, output)
+            delta.create(self._spark, schema, output)
+
+    def _log(self, target: Target) -> DeltaLog | ParquetLog:
+        location = self.location(target)
+        found = self._logs.get((target.format, location))
+        if found is None:
+            found = (
+                ParquetLog(location)
+                if target.format == "parquet"
+                else DeltaLog(location, checkpoint_reader=self._read_checkpoint)
+            )
+            self._logs[target.format, location] = found
+        return found
+
     def _read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         rows = self._spark.read.parquet(*[f"file:{file}" for file in files])
         return [json.loads(text) for text in rows.toJSON().collect()]
+
+
+def _check_storable(schema: StructType, output: OutputSpec) -> None:
+    """Raise SchemaMismatchError unless rows of this schema can be the first of the table."""
+    void = [field.name for field in schema if "void" in field.dataType.simpleString()]
+    if void:
+        raise SchemaMismatchError(
+            f"column {void[0]!r} of {output.dataset} has no type", hint="cast it in the job"
+        )
+    names = [field.name for field in schema]
+    lower = {name.lower() for name in names}
+    missing = [column for column in output.columns if column.lower() not in lower]
+    if missing:
+        raise SchemaMismatchError(
+            f"partition column {missing[0]!r} of {output.dataset} is not among the job's columns: "
+            f"{', '.join(names)}",
+            hint="add it to the job's result, or correct `columns` in the project file",
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from spark_runtime.deltalog import Commit, DeltaLog, undo_token
 from spark_runtime.errors import UndoRefusedError
-from spark_runtime.replace import Transaction, put_back
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import DatasetName, Target
-from spark_runtime.tables import DeltaTables
+from spark_runtime.state import Commit, TableLog, Transaction, undo_token
+from spark_runtime.storage import Storage
+from spark_runtime.tables import Tables
 from spark_runtime.values import Values, describe
 
 if TYPE_CHECKING:
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 
 def undo_run(
-    spark: SparkSession, *, token: str, location: str | None = None, table: str | None = None
+    spark: SparkSession,
+    *,
+    token: str,
+    location: str | None = None,
+    table: str | None = None,
+    format: str = "delta",  # noqa: A002 (as the run spec names it)
 ) -> dict[str, object]:
-    """Put back the partitions that the attempt with this token replaced in a Delta table.
+    """Put back the partitions that the attempt with this token replaced in a table.
 
     The runs of a backfill are undone newest first. Undoing twice is the same as once. Returns
     `{"version", "partitions"}`: the version that holds the old rows again (None: nothing had to be
@@ -29,8 +34,9 @@ def undo_run(
     """
     assert_safe(spark)
     name = DatasetName("", table or location or "")
-    target = Target(dataset=name, format="delta", columns=(), location=location, table=table)
-    log = DeltaTables(spark).log(target)
+    target = Target(dataset=name, format=format, columns=(), location=location, table=table)
+    storage = Tables(spark).storage(target)
+    log = storage.log
     state = log.state()
     version = state.tokens.get(token)
     if version is None and state.first_read > 0:
@@ -46,12 +52,12 @@ def undo_run(
     undone = state.tokens.get(undo_token(token))
     if undone is None:
         _refuse_later_changes(log, ours, state.version)
-        _put_back(spark, log, ours, token)
+        _put_back(storage, ours, token)
         undone = log.state().tokens.get(undo_token(token))
     return {"version": undone, "partitions": names}
 
 
-def _refuse_later_changes(log: DeltaLog, ours: Commit, until: int) -> None:
+def _refuse_later_changes(log: TableLog, ours: Commit, until: int) -> None:
     columns = log.state(until).columns
     changed: dict[Values, Commit] = {}
     for commit in log.commits(ours.version, until):
@@ -71,19 +77,19 @@ def _refuse_later_changes(log: DeltaLog, ours: Commit, until: int) -> None:
         )
 
 
-def _put_back(spark: SparkSession, log: DeltaLog, ours: Commit, token: str) -> None:
+def _put_back(storage: Storage, ours: Commit, token: str) -> None:
     metadata = {
         "schema_version": 1,
         "backfill_id": ours.metadata.get("backfill_id"),
         "run_id": ours.metadata.get("run_id"),
         "token": undo_token(token),
         "undo_of": token,
-        "partitions": _fingerprints(log, ours.version - 1, ours.touched),
+        "partitions": _fingerprints(storage.log, ours.version - 1, ours.touched),
     }
     transaction = Transaction(app_id=f"lineage-backfill/undo/{token}", version=1, metadata=metadata)
-    put_back(spark, log, tuple(ours.touched), ours.version - 1, transaction)
+    storage.put_back(ours, transaction)
 
 
-def _fingerprints(log: DeltaLog, version: int, touched: Iterable[Values]) -> list[object]:
+def _fingerprints(log: TableLog, version: int, touched: Iterable[Values]) -> list[object]:
     held = [(values, log.state(version).contents(values)) for values in touched]
     return [[list(values), contents.rows, contents.fingerprint] for values, contents in held]

@@ -20,7 +20,7 @@ from spark_runtime.job import load_function
 from spark_runtime.runner import describe_error, run
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
-from spark_runtime.tables import DeltaTables
+from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ class _Worker:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._tables = DeltaTables(spark)
+        self._tables = Tables(spark)
 
     def answer(self, line: str) -> dict[str, Any]:
         identity = None

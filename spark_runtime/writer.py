@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from spark_runtime.checks import Audit, Check
-from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, TableState, undo_token
 from spark_runtime.errors import (
     CheckFailedError,
-    ConstraintError,
     EmptyPartitionError,
     EntrypointError,
     SchemaMismatchError,
@@ -30,15 +27,6 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint
-from spark_runtime.replace import (
-    Transaction,
-    append,
-    exclusively,
-    interpreted,
-    is_conflict,
-    put_back,
-    replace,
-)
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import (
     NULL_DIRECTORY,
@@ -48,28 +36,17 @@ from spark_runtime.spec import (
     PartitionResult,
     RunSpec,
 )
-from spark_runtime.tables import DeltaTables
-from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted, scope_values
+from spark_runtime.state import Commit, TableState, Transaction, undo_token
+from spark_runtime.storage import Publication, Rows, Storage
+from spark_runtime.tables import Tables
+from spark_runtime.values import PartitionColumn, Values, describe, quoted, scope_values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
-
-#: How often a write is made again after commits that changed no data of its partitions.
-MAX_CONFLICTS = 5
 
 _AGE, _RANK = "__age", "__rank"
 _NULL_KEY = "NULL in the merge key"
-_CONDITION = re.compile(r"\[(DELTA_[A-Z_.]+)\]")
-_CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """How many rows one partition gets, and their fingerprint."""
-
-    count: int = 0
-    fingerprint: str | None = EMPTY_FINGERPRINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +69,7 @@ def write_partitions(
     frame: DataFrame,
     output: OutputSpec,
     run: RunSpec,
-    tables: DeltaTables,
+    tables: Tables,
     options: WriteOptions | None = None,
 ) -> OutputResult:
     """Replace the output's scope by the rows of `frame`, and touch nothing else.
@@ -101,9 +78,8 @@ def write_partitions(
     RuntimeFailure; the old rows are then all still there.
     """
     assert_safe(frame.sparkSession)
-    if tables.latest_version(output) is None:
-        _create(frame, output)
-    return _Write(frame, output, run, tables.log(output), options or WriteOptions()).make()
+    tables.create(output, frame.schema)
+    return _Write(frame, output, run, tables.storage(output), options or WriteOptions()).make()
 
 
 class _Write:
@@ -114,18 +90,20 @@ class _Write:
         frame: DataFrame,
         output: OutputSpec,
         run: RunSpec,
-        log: DeltaLog,
+        storage: Storage,
         options: WriteOptions,
     ) -> None:
         self.spark = frame.sparkSession
         self.frame = frame
         self.output = output
         self.run = run
-        self.log = log
+        self.storage = storage
+        self.log = storage.log
         self.options = options
-        self.before = log.state()
-        self.columns = _columns(self.before, output)
+        found = storage.before()
+        self.columns = _columns(found, output)
         self.scope = scope_values(self.columns, output.scope)
+        self.before = self._counted(found)
         self.since = self.before.version if options.since is None else options.since
         self.app_id = f"lineage-backfill/{run.backfill_id}/{run.run_id}"
 
@@ -133,7 +111,7 @@ class _Write:
         done = self.before.tokens.get(self.run.token)
         undone = undo_token(self.run.token) in self.before.tokens
         if done is not None and not undone:
-            return self._result(done)
+            return self._outcome(self.log.state(done - 1), self.log.state(done))
         if undone or self.before.transactions.get(self.app_id, -1) >= self.run.attempt:
             raise StaleAttemptError(
                 f"attempt {self.run.attempt} of run {self.run.run_id} was undone, or a later one "
@@ -143,21 +121,34 @@ class _Write:
         if self.output.mode == "full":
             self._refuse_other_partitions()
         self._refuse_foreign_changes(self.before.version)
-        rows = self._prepared().persist()
-        try:
+        with self.storage.staged(self._prepared(), self.run.token) as rows:
             written = self._count(rows)
             self._check_scope(written)
             replaced = self._replaced(written)
             self._audit(rows, written)
             if not replaced:
-                return self._outcome(self.before, self.before, version=None)
-            version = self._commit(rows, replaced, written)
-        finally:
-            rows.unpersist()
+                return self._outcome(self.before, self.before)
+            version = self._publish(rows, replaced, written)
         self._verify(version, written)
-        return self._result(version)
+        before = replace(self.before, version=version - 1)
+        return self._outcome(before, self.log.state(version))
 
     # Before the write.
+
+    def _counted(self, found: TableState) -> TableState:
+        """Return the state with the rows of the scope counted where the log does not tell them."""
+        unknown = [values for values in self.scope if found.contents(values).rows is None]
+        if not unknown:
+            return found
+        from pyspark.sql import functions as F
+
+        held = self.storage.held(found.version, unknown)
+        rows = _by_partition(held, self.columns, [F.count(F.lit(1)).alias(ROWS)])
+        partitions = {
+            values: found.contents(values).counted(rows.get(values, {}).get(ROWS, 0))
+            for values in unknown
+        }
+        return replace(found, partitions={**found.partitions, **partitions})
 
     def _refuse_other_partitions(self) -> None:
         others = [values for values in self.before.partitions if values not in self.scope]
@@ -206,18 +197,11 @@ class _Write:
         return frame.repartition(*names)
 
     def _count(self, rows: DataFrame) -> dict[Values, Rows]:
-        from pyspark.sql import functions as F
-
-        names = [F.col(quoted(column.name)) for column in self.columns]
         fingerprint = Fingerprint(rows.schema, ignore=self.options.ignore)
-        found = rows.groupBy(*names).agg(*fingerprint.aggregates())
-        texts = [name.cast("string").alias(f"__key{i}") for i, name in enumerate(names)]
-        aggregated = found.select(*texts, *found.columns[len(names) :]).collect()
+        found = _by_partition(rows, self.columns, fingerprint.aggregates())
         return {
-            tuple(
-                column.canonical(row[f"__key{i}"]) for i, column in enumerate(self.columns)
-            ): Rows(count=row[ROWS], fingerprint=fingerprint.text(row.asDict()))
-            for row in aggregated
+            values: Rows(count=row[ROWS], fingerprint=fingerprint.text(row))
+            for values, row in found.items()
         }
 
     def _check_scope(self, written: Mapping[Values, Rows]) -> None:
@@ -262,41 +246,23 @@ class _Write:
     def _adds(self) -> bool:
         return self.output.mode == "append"
 
-    def _commit(
+    def _publish(
         self, rows: DataFrame, replaced: Sequence[Values], written: Mapping[Values, Rows]
     ) -> int:
-        transaction = self._transaction(replaced, written)
-        count = sum(part.count for part in written.values())
-        conflict: Exception | None = None
-        for _ in range(MAX_CONFLICTS + 1):
-            try:
-                with exclusively(self.log.root), interpreted(self.spark, count):
-                    if self._adds:
-                        append(rows, self.log.location, transaction)
-                    else:
-                        replace(rows, self.log.location, self.columns, replaced, transaction)
-            except Exception as error:  # noqa: BLE001 (re-raised below)
-                # Whatever was raised: only the log says whether the commit is there.
-                state = self.log.state()
-                if self.run.token in state.tokens:
-                    return state.tokens[self.run.token]
-                if not is_conflict(error):
-                    _raise_translated(error, self.output)
-                self._refuse_foreign_changes(state.version)
-                _check_schema(self.frame.schema, state)
-                conflict = error
-                continue
-            version = self.log.state().tokens.get(self.run.token)
-            if version is None:
-                raise StaleAttemptError(
-                    f"attempt {self.run.attempt} of run {self.run.run_id} was overtaken by a later "
-                    f"one while it wrote to {self.output.dataset}"
-                )
-            return version
-        raise WriteConflictError(
-            f"{self.output.dataset} was changed {MAX_CONFLICTS + 1} times while this run wrote",
-            hint="retry when the table is quieter, for instance after an OPTIMIZE",
-        ) from conflict
+        def recheck(state: TableState) -> None:
+            self._refuse_foreign_changes(state.version)
+            _check_schema(self.frame.schema, state)
+
+        publication = Publication(
+            scope=tuple(self.scope),
+            replaced=replaced,
+            written=written,
+            adds=self._adds,
+            before=self.before,
+            transaction=self._transaction(replaced, written),
+            recheck=recheck,
+        )
+        return self.storage.publish(rows, publication)
 
     def _transaction(
         self, replaced: Iterable[Values], written: Mapping[Values, Rows]
@@ -336,7 +302,7 @@ class _Write:
             if not self._adds and after.contents(values).rows not in (None, part.count)
         ]
         if outside or wrong:
-            self._take_back(version, ours.touched)
+            self._take_back(ours)
         if outside:
             raise VerificationError(
                 f"{ours} of {self.output.dataset} touched {self._describe(outside)} outside its "
@@ -353,23 +319,18 @@ class _Write:
             # Between the last look and Delta's own somebody may have slipped in.
             self._refuse_foreign_changes(version - 1)
         except WriteConflictError:
-            self._take_back(version, ours.touched)
+            self._take_back(ours)
             raise
 
-    def _take_back(self, version: int, touched: Iterable[Values]) -> None:
+    def _take_back(self, ours: Commit) -> None:
         transaction = Transaction(
             app_id=f"{self.app_id}/taken-back",
             version=self.run.attempt,
-            metadata={"schema_version": 1, "run_id": self.run.run_id, "taken_back": version},
+            metadata={"schema_version": 1, "run_id": self.run.run_id, "taken_back": ours.version},
         )
-        put_back(self.spark, self.log, tuple(touched), version - 1, transaction)
+        self.storage.put_back(ours, transaction)
 
-    def _result(self, version: int) -> OutputResult:
-        return self._outcome(self.log.state(version - 1), self.log.state(version), version=version)
-
-    def _outcome(
-        self, before: TableState, after: TableState, *, version: int | None
-    ) -> OutputResult:
+    def _outcome(self, before: TableState, after: TableState) -> OutputResult:
         parts = []
         for values, key in self.scope.items():
             old, new = before.contents(values), after.contents(values)
@@ -386,7 +347,7 @@ class _Write:
         return OutputResult(
             dataset=self.output.dataset,
             version_before=before.version,
-            version=version,
+            version=after.version if after is not before else None,
             partitions=tuple(parts),
         )
 
@@ -405,13 +366,7 @@ class _Write:
                 f"{self.output.dataset} is written by merge, and its job names no key",
                 hint='declare it: @job(..., merge_on=("id",), newest_by="updated_at")',
             )
-        held = (
-            self.spark.read.format("delta")
-            .option("versionAsOf", self.before.version)
-            .load(self.log.location)
-        )
-        if self.columns:
-            held = held.where(predicate(self.columns, self.scope))
+        held = self.storage.held(self.before.version, tuple(self.scope))
         keys = [quoted(name) for name in self.options.merge_on]
         null = F.lit(False)
         for key in keys:
@@ -428,35 +383,19 @@ class _Write:
         return ranked.where(F.col(_RANK) == 1).drop(_AGE, _RANK)
 
 
-def _create(frame: DataFrame, output: OutputSpec) -> None:
-    """Create the table empty, in a commit of its own; no replacement ever creates one.
+def _by_partition(
+    frame: DataFrame, columns: Sequence[PartitionColumn], aggregates: Sequence[Column]
+) -> dict[Values, dict[str, Any]]:
+    """Return aggregates by partition."""
+    from pyspark.sql import functions as F
 
-    A replacement would not check its rows on a table that does not exist yet.
-    """
-    from delta.tables import DeltaTable
-    from pyspark.sql.types import StructField, StructType
-
-    _check_storable(frame.schema, output)
-    names = {field.name.lower(): field.name for field in frame.schema}
-    missing = [column for column in output.columns if column.lower() not in names]
-    if missing:
-        raise SchemaMismatchError(
-            f"partition column {missing[0]!r} of {output.dataset} is not among the job's columns: "
-            f"{', '.join(names.values())}",
-            hint="add it to the job's result, or correct `columns` in the project file",
-        )
-    fields = [StructField(field.name, field.dataType, True) for field in frame.schema]
-    builder = DeltaTable.createIfNotExists(frame.sparkSession).addColumns(StructType(fields))
-    builder = builder.location(output.location) if output.location else builder
-    builder = builder.tableName(output.table) if output.table else builder
-    if output.columns:
-        builder = builder.partitionedBy(*[names[column.lower()] for column in output.columns])
-    try:
-        builder.execute()
-    except Exception as error:
-        # Another first writer was faster: its table is as good, and is checked like any other.
-        if not is_conflict(error):
-            raise
+    names = [F.col(quoted(column.name)) for column in columns]
+    counted = frame.groupBy(*names).agg(*aggregates)
+    texts = [name.cast("string").alias(f"__key{i}") for i, name in enumerate(names)]
+    return {
+        tuple(column.canonical(row[f"__key{i}"]) for i, column in enumerate(columns)): row.asDict()
+        for row in counted.select(*texts, *counted.columns[len(names) :]).collect()
+    }
 
 
 def _columns(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ...]:
@@ -475,14 +414,6 @@ def _columns(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ..
             hint="correct `columns` in the project file",
         )
     return state.columns
-
-
-def _check_storable(schema: StructType, output: OutputSpec) -> None:
-    void = [field.name for field in schema if "void" in field.dataType.simpleString()]
-    if void:
-        raise SchemaMismatchError(
-            f"column {void[0]!r} of {output.dataset} has no type", hint="cast it in the job"
-        )
 
 
 def _check_schema(schema: StructType, state: TableState) -> list[str]:
@@ -510,17 +441,3 @@ def _check_schema(schema: StructType, state: TableState) -> list[str]:
             hint="cast or select them in the job, or ALTER the table first",
         )
     return [field.name for field in table]
-
-
-def _raise_translated(error: Exception, output: OutputSpec) -> NoReturn:
-    text = str(error)
-    conditions = _CONDITION.findall(text)
-    broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
-    if broken:
-        # Delta's message shows the row; rows do not belong into logs.
-        raise ConstraintError(
-            f"rows for {output.dataset} break a constraint of the table ({broken[0]}); "
-            "nothing was written",
-            hint="correct the rows in the job, or drop the constraint",
-        ) from error
-    raise error

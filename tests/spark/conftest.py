@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime.errors import EnvironmentMissingError
-from spark_runtime.spec import OutputResult, OutputSpec, RunSpec, parse_spec
-from spark_runtime.tables import DeltaTables
+from spark_runtime.spec import (
+    DatasetName,
+    OutputResult,
+    OutputSpec,
+    RunSpec,
+    Target,
+    parse_spec,
+)
+from spark_runtime.state import TableState
+from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
@@ -58,21 +66,35 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def tables(spark: SparkSession) -> DeltaTables:
+def tables(spark: SparkSession) -> Tables:
     """The session's tables."""
-    return DeltaTables(spark)
+    return Tables(spark)
 
 
 class Table:
-    """A Delta table under test: writes to it as a run does, and reads it back."""
+    """A table under test: writes to it as a run does, and reads it back as anybody does."""
 
     def __init__(
-        self, spark: SparkSession, tables: DeltaTables, path: Path, columns: Sequence[str]
+        self,
+        spark: SparkSession,
+        tables: Tables,
+        path: Path,
+        columns: Sequence[str],
+        kind: str = "delta",
     ) -> None:
         self.spark = spark
         self.tables = tables
         self.path = str(path)
         self.columns = tuple(columns)
+        self.kind = kind
+
+    @property
+    def target(self) -> Target:
+        """Where it is."""
+        name = DatasetName("test", Path(self.path).name)
+        return Target(
+            dataset=name, format=self.kind, columns=self.columns, location=self.path, table=None
+        )
 
     def scope(self, partitions: Sequence[Mapping[str, str | None] | str]) -> list[dict[str, Any]]:
         """Partitions as a spec holds them; a bare text is the value of the only column."""
@@ -89,7 +111,7 @@ class Table:
         """A run spec that writes these partitions; `changes` go to the run or to its output."""
         output: dict[str, Any] = {
             "dataset": {"namespace": "test", "name": Path(self.path).name},
-            "format": "delta",
+            "format": self.kind,
             "location": self.path,
             "columns": list(self.columns),
             "scope": self.scope(partitions),
@@ -128,22 +150,32 @@ class Table:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows, sorted."""
-        frame = self.spark.read.format("delta").load(self.path)
+        reader = self.spark.read.format(self.kind)
+        if self.kind == "delta":
+            frame = reader.load(self.path)
+        else:
+            from pyspark.sql.types import StructType
+
+            state = self.state()
+            schema = StructType.fromJson(dict(state.schema))
+            frame = reader.schema(schema).load(self.path).select(*schema.names)
         return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    def state(self, version: int | None = None) -> TableState:
+        """What its log says, read afresh."""
+        return Tables(self.spark).log(self.target).state(version)
 
     @property
     def version(self) -> int | None:
         """The newest version."""
-        from spark_runtime.deltalog import DeltaLog
-
-        return DeltaLog(self.path).latest_version()
+        return Tables(self.spark).latest_version(self.target)
 
 
 @pytest.fixture
-def table(spark: SparkSession, tables: DeltaTables, tmp_path: Path) -> Callable[..., Table]:
+def table(spark: SparkSession, tables: Tables, tmp_path: Path) -> Callable[..., Table]:
     """Makes a table (not yet there) with the given partition columns."""
 
-    def make(*columns: str, name: str = "t") -> Table:
-        return Table(spark, tables, tmp_path / name, columns)
+    def make(*columns: str, name: str = "t", kind: str = "delta") -> Table:
+        return Table(spark, tables, tmp_path / name, columns, kind)
 
     return make

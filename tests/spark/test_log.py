@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import VerificationError, WriteConflictError
-from spark_runtime.replace import replace
 from spark_runtime.spec import DatasetName, Target
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.tables import DeltaTables
+    from spark_runtime.tables import Tables
 
 
 def rows(spark: SparkSession, *values: tuple[str | None, int]) -> DataFrame:
@@ -35,7 +35,7 @@ def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
 
 
 def test_a_cleaned_up_log_is_read_from_its_checkpoint(
-    spark: SparkSession, tables: DeltaTables, filled: Any
+    spark: SparkSession, tables: Tables, filled: Any
 ) -> None:
     name = f"delta.`{filled.path}`"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
@@ -88,7 +88,7 @@ def test_a_conflict_is_retried_only_if_the_scope_is_as_it_was(
             raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] files were added")
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.writer.replace", slow)
+    monkeypatch.setattr("spark_runtime.delta.replace", slow)
     name = f"delta.`{filled.path}`"
     spark.sql(f"INSERT INTO {name} VALUES ('d1', 9)")
     meanwhile.append(lambda: spark.sql(f"OPTIMIZE {name}").collect())
@@ -108,7 +108,7 @@ def test_a_commit_that_slips_in_unseen_is_found_afterwards_and_kept(
         spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
         replace(*arguments)
 
-    monkeypatch.setattr("spark_runtime.writer.replace", late)
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
     with pytest.raises(WriteConflictError, match="changed day=d1"):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
@@ -122,7 +122,7 @@ def test_an_error_after_the_commit_is_no_failure(
         replace(*arguments)
         raise ConnectionError("the answer was lost")
 
-    monkeypatch.setattr("spark_runtime.writer.replace", lost)
+    monkeypatch.setattr("spark_runtime.delta.replace", lost)
     result = filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert result.version == filled.version
     assert ("d1", 7) in filled.rows()
@@ -136,7 +136,7 @@ def test_a_commit_outside_the_scope_is_taken_back(
         replace(frame, location, columns, [*scope, ("d2",)], transaction)
 
     before = filled.rows()
-    monkeypatch.setattr("spark_runtime.writer.replace", too_much)
+    monkeypatch.setattr("spark_runtime.delta.replace", too_much)
     with pytest.raises(VerificationError, match="touched day=d2 outside its scope"):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert filled.rows() == before
@@ -150,7 +150,7 @@ def test_a_job_that_computes_other_rows_each_time_is_found_out(
         replace(frame.limit(1), *arguments)
 
     before = filled.rows()
-    monkeypatch.setattr("spark_runtime.writer.replace", other)
+    monkeypatch.setattr("spark_runtime.delta.replace", other)
     with pytest.raises(VerificationError, match="holds other rows than were counted in day=d1"):
         filled.write(rows(spark, ("d1", 7), ("d1", 8)), ["d1"])
     assert filled.rows() == before

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_runtime.tables import DeltaTables
+    from spark_runtime.tables import Tables
 
 PIPELINE = """
 from pyspark.sql import DataFrame, functions as F
@@ -121,7 +121,7 @@ def events(hours: Any) -> list[dict[str, Any]]:
 
 
 def test_a_run_leaves_its_result_and_its_lineage(
-    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
     document = spec(hours, pipeline)
     run(spark, parse_spec(document), tables)
@@ -163,7 +163,7 @@ def test_a_run_leaves_its_result_and_its_lineage(
 
 
 def test_a_job_that_raises_leaves_a_result_an_event_and_the_old_rows(
-    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
     document = spec(hours, pipeline, parameters={"fail": True})
     result = run(spark, parse_spec(document), tables)
@@ -178,7 +178,7 @@ def test_a_job_that_raises_leaves_a_result_an_event_and_the_old_rows(
 
 
 def test_inputs_are_pruned_and_stay_at_their_version(
-    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
     from spark_runtime.reader import Inputs
 
@@ -193,7 +193,7 @@ def test_inputs_are_pruned_and_stay_at_their_version(
 
 
 def test_a_missing_input_and_a_wrong_entrypoint_are_named(
-    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:
     document = spec(hours, pipeline)
     document["inputs"][1]["columns"] = ["name"]
@@ -210,7 +210,7 @@ def test_a_missing_input_and_a_wrong_entrypoint_are_named(
 
 
 def test_a_place_that_is_no_table_fails_the_run_and_still_leaves_a_result(
-    spark: SparkSession, tables: DeltaTables, hours: Any, pipeline: str, tmp_path: Path
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str, tmp_path: Path
 ) -> None:
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "part-0.parquet").touch()

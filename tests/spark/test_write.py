@@ -1,4 +1,4 @@
-"""write_partitions replaces exactly the scope of a run, on real Delta tables."""
+"""write_partitions replaces exactly the scope of a run, on real Delta and Parquet tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     ConstraintError,
     EmptyPartitionError,
@@ -31,17 +30,32 @@ def days(spark: SparkSession, *rows: tuple[str | None, int]) -> DataFrame:
     return spark.createDataFrame(list(rows), "day STRING, n INT")
 
 
+@pytest.fixture(params=["delta", "parquet"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What every format promises is tested with each."""
+    return str(request.param)
+
+
 @pytest.fixture
-def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
-    made = table("day")
+def delta(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    """A filled table of the format that only some tests are about."""
+    return fill(spark, table("day"))
+
+
+@pytest.fixture
+def filled(spark: SparkSession, table: Callable[..., Any], kind: str) -> Any:
+    return fill(spark, table("day", kind=kind))
+
+
+def fill(spark: SparkSession, made: Any) -> Any:
     made.write(days(spark, *[(day, i) for i, day in enumerate(DAYS)]), DAYS, run_id="r-0")
     return made
 
 
 def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
-    spark: SparkSession, table: Callable[..., Any]
+    spark: SparkSession, table: Callable[..., Any], kind: str
 ) -> None:
-    made = table("day")
+    made = table("day", kind=kind)
     result = made.write(days(spark, ("2024-01-01", 1), ("2024-01-01", 2)), DAYS[:2])
     assert made.rows() == [("2024-01-01", 1), ("2024-01-01", 2)]
     assert (result.version_before, result.version) == (0, 1)
@@ -49,7 +63,7 @@ def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
         (0, 2, False),
         (0, 0, False),
     ]
-    assert [column.name for column in DeltaLog(made.path).state().columns] == ["day"]
+    assert [column.name for column in made.state().columns] == ["day"]
 
 
 def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
@@ -61,7 +75,7 @@ def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
         (1, 1, False),
         (1, 0, True),
     ]
-    assert DeltaLog(filled.path).state().contents(("2024-01-03",)).rows == 1
+    assert filled.state().contents(("2024-01-03",)).rows == 1
 
 
 @pytest.mark.parametrize("outside", ["2024-01-09", None, ""])
@@ -76,9 +90,9 @@ def test_a_row_outside_the_scope_is_named_and_nothing_is_written(
 
 
 def test_the_first_write_is_checked_like_any_other(
-    spark: SparkSession, table: Callable[..., Any]
+    spark: SparkSession, table: Callable[..., Any], kind: str
 ) -> None:
-    made = table("day")
+    made = table("day", kind=kind)
     with pytest.raises(UnexpectedPartitionError):
         made.write(days(spark, ("2024-01-02", 1)), DAYS[:1])
     assert made.rows() == []
@@ -135,15 +149,15 @@ def test_other_partition_columns_than_the_tables_are_refused(
 ) -> None:
     frame = days(spark, ("2024-01-01", 7))
     with pytest.raises(TableError, match="partitioned by"):
-        table("n").write(frame, ["7"])
+        table("n", kind=filled.kind).write(frame, ["7"])
     with pytest.raises(TableError, match="partitioned by"):
-        table().write(frame, [{}])
+        table(kind=filled.kind).write(frame, [{}])
 
 
 def test_a_table_without_partitions_is_replaced_whole(
-    spark: SparkSession, table: Callable[..., Any]
+    spark: SparkSession, table: Callable[..., Any], kind: str
 ) -> None:
-    made = table()
+    made = table(kind=kind)
     made.write(days(spark, ("a", 1), ("b", 2)), [{}], run_id="r-0")
     result = made.write(days(spark, ("c", 3)), [{}])
     assert made.rows() == [("c", 3)]
@@ -151,39 +165,39 @@ def test_a_table_without_partitions_is_replaced_whole(
 
 
 def test_somebody_elses_commit_to_the_scope_since_the_start_is_a_conflict(
-    spark: SparkSession, filled: Any
+    spark: SparkSession, delta: Any
 ) -> None:
-    started = filled.version
-    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(filled.path)
+    started = delta.version
+    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
     with pytest.raises(WriteConflictError, match=rf"version {started + 1} \(WRITE\)"):
-        filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
-    filled.write(days(spark, ("2024-01-02", 7)), DAYS[1:2], WriteOptions(since=started))
-    assert ("2024-01-02", 7) in filled.rows()
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
+    delta.write(days(spark, ("2024-01-02", 7)), DAYS[1:2], WriteOptions(since=started))
+    assert ("2024-01-02", 7) in delta.rows()
 
 
-def test_an_optimize_in_between_is_no_conflict(spark: SparkSession, filled: Any) -> None:
-    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(filled.path)
-    started = filled.version
-    spark.sql(f"OPTIMIZE delta.`{filled.path}`").collect()
-    assert filled.version == started + 1
-    filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
-    assert ("2024-01-01", 7) in filled.rows()
+def test_an_optimize_in_between_is_no_conflict(spark: SparkSession, delta: Any) -> None:
+    days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
+    started = delta.version
+    spark.sql(f"OPTIMIZE delta.`{delta.path}`").collect()
+    assert delta.version == started + 1
+    delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
+    assert ("2024-01-01", 7) in delta.rows()
 
 
-def test_a_broken_constraint_is_named_without_the_row(spark: SparkSession, filled: Any) -> None:
-    spark.sql(f"ALTER TABLE delta.`{filled.path}` ADD CONSTRAINT small CHECK (n < 100)")
+def test_a_broken_constraint_is_named_without_the_row(spark: SparkSession, delta: Any) -> None:
+    spark.sql(f"ALTER TABLE delta.`{delta.path}` ADD CONSTRAINT small CHECK (n < 100)")
     with pytest.raises(ConstraintError, match="DELTA_VIOLATE_CONSTRAINT") as raised:
-        filled.write(days(spark, ("2024-01-01", 12345)), DAYS[:1])
+        delta.write(days(spark, ("2024-01-01", 12345)), DAYS[:1])
     assert "12345" not in str(raised.value)
-    assert len(filled.rows()) == 3
+    assert len(delta.rows()) == 3
 
 
-def test_a_session_without_its_safeguards_does_not_write(spark: SparkSession, filled: Any) -> None:
+def test_a_session_without_its_safeguards_does_not_write(spark: SparkSession, delta: Any) -> None:
     name = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
     spark.conf.set(name, "false")
     try:
         with pytest.raises(SessionError, match="constraintCheck"):
-            filled.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+            delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
     finally:
         spark.conf.set(name, "true")
 

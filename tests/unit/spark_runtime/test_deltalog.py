@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from spark_runtime.deltalog import EMPTY_FINGERPRINT, DeltaLog, local_path
+from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
-from spark_runtime.replace import exclusively
+from spark_runtime.locks import exclusively
+from spark_runtime.state import EMPTY_FINGERPRINT, local_path
 
 SCHEMA = {
     "type": "struct",

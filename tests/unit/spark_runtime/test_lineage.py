@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from spark_runtime.deltalog import TableState
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.spec import RunSpec, parse_spec
+from spark_runtime.state import TableState
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 NESTED = {

@@ -60,7 +60,7 @@ def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (output(table="x"), "exactly one of 'location' and 'table'"),
         (output(location=None), "exactly one of 'location' and 'table'"),
         (output(mode="replace"), "one of overwrite, merge, append, full, not 'replace'"),
-        (output(format="csv"), "one of delta, not 'csv'"),
+        (output(format="csv"), "one of delta, parquet, not 'csv'"),
         (output(scope=[{"key": "k", "values": {}}]), r"scope\[0\].values: names \[\]"),
         (output(scope=[{"key": "k", "values": {"day": 1}}]), "values.day: a text or null, not 1"),
         (output(scope=[{"key": "k", "values": {"day": ""}}]), "cannot be told from NULL"),

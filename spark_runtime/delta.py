@@ -1,0 +1,232 @@
+"""Writes Delta tables: whole partitions replaced in one commit, or rows appended once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
+
+from spark_runtime.deltalog import METADATA_KEY, DeltaLog
+from spark_runtime.errors import (
+    ConstraintError,
+    StaleAttemptError,
+    TableError,
+    WriteConflictError,
+)
+from spark_runtime.locks import exclusively
+from spark_runtime.spec import OutputSpec
+from spark_runtime.state import Commit, TableState, Transaction
+from spark_runtime.storage import Publication
+from spark_runtime.values import PartitionColumn, Values, describe, predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: How often a write is made again after commits that changed no data of its partitions.
+MAX_CONFLICTS = 5
+
+#: More rows than this are written faster by compiled code.
+_WORTH_COMPILING = 1_000_000
+
+#: Delta's conflicts have no common Python class; this is what their messages have in common.
+_CONFLICT = re.compile(
+    r"\[?DELTA_(CONCURRENT_[A-Z_.]+|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction)Exception"
+    r"|(Metadata|Protocol)ChangedException"
+)
+_CONDITION = re.compile(r"\[(DELTA_[A-Z_.]+)\]")
+_CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
+
+
+def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
+    """Create the table empty, in a commit of its own; no replacement ever creates one.
+
+    A replacement would not check its rows on a table that does not exist yet.
+    """
+    from delta.tables import DeltaTable
+    from pyspark.sql.types import StructField, StructType
+
+    names = {field.name.lower(): field.name for field in schema}
+    fields = [StructField(field.name, field.dataType, True) for field in schema]
+    builder = DeltaTable.createIfNotExists(spark).addColumns(StructType(fields))
+    builder = builder.location(output.location) if output.location else builder
+    builder = builder.tableName(output.table) if output.table else builder
+    if output.columns:
+        builder = builder.partitionedBy(*[names[column.lower()] for column in output.columns])
+    try:
+        builder.execute()
+    except Exception as error:
+        # Another first writer was faster: its table is as good, and is checked like any other.
+        if not is_conflict(error):
+            raise
+
+
+class DeltaStorage:
+    """A Delta table that is written; it exists."""
+
+    def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
+        self._spark = spark
+        self.log = log
+
+    def before(self) -> TableState:
+        """Return the newest version."""
+        return self.log.state()
+
+    @contextmanager
+    def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
+        """Keep the rows in Spark's storage."""
+        kept = rows.persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
+
+    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+        """Return the rows of these partitions (None: all) at that version."""
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        frame = reader.load(self.log.location)
+        if scope is None:
+            return frame
+        columns = self.log.state(version).columns
+        return frame.where(predicate(columns, scope)) if columns else frame
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Commit, again after commits that changed nothing of what is replaced."""
+        transaction = publication.transaction
+        columns = publication.before.columns
+        conflict: Exception | None = None
+        for _ in range(MAX_CONFLICTS + 1):
+            try:
+                with exclusively(self.log.root), interpreted(self._spark, publication.count):
+                    if publication.adds:
+                        append(rows, self.log.location, transaction)
+                    else:
+                        scope = publication.replaced
+                        replace(rows, self.log.location, columns, scope, transaction)
+            except Exception as error:  # noqa: BLE001 (re-raised below)
+                # Whatever was raised: only the log says whether the commit is there.
+                state = self.log.state()
+                if publication.token in state.tokens:
+                    return state.tokens[publication.token]
+                if not is_conflict(error):
+                    _raise_translated(error, self.log.location)
+                publication.recheck(state)
+                conflict = error
+                continue
+            version = self.log.state().tokens.get(publication.token)
+            if version is None:
+                raise StaleAttemptError(
+                    f"attempt {transaction.version} of this run was overtaken by a later one while "
+                    f"it wrote to {self.log.location}"
+                )
+            return version
+        raise WriteConflictError(
+            f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
+            hint="retry when the table is quieter, for instance after an OPTIMIZE",
+        ) from conflict
+
+    def put_back(self, commit: Commit, transaction: Transaction) -> None:
+        """Replace what a commit touched by the version before it; raises TableError."""
+        version, scope = commit.version - 1, tuple(commit.touched)
+        columns = self._check_files(version, scope)
+        name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+        # Delta refuses versions older than a week even where, as was checked, all files are there.
+        with _setting(self._spark, name, "false"), exclusively(self.log.root):
+            rows = self.held(version, scope)
+            replace(rows, self.log.location, columns, scope, transaction)
+
+    def _check_files(self, version: int, scope: Collection[Values]) -> tuple[PartitionColumn, ...]:
+        state = self.log.state(version)
+        for values in scope:
+            held = state.contents(values)
+            if held.files is None:
+                raise TableError(
+                    f"version {version} of {self.log.location} cannot be read from its log any more"
+                )
+            for path, _vector in held.files:
+                if not (self.log.root / unquote(path)).exists():
+                    raise TableError(
+                        f"a file of {describe(state.columns, values)} at version {version} of "
+                        f"{self.log.location} is gone",
+                        hint="it was vacuumed; restore it from a backup",
+                    )
+        return state.columns
+
+
+def replace(
+    frame: DataFrame,
+    location: str,
+    columns: tuple[PartitionColumn, ...],
+    scope: Collection[Values],
+    transaction: Transaction,
+) -> None:
+    """Replace the partitions in `scope`, or the whole table if it has no partition columns."""
+    writer = frame.write.format("delta").mode("overwrite")
+    if columns:
+        writer = writer.option("replaceWhere", predicate(columns, scope))
+    _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
+
+
+def append(frame: DataFrame, location: str, transaction: Transaction) -> None:
+    """Add rows, once for a transaction however often it is asked for."""
+    _with(frame.write.format("delta").mode("append"), transaction).save(location)
+
+
+@contextmanager
+def interpreted(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Let a write of few rows interpret its expressions instead of compiling them.
+
+    Most of such a write is Delta reading its own log; compiling for that costs more than it saves
+    (measured: a third of the whole write).
+    """
+    if rows > _WORTH_COMPILING:
+        yield
+        return
+    with _setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
+        yield
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether somebody else's commit made ours fail (nothing of it is visible then)."""
+    return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
+
+
+def _with(writer: Any, transaction: Transaction) -> Any:
+    return (
+        writer.option("txnAppId", transaction.app_id)
+        .option("txnVersion", str(transaction.version))
+        .option(
+            "userMetadata",
+            json.dumps({METADATA_KEY: dict(transaction.metadata)}, ensure_ascii=False),
+        )
+    )
+
+
+def _raise_translated(error: Exception, location: str) -> NoReturn:
+    conditions = _CONDITION.findall(str(error))
+    broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
+    if broken:
+        # Delta's message shows the row; rows do not belong into logs.
+        raise ConstraintError(
+            f"rows for {location} break a constraint of the table ({broken[0]}); "
+            "nothing was written",
+            hint="correct the rows in the job, or drop the constraint",
+        ) from error
+    raise error

@@ -1,0 +1,207 @@
+"""Writes and reads Parquet tables: rows are staged, looked at, then swapped in by partition.
+
+What Spark offers instead loses data: a static overwrite deletes the table first, a dynamic one
+leaves alone what came out empty, and both are half done when they are killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_runtime.errors import InputChangedError, WriteConflictError
+from spark_runtime.parquetlog import (
+    Folders,
+    Held,
+    Listing,
+    Now,
+    ParquetLog,
+    Record,
+    list_partitions,
+    swaps_for,
+)
+from spark_runtime.state import Commit, TableState, Transaction
+from spark_runtime.storage import Publication
+from spark_runtime.values import Values, describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: How many days what was replaced is kept, so that it can be put back.
+DAYS_KEPT = 7
+DAYS_SETTING = "spark.lineageBackfill.trashDays"
+
+
+def create(
+    spark: SparkSession, log: ParquetLog, schema: StructType, columns: Sequence[str]
+) -> None:
+    """Record the table's schema: that of its files where there are some, else that of the rows.
+
+    Partition columns have the types that the rows give them; their texts stand in folder names.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    ours = {field.name.lower(): field for field in schema}
+    names = log.column_names() or tuple(ours[column.lower()].name for column in columns)
+    fields = list(schema)
+    if log.latest_version() is not None:
+        fields = [
+            ours.get(field.name.lower(), field) if field.name in names else field
+            for field in _inferred(spark, log)
+        ]
+    nullable = StructType([StructField(f.name, f.dataType, True) for f in fields])
+    log.create(nullable.jsonValue(), names)
+
+
+class ParquetStorage:
+    """A Parquet table, on a file system whose files can be locked and renamed."""
+
+    def __init__(self, spark: SparkSession, log: ParquetLog) -> None:
+        self._spark = spark
+        self.log = log
+        self._seen: Now | None = None
+        self._staging: Path | None = None
+
+    def before(self) -> TableState:
+        """Return the table as it is, and remember its files."""
+        self._seen = self.log.now()
+        return self._seen.state
+
+    @contextmanager
+    def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
+        """Write the rows to a folder that nobody sees, and read them from there."""
+        columns = self.log.state().columns
+        with self.log.staging(token) as folder:
+            names = [column.name for column in columns]
+            rows.write.partitionBy(*names).parquet(_url(folder))
+            self._staging = folder
+            arrived = list_partitions(folder, columns)
+            yield _read(self._spark, rows.schema, folder, arrived.values())
+
+    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+        """Return the rows of these partitions (None: all), if they are as they were at `version`.
+
+        The files are chosen now: a later write makes the read fail, and never mixes old and new.
+        Raises InputChangedError.
+        """
+        from pyspark.sql.types import StructType
+
+        while True:
+            now = self.log.now()
+            for commit in self.log.commits(version, now.state.version):
+                if scope is None or commit.touched & set(scope):
+                    raise InputChangedError(
+                        f"{commit} of {self.log.location} came after version {version}, which "
+                        "this run is to read; a Parquet table keeps no old versions"
+                    )
+            recorded = now.state.schema
+            schema = StructType.fromJson(dict(recorded)) if recorded else None
+            folders = [
+                now.listing.get(values, {}) for values in (now.listing if scope is None else scope)
+            ]
+            frame = _read(
+                self._spark, schema or _inferred(self._spark, self.log), self.log.root, folders
+            )
+            if self.log.latest_version() == now.state.version:
+                return frame
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Swap the staged partitions in: all of them once they are journalled, else none."""
+        assert self._staging is not None, "rows are staged before they are published"
+        assert self._seen is not None, "the table is looked at before it is written"
+        staging, seen = self._staging, self._seen.listing
+        columns = publication.before.columns
+        arrived = list_partitions(staging, columns)
+
+        def make(now: Now) -> Record:
+            publication.recheck(now.state)
+            for values in publication.scope:
+                if now.listing.get(values) != seen.get(values):
+                    raise WriteConflictError(
+                        f"files of {describe(columns, values)} of {self.log.location} changed "
+                        "after this write had started",
+                        hint="let the other writer finish, then retry the run",
+                    )
+            version = now.state.version + 1
+            swaps = swaps_for(
+                version,
+                root=self.log.root,
+                staged=staging.relative_to(self.log.root).as_posix(),
+                arrived=arrived,
+                listing=now.listing,
+                replaced=publication.replaced,
+                adds=publication.adds,
+            )
+            return Record(
+                version=version,
+                at=datetime.now(UTC),
+                operation="WRITE",
+                transaction=publication.transaction,
+                schema=rows.schema.jsonValue(),
+                columns=tuple(column.name for column in columns),
+                swaps=tuple(swaps),
+                found={
+                    values: replace(held, rows=publication.before.contents(values).rows)
+                    for values, held in now.others.items()
+                },
+                left=_left(publication, arrived, now.listing),
+            )
+
+        version = self.log.publish(publication.transaction, make)
+        days = float(self._spark.conf.get(DAYS_SETTING, str(DAYS_KEPT)) or DAYS_KEPT)
+        self.log.purge(timedelta(days=days))
+        return version
+
+    def put_back(self, commit: Commit, transaction: Transaction) -> None:
+        """Swap what a commit replaced back in; raises UndoRefusedError where it is gone."""
+        self.log.undo(commit.version, transaction)
+
+
+def _left(publication: Publication, arrived: Listing, listing: Listing) -> dict[Values, Held]:
+    """Return what the partitions hold afterwards."""
+    left = {}
+    for values in publication.replaced:
+        part, new, old = publication.written.get(values), arrived.get(values), listing.get(values)
+        if new is None and old is None:
+            continue
+        if not publication.adds:
+            count, fingerprint = (part.count, part.fingerprint) if part else (0, None)
+            left[values] = Held(folders=new or {}, rows=count, fingerprint=fingerprint)
+            continue
+        before = publication.before.contents(values).rows
+        rows = None if before is None or part is None else before + part.count
+        left[values] = Held(folders=_together(old or {}, new or {}), rows=rows)
+    return left
+
+
+def _together(old: Folders, new: Folders) -> Folders:
+    return {name: {**old.get(name, {}), **new.get(name, {})} for name in {**old, **new}}
+
+
+def _read(
+    spark: SparkSession, schema: StructType, root: Path, partitions: Collection[Folders]
+) -> DataFrame:
+    """Read partitions; the types of all columns are given, none is guessed from a folder's name."""
+    folders = [_url(root / name) for folders in partitions for name in folders]
+    if not folders:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", _url(root))
+    # A value may hold characters that a path pattern is made of.
+    frame = reader.option("__globPaths__", "false").parquet(*folders)
+    return frame.select(*[f"`{field.name.replace('`', '``')}`" for field in schema])
+
+
+def _inferred(spark: SparkSession, log: ParquetLog) -> StructType:
+    """Return the schema of all files together; partition columns are texts."""
+    reader = spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
+    return reader.parquet(_url(log.root)).schema
+
+
+def _url(path: Path) -> str:
+    # Hadoop does not decode paths, so they are not encoded.
+    return f"file:{path.absolute()}"

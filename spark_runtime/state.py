@@ -1,0 +1,129 @@
+"""What a table holds at one version, and what each of its commits did, whatever its format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from spark_runtime.errors import TableError
+from spark_runtime.values import PartitionColumn, Values
+
+#: Something that holds rows: its path and the id of its deletion vector, if it has one.
+File = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one partition holds: its files with their rows (None: not known).
+
+    `files` is None where the log does not reach back far enough to tell.
+    """
+
+    files: Mapping[File, int | None] | None = field(default_factory=dict)
+    #: That of the rows, as recorded by the commit that wrote all of them.
+    fingerprint: str | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None if that is not known."""
+        if self.files is None:
+            return None
+        counts = list(self.files.values())
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def counted(self, rows: int) -> Contents:
+        """The same, now that its rows have been counted."""
+        files = dict.fromkeys(self.files or {("", None): None}, 0)
+        return Contents({**files, next(iter(files)): rows}, self.fingerprint)
+
+
+#: The fingerprint of no rows, whatever their columns.
+EMPTY_FINGERPRINT = "empty"
+NOTHING = Contents(fingerprint=EMPTY_FINGERPRINT)
+UNKNOWN = Contents(files=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table at one version."""
+
+    version: int = -1
+    complete: bool = True
+    #: The oldest commit that was read; what older ones say of themselves is no longer known.
+    first_read: int = 0
+    columns: tuple[PartitionColumn, ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    clustered: bool = False
+    partitions: Mapping[Values, Contents] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    #: The version that the attempt with this token committed.
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    def contents(self, values: Values) -> Contents:
+        """What a partition holds."""
+        return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one commit did."""
+
+    version: int
+    #: The partitions whose rows it changed (an OPTIMIZE changes none).
+    touched: frozenset[Values]
+    operation: str
+    read_version: int | None
+    metadata: Mapping[str, Any]
+    """Ours; empty if somebody else committed."""
+
+    def __str__(self) -> str:
+        who = self.metadata.get("backfill_id")
+        return f"version {self.version} ({self.operation}{f' of backfill {who}' if who else ''})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """What makes a commit ours, and one that is not made twice."""
+
+    app_id: str
+    version: int
+    metadata: Mapping[str, Any]
+
+
+class TableLog(Protocol):
+    """The versions of one table."""
+
+    location: str
+    root: Path
+
+    def latest_version(self) -> int | None:
+        """Return the newest version, None if there is no table; raises TableError."""
+
+    def state(self, version: int | None = None) -> TableState:
+        """Return the table at a version (None: the newest); raises TableError if it is gone."""
+
+    def commits(self, after: int, until: int) -> Iterator[Commit]:
+        """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
+
+
+def undo_token(token: str) -> str:
+    """Return the token of the commit that undoes the one with this token."""
+    return f"undo:{token}"
+
+
+def local_path(location: str) -> Path:
+    """Return the path that a location names; raises TableError unless it is a local one."""
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", location):
+        raise TableError(
+            f"{location} is not on a local or mounted file system",
+            hint="mount the store, or give the path under which it is mounted",
+        )
+    return Path(location)

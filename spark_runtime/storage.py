@@ -1,0 +1,75 @@
+"""What a write needs of the format of its table: to stage rows, publish them, put old ones back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from spark_runtime.state import EMPTY_FINGERPRINT, Commit, TableLog, TableState, Transaction
+from spark_runtime.values import Values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How many rows one partition gets, and their fingerprint."""
+
+    count: int = 0
+    fingerprint: str | None = EMPTY_FINGERPRINT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
+
+    With `adds` they stand beside the old ones instead. `scope` is what must not have changed since
+    `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the log says so.
+    """
+
+    scope: Collection[Values]
+    replaced: Collection[Values]
+    written: Mapping[Values, Rows]
+    adds: bool
+    before: TableState
+    transaction: Transaction
+    recheck: Callable[[TableState], None]
+
+    @property
+    def token(self) -> str:
+        """What the commit is found by."""
+        return str(self.transaction.metadata["token"])
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return sum(part.count for part in self.written.values())
+
+
+class Storage(Protocol):
+    """One table, as one run sees it; it exists."""
+
+    @property
+    def log(self) -> TableLog:
+        """Its versions."""
+
+    def before(self) -> TableState:
+        """Return the table as it is when the write begins."""
+
+    def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
+        """Compute the rows once, and keep them while they are looked at and published."""
+
+    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+        """Return the rows of these partitions (None: all) at that version; raises TableError."""
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Publish staged rows and return the version; raises a RuntimeFailure, nothing done."""
+
+    def put_back(self, commit: Commit, transaction: Transaction) -> None:
+        """Make what a commit touched what it was before it; raises a RuntimeFailure, nothing done.
+
+        Other commits must have left it alone.
+        """

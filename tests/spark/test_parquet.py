@@ -1,0 +1,203 @@
+"""Parquet tables: what Spark itself would lose is kept, and what others leave is not published."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import (
+    InputChangedError,
+    StaleAttemptError,
+    TableError,
+    UndoRefusedError,
+    WriteConflictError,
+)
+from spark_runtime.parquet import DAYS_SETTING
+from spark_runtime.parquetlog import FOLDER
+from spark_runtime.spec import parse_spec
+from spark_runtime.tables import Tables
+from spark_runtime.undo import undo_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows(spark: SparkSession, *values: tuple[Any, ...]) -> DataFrame:
+    return spark.createDataFrame(list(values), "day STRING, n INT")
+
+
+@pytest.fixture
+def filled(spark: SparkSession, table: Callable[..., Any]) -> Any:
+    made = table("day", kind="parquet")
+    made.write(rows(spark, ("d1", 1), ("d2", 2)), ["d1", "d2"], run_id="r-0", token="t-0")
+    return made
+
+
+def test_a_table_of_somebody_else_is_taken_as_it_is(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("Day", "hour", kind="parquet")
+    theirs = spark.createDataFrame(
+        [("2024-01-01", 7, 1, "a"), ("2024-01-01", 8, 2, "b"), ("2024-01-02", 7, 3, "c")],
+        "Day STRING, hour INT, n INT, v STRING",
+    )
+    theirs.write.partitionBy("Day", "hour").parquet(made.path)
+    # Another writer with other habits: one more column, a number with a zero in front.
+    other = Path(made.path, "Day=2024-01-02", "hour=08")
+    spark.sql("SELECT 4 AS n, 'd' AS v, 1.5D AS x").write.parquet(str(other))
+    # A job that was killed while it wrote, whose rows the next plain append would publish.
+    task = Path(made.path, "_temporary", "0", "task_1", "Day=2024-01-01", "hour=7")
+    task.mkdir(parents=True)
+    shutil.copy(next(Path(made.path, "Day=2024-01-01", "hour=7").glob("*.parquet")), task)
+
+    ours = spark.createDataFrame(
+        [(9, "new", 2.5, date(2024, 1, 2), 8)], "n INT, v STRING, x DOUBLE, DAY DATE, HOUR INT"
+    )
+    scope = [{"Day": "2024-01-02", "hour": "8"}, {"Day": "2024-01-01", "hour": "8"}]
+    result = made.write(ours, scope)
+    assert [(part.rows_before, part.rows) for part in result.partitions] == [(1, 1), (1, 0)]
+    assert (result.version_before, result.version) == (0, 1)
+    plain = spark.read.parquet(made.path).select("Day", "hour", "n", "v")
+    assert sorted(map(tuple, plain.collect())) == [
+        ("2024-01-01", "7", 1, "a"),
+        ("2024-01-02", "7", 3, "c"),
+        ("2024-01-02", "8", 9, "new"),
+    ]
+    undo_run(spark, token="b-1-r-1-1", location=made.path, format="parquet")
+    assert other.exists()
+    assert spark.read.parquet(made.path).count() == 4
+
+
+def test_newest_first_everything_is_as_it_was(spark: SparkSession, filled: Any) -> None:
+    def undo(token: str) -> dict[str, object]:
+        return undo_run(spark, token=token, location=filled.path, format="parquet")
+
+    before = filled.state()
+    filled.write(rows(spark, ("d1", 7), ("d3", 8)), ["d1", "d2", "d3"], token="t-1")
+    filled.write(rows(spark, ("d1", 9)), ["d1"], run_id="r-2", token="t-2", mode="append")
+    with pytest.raises(UndoRefusedError, match="day=d1"):
+        undo("t-1")
+    undone = undo("t-2")
+    assert undone == {"version": 4, "partitions": ["day=d1"]} == undo("t-2")
+    assert filled.rows() == [(7, "d1"), (8, "d3")] or filled.rows() == [("d1", 7), ("d3", 8)]
+    assert undo("t-1")["partitions"] == ["day=d1", "day=d2", "day=d3"]
+    assert filled.rows() == [("d1", 1), ("d2", 2)]
+    after = filled.state()
+    for day in ("d1", "d2", "d3"):
+        assert after.contents((day,)) == before.contents((day,))
+    with pytest.raises(StaleAttemptError):
+        filled.write(rows(spark, ("d1", 7)), ["d1"], token="t-1")
+    assert undo("never") == {"version": None, "partitions": []}
+
+
+def test_without_partitions_the_whole_is_replaced_and_put_back(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table(kind="parquet")
+    for i, mode in enumerate(("overwrite", "overwrite", "append")):
+        made.write(rows(spark, ("x", i)), [{}], run_id=f"r-{i}", token=f"t-{i}", mode=mode)
+    assert made.rows() == [("x", 1), ("x", 2)]
+    for token, left in (("t-2", [("x", 1)]), ("t-1", [("x", 0)]), ("t-0", [])):
+        undo_run(spark, token=token, location=made.path, format="parquet")
+        assert made.rows() == left
+
+
+def test_what_was_replaced_is_deleted_after_some_days(spark: SparkSession, filled: Any) -> None:
+    trash = Path(filled.path, FOLDER, "trash")
+    filled.write(rows(spark, ("d1", 7)), ["d1"], token="t-1")
+    assert (trash / "2" / "day=d1").exists()
+    spark.conf.set(DAYS_SETTING, "0")
+    try:
+        filled.write(rows(spark, ("d2", 7)), ["d2"], run_id="r-2")
+    finally:
+        spark.conf.unset(DAYS_SETTING)
+    assert not list(trash.iterdir())
+    with pytest.raises(UndoRefusedError, match=r"day=d1 .* is gone"):
+        undo_run(spark, token="t-1", location=filled.path, format="parquet")
+
+
+def test_files_that_appear_while_rows_are_computed_are_a_conflict(
+    spark: SparkSession, filled: Any
+) -> None:
+    """The frame is computed when it is staged; somebody else writes at just that time."""
+    from pyspark.sql import functions as F
+
+    path = filled.path
+
+    def meddle(n: int) -> int:
+        source = next(Path(path, "day=d2").glob("*.parquet"))
+        shutil.copy(source, Path(path, "day=d1", "theirs.parquet"))
+        return n
+
+    frame = rows(spark, ("d1", 7)).withColumn("n", F.udf(meddle, "int")("n"))
+    with pytest.raises(WriteConflictError, match=r"files of day=d1 .* changed"):
+        filled.write(frame, ["d1"])
+    assert filled.rows() == [("d1", 1), ("d1", 2), ("d2", 2)]
+    filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")
+    assert filled.rows() == [("d1", 7), ("d2", 2)]
+
+
+def test_inputs_are_read_as_the_run_found_them_or_not_at_all(
+    spark: SparkSession, filled: Any, tables: Tables
+) -> None:
+    from spark_runtime.reader import Inputs
+
+    document = {
+        "dataset": {"namespace": "test", "name": "t"},
+        "format": "parquet",
+        "location": filled.path,
+        "columns": ["day"],
+        "partitions": filled.scope(["d1", "d9"]),
+    }
+    output = {
+        "dataset": {"namespace": "test", "name": "o"},
+        "location": "/nowhere",
+        "columns": [],
+        "scope": [{"key": "*", "values": {}}],
+    }
+    spec = {
+        "schema_version": 1,
+        "backfill_id": "b",
+        "run_id": "r",
+        "attempt": 1,
+        "token": "t",
+        "job": {"namespace": "test", "name": "j", "entrypoint": "m:f"},
+        "partitions": [],
+        "keys": [],
+        "outputs": [output],
+        "inputs": [document],
+        "result_path": "/nowhere",
+    }
+    inputs = Inputs(spark, parse_spec(spec).inputs, tables)
+    frame = inputs.read("t")
+    assert frame is not None
+    (read,) = inputs.results()
+    assert read.version == 1
+    assert [part.fingerprint == "empty" for part in read.partitions] == [False, True]
+    filled.write(rows(spark, ("d2", 7)), ["d2"])  # another partition: no matter
+    again = inputs.read("t")
+    assert again is not None
+    assert [tuple(row) for row in again.collect()] == [("d1", 1)]
+    filled.write(rows(spark, ("d1", 8)), ["d1"], run_id="r-2")
+    with pytest.raises(InputChangedError, match="came after version 1"):
+        inputs.read("t")
+    with pytest.raises(Exception, match=r"FILE_NOT_EXIST|FileNotFound|does not exist"):
+        frame.collect()
+
+
+def test_a_catalog_table_and_a_delta_table_are_refused(
+    spark: SparkSession, filled: Any, table: Callable[..., Any]
+) -> None:
+    delta = table("day", name="delta")
+    delta.write(rows(spark, ("d1", 1)), ["d1"])
+    as_parquet = table("day", name="delta", kind="parquet")
+    with pytest.raises(TableError, match="is a Delta table"):
+        as_parquet.write(rows(spark, ("d1", 1)), ["d1"])
+    with pytest.raises(TableError, match="of the catalog"):
+        undo_run(spark, token="t", table="db.t", format="parquet")

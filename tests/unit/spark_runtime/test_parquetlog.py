@@ -1,0 +1,260 @@
+"""A swap of partitions is all or nothing, whoever dies when; nothing of others is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from spark_runtime.errors import (
+    StaleAttemptError,
+    TableError,
+    UndoRefusedError,
+    WriteConflictError,
+)
+from spark_runtime.parquetlog import FOLDER, ParquetLog, Record
+from spark_runtime.state import EMPTY_FINGERPRINT
+from tests.swap_driver import SCHEMA, publish, transaction
+
+DRIVER = Path(__file__).parents[2] / "swap_driver.py"
+OLD = {"d1": "old d1", "d2": "old d2", "d3": "old d3", "d4": "old d4"}
+NEW = {"d1": "new d1", "d2": "new d2", "d4": "old d4", "d5": "new d5"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ParquetLog:
+    """A table with four days; a write of ours replaced them before."""
+    made = ParquetLog(str(tmp_path / "t"))
+    made.create(SCHEMA, ("day",))
+    publish(made, "old", "d1 d2 d3 d4", scope="d1 d2 d3 d4")
+    return made
+
+
+def seen(log: ParquetLog) -> dict[str, str]:
+    """What any reader sees: the text of each day's only file."""
+    found = {}
+    for folder in sorted(log.root.glob("day=*")):
+        texts = [file.read_text() for file in folder.iterdir()]
+        assert len(texts) <= 1, texts
+        if texts:
+            found[folder.name.partition("=")[2]] = texts[0]
+    return found
+
+
+def killed(log: ParquetLog, verb: str, step: int) -> list[str] | None:
+    """Run the driver; return its steps up to its death, None if it came to its end."""
+    run = subprocess.run(
+        [sys.executable, str(DRIVER), str(log.root), verb, str(step)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode in (0, -signal.SIGKILL), run.stderr
+    return run.stdout.splitlines() if run.returncode else None
+
+
+@pytest.mark.parametrize("verb", ["publish", "undo"])
+def test_a_writer_killed_before_any_of_its_steps_leaves_old_or_new(
+    tmp_path: Path, log: ParquetLog, verb: str
+) -> None:
+    before, after = OLD, NEW
+    if verb == "undo":
+        publish(log, "new", "d1 d2 d5", scope="d1 d2 d3 d5")
+        before, after = NEW, OLD
+    copy = tmp_path / "copy"
+    shutil.copytree(log.root, copy)
+    step, outcomes = 1, []
+    while True:
+        shutil.rmtree(log.root)
+        subprocess.run(["cp", "-a", str(copy), str(log.root)], check=True)
+        steps = killed(log, verb, step)
+        journalled = steps is None or any("json" in one for one in steps)
+        survivor = ParquetLog(str(log.root))
+        state = survivor.state()
+        assert seen(survivor) == (after if journalled else before)
+        assert {day for (day,) in state.partitions} == set(seen(survivor))
+        assert all(held.rows == 1 for held in state.partitions.values())
+        token = "new" if verb == "publish" else "undo:new"
+        assert (token in state.tokens) == journalled
+        publish(survivor, "next", "d4", scope="d4")
+        assert seen(survivor) == {**(after if journalled else before), "d4": "next d4"}
+        assert not list((log.root / FOLDER / "staging").iterdir())
+        if steps is None:
+            break
+        outcomes.append(journalled)
+        step += 1
+    # One move writes the journal, one makes it a version; between them the partitions' own.
+    assert outcomes == [False] + [True] * (len(outcomes) - 1)
+    assert len(outcomes) >= 7
+
+
+def test_each_version_tells_what_it_held_and_who_touched_what(log: ParquetLog) -> None:
+    publish(log, "new", "d1", scope="d1 d2")
+    assert log.latest_version() == 2
+    old, new = log.state(1), log.state()
+    assert [old.contents((day,)).rows for day in ("d1", "d2")] == [1, 1]
+    assert [new.contents((day,)).rows for day in ("d1", "d2")] == [1, 0]
+    assert new.contents(("d2",)).fingerprint == EMPTY_FINGERPRINT
+    assert new.tokens == {"old": 1, "new": 2}
+    assert new.transactions == {"old": 1, "new": 1}
+    (commit,) = log.commits(1, 2)
+    assert commit.touched == {("d1",), ("d2",)}
+    assert commit.metadata["run_id"] == "r"
+
+
+def test_the_same_token_is_not_published_twice_and_an_old_attempt_not_at_all(
+    log: ParquetLog,
+) -> None:
+    assert publish(log, "old", "d1", scope="d1") == 1
+    with pytest.raises(StaleAttemptError):
+        publish(log, "late", "d1", scope="d1", run="old")
+    assert seen(log) == OLD
+
+
+def test_what_others_do_to_the_files_is_noticed(log: ParquetLog) -> None:
+    (log.root / "day=d1" / "theirs.parquet").write_text("theirs")
+    shutil.rmtree(log.root / "day=d2")
+    (log.root / "day=d9").mkdir()
+    (log.root / "day=d9" / "theirs.parquet").write_text("theirs")
+    state = log.state()
+    assert [state.contents((d,)).rows for d in ("d1", "d2", "d3", "d9")] == [None, 0, 1, None]
+    publish(log, "new", "d3", scope="d3")
+    assert [log.state(1).contents((d,)).rows for d in ("d1", "d2", "d9")] == [None, 0, None]
+
+
+def test_rows_that_nobody_had_seen_are_put_back(log: ParquetLog) -> None:
+    class Meddler(ParquetLog):
+        """Somebody else writes between the last look and the swap."""
+
+        def _make(self, record: Record) -> None:
+            if record.operation == "WRITE":
+                (self.root / "day=d1" / "theirs.parquet").write_text("theirs")
+            super()._make(record)
+
+    with pytest.raises(WriteConflictError, match="day=d1"):
+        publish(Meddler(str(log.root)), "new", "d1 d2", scope="d1 d2")
+    assert sorted(file.name for file in (log.root / "day=d1").iterdir()) == [
+        "old.parquet",
+        "theirs.parquet",
+    ]
+    assert (log.root / "day=d2" / "old.parquet").exists()
+
+
+def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(
+    log: ParquetLog,
+) -> None:
+    undoing = transaction("undo:x")
+    publish(log, "new", "d1 d2", scope="d1 d2")
+    (log.root / "day=d2" / "theirs.parquet").write_text("theirs")
+    with pytest.raises(UndoRefusedError, match="day=d2"):
+        log.undo(2, undoing)
+    (log.root / "day=d2" / "theirs.parquet").unlink()
+    log.purge(timedelta(days=1))
+    assert (log.root / FOLDER / "trash" / "2").exists()
+    os.utime(log.root / FOLDER / "trash" / "2", ns=(1, 1))
+    log.purge(timedelta(days=1))
+    with pytest.raises(UndoRefusedError, match="is gone"):
+        log.undo(2, undoing)
+    assert seen(log) == OLD | {"d1": "new d1", "d2": "new d2"}
+
+
+def test_a_living_writers_staging_is_left_alone_and_its_attempt_is_its_own(
+    log: ParquetLog,
+) -> None:
+    with log.staging("a") as mine:
+        mine.mkdir()
+        with log.staging("b") as theirs:
+            assert mine.exists()
+            assert theirs != mine
+        with pytest.raises(WriteConflictError, match="same attempt"), log.staging("a"):
+            pass
+        assert mine.exists()
+    assert not mine.exists()
+
+
+def test_publishing_takes_turns(log: ParquetLog) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        publish(log, "second", "d2", scope="d2")
+        order.append("second")
+
+    with log.exclusively():
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+def test_folders_and_values_are_told_apart_as_spark_writes_them(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    names = ["a%2Fb", "x y", "%C3%A9", "é", "__HIVE_DEFAULT_PARTITION__", "%255C"]
+    for name in names:
+        (root / f"Day={name}").mkdir(parents=True)
+        (root / f"Day={name}" / "f.parquet").touch()
+    (root / "_temporary" / "0").mkdir(parents=True)
+    (root / ".hidden").touch()
+    (root / "_SUCCESS").touch()
+    log = ParquetLog(str(root))
+    assert log.latest_version() == 0
+    state = log.state()
+    assert [column.name for column in state.columns] == ["Day"]
+    assert set(state.partitions) == {("a/b",), ("x y",), ("Ã©",), ("é",), (None,), ("%5C",)}
+    assert not (root / FOLDER).exists()  # looking leaves nothing behind
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("day=d1/hour=1/f", "is a folder within a partition"),
+        ("f", "is not of the form day="),
+        ("month=1/f", "is not of the form day="),
+    ],
+)
+def test_what_is_no_partition_of_the_table_is_an_error(
+    log: ParquetLog, path: str, complaint: str
+) -> None:
+    (log.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (log.root / path).touch()
+    with pytest.raises(TableError, match=complaint):
+        log.state()
+
+
+def test_a_delta_table_is_no_parquet_table(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(TableError, match="is a Delta table"):
+        ParquetLog(str(tmp_path)).latest_version()
+    assert ParquetLog(str(tmp_path / "none")).latest_version() is None
+
+
+def test_a_place_where_nothing_can_be_locked_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").touch()
+    with pytest.raises(TableError, match="cannot be locked"):
+        ParquetLog(str(tmp_path / "t")).create(SCHEMA, ("day",))
+
+
+def test_a_path_that_appears_during_recovery_is_not_overwritten(log: ParquetLog) -> None:
+    # d1 has gone to the trash, its successor is still staged: somebody else makes it anew.
+    assert (killed(log, "publish", 3) or [])[1:] == ["rename day=d1"]
+    (log.root / "day=d1").mkdir()
+    (log.root / "day=d1" / "theirs.parquet").write_text("theirs")
+    with pytest.raises(WriteConflictError, match="appeared while it was being replaced"):
+        log.state()
+    assert (log.root / "day=d1" / "theirs.parquet").exists()
+    shutil.rmtree(log.root / "day=d1")
+    log.state()
+    assert seen(log) == NEW
+
+
+def test_versions_are_dated(log: ParquetLog) -> None:
+    record = Record.from_json((log.root / FOLDER / "log" / f"{1:020}.json").read_text())
+    assert abs(record.at - datetime.now(UTC)) < timedelta(minutes=5)
