@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib import import_module
@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
     from lineage_backfill.plan.timeline import Spans
-    from lineage_backfill.ports import BackfillRecord, Engine, Reporter, RunStore, Settings
+    from lineage_backfill.ports import (
+        BackfillRecord,
+        Engine,
+        Reporter,
+        RunStore,
+        Settings,
+        TableLogs,
+    )
 
     Verb = Callable[[Executor, str], BackfillState]
 
@@ -246,6 +253,47 @@ def make_plan(
     plan = build_plan(request, snapshot, project.declarations, now=now, functions=functions)
     refuse_families(families, written(plan, snapshot))
     return plan
+
+
+def see_changes(
+    project: Project,
+    snapshot: LineageSnapshot,
+    request: Request,
+    *,
+    now: datetime,
+    after: int | None = None,
+    since: datetime | None = None,
+    logs: TableLogs | None = None,
+) -> Request:
+    """Return the request with the keys that the logs of its datasets' tables name as changed.
+
+    Exactly one of a version and an instant is given. Raises TableLogError where a log does not
+    tell, DeclarationError where nothing says which table or which key it is.
+    """
+    from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.plan.physical import keys_of, table_of
+    from lineage_backfill.plan.request import ChangedDataset, LogRange
+    from lineage_backfill.sources.table_logs import DeltaTableLogs
+
+    catalog = Catalog(snapshot, project.declarations, now=now)
+    reader = logs or DeltaTableLogs(conf=_spark_conf(project))
+    found = []
+    for dataset in dict.fromkeys(changed.dataset for changed in request.changed):
+        table = table_of(catalog, dataset)
+        told = reader.changes(location=table.location, table=table.table, after=after, since=since)
+        keys, ignored = keys_of(catalog, dataset, told.partitions, told.columns)
+        log = LogRange(after=told.after, until=told.until, ignored=ignored)
+        found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
+    return replace(request, changed=tuple(found))
+
+
+def _spark_conf(project: Project) -> Mapping[str, object]:
+    """Return the Spark settings of the first engine that has any."""
+    for engine in project.declarations.engines:
+        conf = engine.settings.get("conf")
+        if isinstance(conf, Mapping):
+            return conf
+    return {}
 
 
 def explain(

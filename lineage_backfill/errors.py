@@ -205,6 +205,17 @@ class HTTPStatusError(LineageError):
         self.status = status
 
 
+class TableLogError(BackfillError):
+    """The log of a table does not tell which of its partitions changed, or does no longer.
+
+    A part of the changes would leave tables wrong without a word. Only Delta tables keep such a
+    log; it is cleaned up after a while (`delta.logRetentionDuration`). Name the partitions
+    instead, with --from and --to or --partitions.
+    """
+
+    code = "LB-210"
+
+
 class StalePlanError(BackfillError):
     """A plan whose lineage or declarations have moved since it was made.
 

@@ -23,6 +23,37 @@ class LineageSource(Protocol):
         """Return the whole lineage; raises LineageError where that cannot be had."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """The partitions of a table that commits after one version, up to another, have changed.
+
+    `columns` names its partition columns and their types; a partition holds a text, or None for
+    NULL, of each.
+    """
+
+    after: int
+    until: int
+    columns: Mapping[str, str]
+    partitions: tuple[Mapping[str, str | None], ...]
+
+
+class TableLogs(Protocol):
+    """Tells what changed in tables; a part of the changes is an error, never an answer."""
+
+    def changes(
+        self,
+        *,
+        location: str | None,
+        table: str | None,
+        after: int | None = None,
+        since: datetime | None = None,
+    ) -> TableChanges:
+        """Return what changed in a table, named by its place or in the catalog.
+
+        Exactly one of a version and an instant is given. Raises TableLogError.
+        """
+
+
 class Clock(Protocol):
     """Tells the time."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_runtime.errors import EntrypointError
 from spark_runtime.values import quoted
 
 if TYPE_CHECKING:
@@ -24,16 +25,36 @@ class Audit:
     rows_before: Mapping[str, int | None]
 
 
-#: Returns what is wrong, in words; None if nothing is.
-Check = Callable[[Audit], str | None]
+#: Returns what is wrong, in words, or None if nothing is; or whether all is well.
+Check = Callable[[Audit], str | bool | None]
 
 
-def expect_rows(*, at_least: int = 1) -> Check:
-    """Every partition has at least so many rows."""
+def problem(check: Check, audit: Audit) -> str | None:
+    """Return what a check complains of; raises EntrypointError for an answer that says nothing."""
+    answer = check(audit)
+    if isinstance(answer, bool):
+        name = getattr(check, "__name__", type(check).__name__)
+        return None if answer else f"{name} does not hold"
+    if answer is None or isinstance(answer, str):
+        return answer or None
+    raise EntrypointError(
+        f"a check answered {answer!r:.80}",
+        hint="return what is wrong as a text, None if nothing is, or True or False",
+    )
+
+
+def expect_rows(*, at_least: int = 1, at_most: int | None = None) -> Check:
+    """Every partition has at least, and at most, so many rows."""
 
     def check(audit: Audit) -> str | None:
         short = [key for key, rows in audit.rows.items() if rows < at_least]
-        return f"fewer than {at_least} rows in {_some(short)}" if short else None
+        long = [k for k, rows in audit.rows.items() if at_most is not None and rows > at_most]
+        said = []
+        if short:
+            said.append(f"fewer than {at_least} rows in {_some(short)}")
+        if long:
+            said.append(f"more than {at_most} rows in {_some(long)}")
+        return "; ".join(said) or None
 
     return check
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
@@ -14,9 +15,11 @@ from spark_runtime.errors import (
     ConstraintError,
     StaleAttemptError,
     TableError,
+    UndoRefusedError,
     WriteConflictError,
 )
 from spark_runtime.locks import exclusively
+from spark_runtime.schema import numbered
 from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
@@ -102,11 +105,12 @@ class DeltaStorage:
         for _ in range(MAX_CONFLICTS + 1):
             try:
                 with exclusively(self.log.root), interpreted(self._spark, publication.count):
+                    merging = {"mergeSchema": "true"} if publication.new_columns else {}
                     if publication.adds:
-                        append(rows, self.log.location, transaction)
+                        append(rows, self.log.location, transaction, merging)
                     else:
                         scope = publication.replaced
-                        replace(rows, self.log.location, columns, scope, transaction)
+                        replace(rows, self.log.location, columns, scope, transaction, merging)
             except Exception as error:  # noqa: BLE001 (re-raised below)
                 # Whatever was raised: only the log says whether the commit is there.
                 state = self.log.state()
@@ -132,6 +136,12 @@ class DeltaStorage:
     def put_back(self, commit: Commit, transaction: Transaction) -> None:
         """Replace what a commit touched by the version before it; raises TableError."""
         version, scope = commit.version - 1, tuple(commit.touched)
+        column = numbered(self.log.state())
+        if column is not None:
+            raise UndoRefusedError(
+                f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
+                hint=f"RESTORE TABLE … TO VERSION AS OF {version}, if nobody has committed since",
+            )
         columns = self._check_files(version, scope)
         name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
         # Delta refuses versions older than a week even where, as was checked, all files are there.
@@ -163,17 +173,24 @@ def replace(
     columns: tuple[PartitionColumn, ...],
     scope: Collection[Values],
     transaction: Transaction,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Replace the partitions in `scope`, or the whole table if it has no partition columns."""
-    writer = frame.write.format("delta").mode("overwrite")
+    writer = frame.write.format("delta").mode("overwrite").options(**options)
     if columns:
         writer = writer.option("replaceWhere", predicate(columns, scope))
     _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
 
 
-def append(frame: DataFrame, location: str, transaction: Transaction) -> None:
+def append(
+    frame: DataFrame,
+    location: str,
+    transaction: Transaction,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Add rows, once for a transaction however often it is asked for."""
-    _with(frame.write.format("delta").mode("append"), transaction).save(location)
+    writer = frame.write.format("delta").mode("append").options(**options)
+    _with(writer, transaction).save(location)
 
 
 @contextmanager
@@ -228,5 +245,10 @@ def _raise_translated(error: Exception, location: str) -> NoReturn:
             f"rows for {location} break a constraint of the table ({broken[0]}); "
             "nothing was written",
             hint="correct the rows in the job, or drop the constraint",
+        ) from error
+    if any("APPEND_ONLY" in condition for condition in conditions):
+        raise TableError(
+            f"{location} is append-only: none of its rows may be replaced",
+            hint='write it by mode = "append", or set delta.appendOnly = false',
         ) from error
     raise error

@@ -4,6 +4,7 @@ The state of a table is its commits played in order. Every state is immutable an
 not changed with the one before, so a warm process reads only the commits that are new to it.
 Where the first commits have been cleaned up, the state starts from a checkpoint if a reader for
 its Parquet files is given; otherwise it is incomplete, and what it does not know is None.
+What the files mean: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from spark_runtime.errors import TableError
 from spark_runtime.state import Commit, Contents, File, TableState, local_path
@@ -25,7 +28,12 @@ METADATA_KEY = "lineage_backfill"
 CheckpointReader = Callable[[list[str]], Iterable[Mapping[str, Any]]]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+#: Classic, one of several parts, or named by a UUID (version 2 of the format).
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)"
+)
+#: Tables with these keep their newest commits elsewhere: what lies here is not all there is.
+_COMMITS_ELSEWHERE = {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview"}
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 #: A run looks at its table before and after, and at the versions that its inputs are pinned to.
@@ -78,9 +86,77 @@ class DeltaLog:
 
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
-        columns, names = _columns_of(self.state(until))
+        columns, names = _columns_of(self.layout(until))
         for version in range(after + 1, until + 1):
-            yield _commit(version, self._read(version), columns, names)
+            actions = self._read(version)
+            commit = _commit(version, actions, columns, names)
+            metadata = _metadata(actions)
+            if metadata is not None and version > 0:
+                anew = _is_repartitioned(self.layout(version - 1), metadata)
+                commit = replace(commit, repartitioned=anew)
+            yield commit
+
+    def first_version_since(self, instant: datetime) -> int | None:
+        """Return the first version that is as new as `instant` (aware), None if none is.
+
+        Times are those by which Delta itself travels: of the commit where the table keeps them,
+        else of its file, and never earlier than those before. Raises TableError where older
+        commits than those that are left may be as new.
+        """
+        commits, _ = self._list()
+        found = None
+        for version in sorted(commits, reverse=True):
+            at = self._committed_at(version)
+            if at is None:
+                break
+            if at < instant:
+                return found
+            found = version
+        else:
+            version = -1
+        for older in sorted(v for v in commits if v <= version):
+            stamp = datetime.fromtimestamp(self._path(older).stat().st_mtime, UTC)
+            if stamp >= instant:
+                found = older
+                break
+        if found is not None and found == min(commits) > 0:
+            raise TableError(
+                f"the log of {self.location} reaches back to version {found} only: what changed "
+                f"before it, since {instant.isoformat()}, is not known",
+                hint="name the partitions that changed",
+            )
+        return found
+
+    def layout(self, version: int) -> TableState:
+        """Return schema and partition columns at a version; of its contents nothing is promised.
+
+        Costs one small file where Delta left a checksum; raises TableError.
+        """
+        found = self._states.get(version) or self._checksum(version) or self.state(version)
+        if not found.schema:
+            raise TableError(
+                f"the log of {self.location} holds the schema in a checkpoint only",
+                hint="it takes Spark to read it",
+            )
+        return found
+
+    def _committed_at(self, version: int) -> datetime | None:
+        """Return the time within a commit, None for a table that keeps none."""
+        with self._path(version).open(encoding="utf-8") as file:
+            first = json.loads(file.readline() or "{}")
+        stamp = (first.get("commitInfo") or {}).get("inCommitTimestamp")
+        return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
+
+    def _checksum(self, version: int) -> TableState | None:
+        """Return what the checksum file of a version says, None where there is none."""
+        try:
+            text = (self._folder / f"{version:020}.crc").read_text(encoding="utf-8")
+            checksum = json.loads(text)
+            metadata = checksum["metadata"]
+        except (OSError, ValueError, KeyError):
+            return None
+        _refuse_commits_elsewhere(checksum.get("protocol") or {}, self.location)
+        return _with_metadata(TableState(version=version, complete=False), metadata)
 
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
@@ -88,7 +164,7 @@ class DeltaLog:
         if start not in commits:
             start, state = self._from_checkpoint(commits, checkpoints, target)
         for version in range(start, target + 1):
-            state = _advance(state, version, self._read(version))
+            state = _advance(state, version, self._read(version), self.location)
         return state
 
     def _from_checkpoint(
@@ -101,38 +177,66 @@ class DeltaLog:
                 hint="its log was cleaned up; only newer versions can be read",
             )
         newest = max(usable)
-        if self._checkpoint_reader is None:
-            return newest + 1, TableState(complete=False, first_read=newest + 1, version=newest)
-        actions = list(self._checkpoint_reader(checkpoints[newest]))
-        return newest + 1, _advance(TableState(first_read=newest + 1), newest, actions)
+        actions = self._read_checkpoint(checkpoints[newest])
+        if actions is None:
+            known = self._checksum(newest) or TableState(complete=False, version=newest)
+            return newest + 1, replace(known, first_read=newest + 1)
+        state = _advance(TableState(first_read=newest + 1), newest, actions, self.location)
+        return newest + 1, state
+
+    def _read_checkpoint(self, files: list[str]) -> list[Mapping[str, Any]] | None:
+        """Return the actions of a checkpoint, None where there is no reader for its files."""
+        if files[0].endswith(".json"):
+            actions: list[Mapping[str, Any]] = list(_actions(Path(files[0])))
+        elif self._checkpoint_reader is None:
+            return None
+        else:
+            actions = list(self._checkpoint_reader(files))
+        sidecars = [
+            str(self._folder / "_sidecars" / unquote(action["sidecar"]["path"]))
+            for action in actions
+            if action.get("sidecar")
+        ]
+        if sidecars and self._checkpoint_reader is None:
+            return None
+        if sidecars and self._checkpoint_reader is not None:
+            actions += self._checkpoint_reader(sidecars)
+        return actions
 
     def _list(self) -> tuple[set[int], dict[int, list[str]]]:
+        """Return the versions of the commits, and the files of one whole checkpoint per version."""
         commits: set[int] = set()
-        checkpoints: dict[int, list[str]] = {}
+        parts: dict[tuple[int, str], list[str]] = {}
         try:
-            names = [entry.name for entry in self._folder.iterdir()]
+            names = sorted(entry.name for entry in self._folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
-            return commits, checkpoints
+            return commits, {}
         except OSError as error:  # not knowing whether a table exists is not the same as no table
             raise TableError(f"the log of {self.location} cannot be read: {error}") from error
         for name in names:
             if match := _COMMIT.fullmatch(name):
                 commits.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
-                checkpoints.setdefault(int(match[1]), []).append(str(self._folder / name))
-        return commits, checkpoints
+                group = (int(match[1]), match[3] or name)
+                parts.setdefault(group, []).append(str(self._folder / name))
+        whole = {
+            version: files
+            for (version, total), files in parts.items()
+            if not total.isdigit() or len(files) == int(total)
+        }
+        return commits, whole
 
     def _path(self, version: int) -> Path:
         return self._folder / f"{version:020}.json"
 
     def _read(self, version: int) -> list[dict[str, Any]]:
         try:
-            text = self._path(version).read_text(encoding="utf-8")
+            return _actions(self._path(version))
         except FileNotFoundError as error:
             raise TableError(
-                f"version {version} of {self.location} is no longer in its log"
+                f"version {version} of {self.location} is no longer in its log",
+                hint="its log was cleaned up; only newer versions can be read",
             ) from error
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
 
     def _stat(self, version: int) -> tuple[int, int] | None:
         try:
@@ -142,10 +246,23 @@ class DeltaLog:
         return stat.st_ino, stat.st_mtime_ns
 
 
-def _advance(state: TableState, version: int, actions: Sequence[Mapping[str, Any]]) -> TableState:
+def _actions(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+
+def _advance(
+    state: TableState, version: int, actions: Sequence[Mapping[str, Any]], location: str
+) -> TableState:
     """Return the table after one more commit."""
-    metadata = next((a["metaData"] for a in actions if a.get("metaData")), None)
+    for action in actions:
+        _refuse_commits_elsewhere(action.get("protocol") or {}, location)
+    metadata = _metadata(actions)
     if metadata is not None:
+        if _is_repartitioned(state, metadata):
+            # All files of before are removed by this very commit.
+            state = replace(state, partitions={})
+            actions = [action for action in actions if not action.get("remove")]
         state = _with_metadata(state, metadata)
     if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
         state = replace(state, clustered=True)
@@ -164,7 +281,9 @@ def _advance(state: TableState, version: int, actions: Sequence[Mapping[str, Any
     partitions = dict(state.partitions)
     for values, bodies in changes.items():
         before = state.contents(values)
-        kept = None if values in commit.touched else before.fingerprint
+        # A checkpoint adds files without calling it a change: what they hold is not known.
+        unchanged = before.files and values not in commit.touched
+        kept = before.fingerprint if unchanged else None
         files = _changed(before.files, bodies)
         if files is None or files:
             partitions[values] = Contents(files, recorded.get(values, kept))
@@ -194,6 +313,29 @@ def _changed(
         else:
             changed.pop(_file(body), None)
     return changed
+
+
+def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((a["metaData"] for a in actions if a.get("metaData")), None)
+
+
+def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
+    """Whether the table gets other partition columns; a new name is none."""
+    (columns, names), (others, other_names) = map(
+        _columns_of, (state, _with_metadata(TableState(), metadata))
+    )
+    return names != other_names or [c.type for c in columns] != [c.type for c in others]
+
+
+def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> None:
+    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+    elsewhere = sorted(features & _COMMITS_ELSEWHERE)
+    if elsewhere:
+        raise TableError(
+            f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
+            "catalog alone",
+            hint="use a table whose log lies beside its data",
+        )
 
 
 def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
@@ -266,9 +408,10 @@ def _file(body: Mapping[str, Any]) -> File:
 
 def _rows(body: Mapping[str, Any]) -> int | None:
     try:
-        records = json.loads(body.get("stats") or "{}").get("numRecords")
+        stats = json.loads(body.get("stats") or "{}") or body.get("stats_parsed") or {}
     except ValueError:
         return None
+    records = stats.get("numRecords")
     if records is None:
         return None
     vector = body.get("deletionVector")

@@ -21,6 +21,7 @@ Text = TypeVar("Text", bound=str)
 
 Mode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
+OnDrift = Literal["fail", "add", "relax"]
 State = Literal["succeeded", "failed"]
 
 #: What Hive and Delta call a NULL in a directory name; as a value it would silently become NULL.
@@ -100,6 +101,7 @@ class OutputSpec(Target):
     scope: tuple[Partition, ...]
     mode: Mode = "overwrite"
     on_empty: OnEmpty = "clear"
+    on_drift: OnDrift = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +169,16 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputResult:
-    """What became of one output; `version` is None where nothing had to be written."""
+    """What became of one output; `version` is None where nothing had to be written.
+
+    `drift` says what was done about columns that were not those of the table.
+    """
 
     dataset: DatasetName
     version_before: int | None
     version: int | None
     partitions: tuple[PartitionResult, ...]
+    drift: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +362,7 @@ _JSON_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list"
 _FORMATS = ("delta", "parquet")
 _MODES: tuple[Mode, ...] = ("overwrite", "merge", "append", "full")
 _ON_EMPTY: tuple[OnEmpty, ...] = ("clear", "fail", "keep")
+_ON_DRIFT: tuple[OnDrift, ...] = ("fail", "add", "relax")
 
 
 def _text(value: object, place: str) -> str:
@@ -461,6 +468,7 @@ def _output(value: object, place: str) -> OutputSpec:
             scope=scope,
             mode=reader.choice("mode", _MODES),
             on_empty=reader.choice("on_empty", _ON_EMPTY),
+            on_drift=reader.choice("on_drift", _ON_DRIFT),
         )
     )
 

@@ -80,6 +80,8 @@ class Commit:
     read_version: int | None
     metadata: Mapping[str, Any]
     """Ours; empty if somebody else committed."""
+    #: Whether the partition columns are others since; then `touched` tells nothing.
+    repartitioned: bool = False
 
     def __str__(self) -> str:
         who = self.metadata.get("backfill_id")

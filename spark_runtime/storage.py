@@ -26,7 +26,8 @@ class Rows:
 class Publication:
     """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
 
-    With `adds` they stand beside the old ones instead. `scope` is what must not have changed since
+    With `adds` they stand beside the old ones instead; `new_columns` are those that the table gets
+    by it. `scope` is what must not have changed since
     `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the log says so.
     """
 
@@ -34,6 +35,7 @@ class Publication:
     replaced: Collection[Values]
     written: Mapping[Values, Rows]
     adds: bool
+    new_columns: tuple[str, ...]
     before: TableState
     transaction: Transaction
     recheck: Callable[[TableState], None]

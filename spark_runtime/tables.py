@@ -82,6 +82,11 @@ class Tables:
             _check_storable(schema, output)
             delta.create(self._spark, schema, output)
 
+    def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
+        """Return the actions that Parquet files of a Delta log hold."""
+        rows = self._spark.read.parquet(*[f"file:{file}" for file in files])
+        return [json.loads(text) for text in rows.toJSON().collect()]
+
     def _log(self, target: Target) -> DeltaLog | ParquetLog:
         location = self.location(target)
         found = self._logs.get((target.format, location))
@@ -89,14 +94,10 @@ class Tables:
             found = (
                 ParquetLog(location)
                 if target.format == "parquet"
-                else DeltaLog(location, checkpoint_reader=self._read_checkpoint)
+                else DeltaLog(location, checkpoint_reader=self.read_checkpoint)
             )
             self._logs[target.format, location] = found
         return found
-
-    def _read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
-        rows = self._spark.read.parquet(*[f"file:{file}" for file in files])
-        return [json.loads(text) for text in rows.toJSON().collect()]
 
 
 def _check_storable(schema: StructType, output: OutputSpec) -> None:

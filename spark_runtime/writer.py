@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from spark_runtime.checks import Audit, Check
+from spark_runtime.checks import Audit, Check, problem
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
     EntrypointError,
-    SchemaMismatchError,
     StaleAttemptError,
     TableError,
     UnexpectedPartitionError,
@@ -27,9 +26,9 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint
+from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import (
-    NULL_DIRECTORY,
     InputResult,
     OutputResult,
     OutputSpec,
@@ -43,7 +42,6 @@ from spark_runtime.values import PartitionColumn, Values, describe, quoted, scop
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 _AGE, _RANK = "__age", "__rank"
 _NULL_KEY = "NULL in the merge key"
@@ -104,6 +102,7 @@ class _Write:
         self.columns = _columns(found, output)
         self.scope = scope_values(self.columns, output.scope)
         self.before = self._counted(found)
+        self.fit = fit(frame.schema, found, output.on_drift)
         self.since = self.before.version if options.since is None else options.since
         self.app_id = f"lineage-backfill/{run.backfill_id}/{run.run_id}"
 
@@ -163,7 +162,8 @@ class _Write:
         for commit in self.log.commits(self.since, until):
             if commit.metadata.get("run_id") == self.run.run_id:
                 continue  # an earlier attempt of this run, given up as lost, that had committed
-            touched = commit.touched & self.scope.keys()
+            scope = self.scope.keys()
+            touched = scope if commit.repartitioned else commit.touched & scope
             if touched:
                 raise WriteConflictError(
                     f"{commit} of {self.output.dataset} changed {self._describe(touched)} "
@@ -173,18 +173,8 @@ class _Write:
 
     def _prepared(self) -> DataFrame:
         """Return the rows in the table's shape, those of one partition together."""
-        from pyspark.sql import functions as F
-
-        fields = _check_schema(self.frame.schema, self.before)
-        text = {column.name.lower() for column in self.columns if column.type == "string"}
-        shaped = []
-        for name in fields:
-            value = F.col(quoted(name))
-            if name.lower() in text:
-                # Both are stored as NULL; told now, the scope is checked against what will be.
-                value = F.when(~value.isin("", NULL_DIRECTORY), value).alias(name)
-            shaped.append(value)
-        frame = self.frame.select(*shaped)
+        texts = frozenset(column.name for column in self.columns if column.type == "string")
+        frame = self.fit.apply(self.frame, texts)
         if self.output.mode == "merge":
             frame = self._merged(frame)
         if len(self.scope) == 1:
@@ -233,7 +223,7 @@ class _Write:
             rows={str(key): written.get(v, Rows()).count for v, key in self.scope.items()},
             rows_before={str(key): self.before.contents(v).rows for v, key in self.scope.items()},
         )
-        failed = [problem for check in self.options.checks if (problem := check(audit))]
+        failed = [said for check in self.options.checks if (said := problem(check, audit))]
         if failed:
             raise CheckFailedError(
                 f"{self.output.dataset}: {'; '.join(failed)}; nothing was written",
@@ -251,7 +241,7 @@ class _Write:
     ) -> int:
         def recheck(state: TableState) -> None:
             self._refuse_foreign_changes(state.version)
-            _check_schema(self.frame.schema, state)
+            fit(self.frame.schema, state, self.output.on_drift)
 
         publication = Publication(
             scope=tuple(self.scope),
@@ -259,6 +249,7 @@ class _Write:
             written=written,
             adds=self._adds,
             before=self.before,
+            new_columns=self.fit.added,
             transaction=self._transaction(replaced, written),
             recheck=recheck,
         )
@@ -349,6 +340,7 @@ class _Write:
             version_before=before.version,
             version=after.version if after is not before else None,
             partitions=tuple(parts),
+            drift=self.fit.drift,
         )
 
     def _describe(self, partitions: Iterable[Values]) -> str:
@@ -361,6 +353,12 @@ class _Write:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
+        if (column := numbered(self.before)) is not None:
+            raise TableError(
+                f"{self.output.dataset} numbers its rows by {column!r}: merged rows would get "
+                "others",
+                hint='write it by mode = "overwrite" or "append"',
+            )
         if not self.options.merge_on:
             raise EntrypointError(
                 f"{self.output.dataset} is written by merge, and its job names no key",
@@ -401,7 +399,7 @@ def _by_partition(
 def _columns(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ...]:
     """Return the table's partition columns; raises TableError unless they are the declared ones."""
     actual = [column.name for column in state.columns]
-    if state.clustered:
+    if state.clustered and output.columns:
         raise TableError(
             f"{output.dataset} is clustered, not partitioned: its partitions cannot be replaced "
             "exactly",
@@ -414,30 +412,3 @@ def _columns(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ..
             hint="correct `columns` in the project file",
         )
     return state.columns
-
-
-def _check_schema(schema: StructType, state: TableState) -> list[str]:
-    """Return the table's columns in order; raises SchemaMismatchError unless both sides agree."""
-    from pyspark.sql.types import StructType
-
-    table = StructType.fromJson(dict(state.schema))
-    theirs = {field.name.lower(): field.dataType.simpleString() for field in table}
-    ours = {field.name.lower(): field.dataType.simpleString() for field in schema}
-    problems = [
-        *[f"{name} is missing" for name in theirs if name not in ours],
-        *[f"{name} is not in the table" for name in ours if name not in theirs],
-        *[
-            f"{name} is {ours[name]}, in the table {theirs[name]}"
-            for name in theirs
-            if name in ours and ours[name] != theirs[name]
-        ],
-    ]
-    if len(ours) != len(schema):
-        problems.append("a column stands twice")
-    if problems:
-        raise SchemaMismatchError(
-            f"the job's columns are not those of the table: {'; '.join(problems)}; "
-            "nothing was written",
-            hint="cast or select them in the job, or ALTER the table first",
-        )
-    return [field.name for field in table]

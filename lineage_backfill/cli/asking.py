@@ -120,7 +120,7 @@ def read_request(
     declarations: Declarations,
 ) -> Request:
     """Return the request that the arguments state; raises UsageError where they contradict."""
-    named = bool(datasets or options.job or _keys_given(options))
+    named = bool(datasets or options.job or _keys_given(options) or asks_logs(options))
     if options.request and named:
         raise UsageError(
             "--request names all roots and their keys by itself",
@@ -155,6 +155,23 @@ def read_request(
         allow=asked.allow
         | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )
+
+
+def asks_logs(options: RequestOptions) -> bool:
+    """Whether the keys are those that the tables' logs name."""
+    return options.since_version is not None or options.changed_since is not None
+
+
+def read_since(options: RequestOptions, now: datetime) -> datetime | None:
+    """Return the instant since which changes are asked for, if any; raises UsageError.
+
+    A length of time counts back from `now`.
+    """
+    text = options.changed_since
+    if text is None:
+        return None
+    length = read_duration(text) if _DURATION.fullmatch(text.strip()) else None
+    return read_instant(text) if length is None else now - length
 
 
 def read_instant(text: str | None) -> datetime:
@@ -205,6 +222,13 @@ def _keys_given(options: RequestOptions) -> bool:
 
 
 def _keys(options: RequestOptions) -> KeySet | None:
+    if asks_logs(options):
+        both = options.since_version is not None and options.changed_since is not None
+        if both or _keys_given(options) or options.job:
+            raise UsageError(
+                "--since-version and --changed-since find the keys of datasets by themselves",
+                hint="Keep one of the two, and leave out --job and the keys.",
+            )
     if options.partitions is not None:
         if options.from_ is not None or options.to is not None:
             raise UsageError(

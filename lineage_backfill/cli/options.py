@@ -112,6 +112,23 @@ class RequestOptions:
             metavar="SET",
         ),
     ] = None
+    since_version: Annotated[
+        int | None,
+        Option(
+            help="The keys that changed in the Delta table after version N.",
+            rich_help_panel=_WHAT,
+            metavar="N",
+            min=-1,
+        ),
+    ] = None
+    changed_since: Annotated[
+        str | None,
+        Option(
+            help="The keys that changed since then: 2h, 7d or an instant.",
+            rich_help_panel=_WHAT,
+            metavar="T",
+        ),
+    ] = None
     request: Annotated[
         Path | None,
         Option(help="All roots and their keys as JSON.", rich_help_panel=_WHAT, metavar="FILE"),

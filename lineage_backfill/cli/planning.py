@@ -11,15 +11,18 @@ import typer
 
 from lineage_backfill import app
 from lineage_backfill.cli import documents
-from lineage_backfill.cli.asking import Names, read_instant, read_request
+from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_request, read_since
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
 from lineage_backfill.config import Project
 from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import Plan
+from lineage_backfill.plan.request import Request
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import Console
 
     from lineage_backfill.plan.explain import Explanation
@@ -43,7 +46,7 @@ def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOp
     now = read_instant(options.now)
     project = source.open()
     snapshot = _read_lineage(project)
-    request = read_request(datasets, options, snapshot, project.declarations)
+    request = _request(datasets, options, project, snapshot, now)
     plan = app.make_plan(project, snapshot, request, now=now)
     return Made(plan=plan, project=project, snapshot=snapshot)
 
@@ -55,7 +58,7 @@ def explain(
     now = read_instant(options.now)
     project = source.open()
     snapshot = _read_lineage(project)
-    request = read_request(datasets, options, snapshot, project.declarations)
+    request = _request(datasets, options, project, snapshot, now)
     names = Names(snapshot, project.declarations, options.namespace)
     return app.explain(project, snapshot, request, *names.job_and_keys(target), now=now)
 
@@ -71,6 +74,20 @@ def _read_lineage(project: Project) -> LineageSnapshot:
     if more > 0:
         terminal.say(f"lineage: {more:,} more warnings; `lineage-backfill lineage show` has all")
     return snapshot
+
+
+def _request(
+    datasets: Sequence[str],
+    options: RequestOptions,
+    project: Project,
+    snapshot: LineageSnapshot,
+    now: datetime,
+) -> Request:
+    request = read_request(datasets, options, snapshot, project.declarations)
+    if not asks_logs(options):
+        return request
+    since, after = read_since(options, now), options.since_version
+    return app.see_changes(project, snapshot, request, now=now, after=after, since=since)
 
 
 def load_plan(file: Path) -> Plan:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.executor.outside import OutsideRuns
-from lineage_backfill.executor.spec import physical_columns, physical_values
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -26,6 +25,7 @@ from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
 from lineage_backfill.plan.asked import request_from_dict
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
+from lineage_backfill.plan.physical import physical_columns, physical_values
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.plan.propagate import read_keys, widen
 from lineage_backfill.ports import Trace

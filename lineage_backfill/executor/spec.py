@@ -11,13 +11,11 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.declarations import DatasetDeclaration, WriteDeclaration
+from lineage_backfill.plan.declarations import WriteDeclaration
+from lineage_backfill.plan.physical import physical_columns, physical_values
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
 
 SCHEMA_VERSION = 1
-
-#: Each partition column with its format of the key's local start, and its dimension.
-PhysicalColumns = dict[str, tuple[str | None, str | None]]
 
 
 class RunSpecs:
@@ -142,28 +140,6 @@ class RunSpecs:
             "datasets": datasets,
             "job": {"partitioning": facets.job_facet(job, zone)} if job else {},
         }
-
-
-def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
-    """Return the partition columns of a table."""
-    if declared.columns:
-        return {column: (form, None) for column, form in declared.columns.items()}
-    return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
-
-
-def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
-    """Return the text of each physical column of a key."""
-    values = {}
-    for column, (form, dimension) in columns.items():
-        if form is not None and key.local is not None:
-            values[column] = key.local.strftime(form)
-        elif (dimension or column) in key.statics:
-            values[column] = key.statics[dimension or column]
-        elif key.time_label is not None:
-            values[column] = key.time_label
-        else:
-            values[column] = str(key.label)
-    return values
 
 
 def _run_key(key: Key) -> dict[str, Any]:

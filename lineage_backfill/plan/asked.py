@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.plan.request import ChangedDataset, ChangedJob, LogRange, Request
 
 Ref = TypeVar("Ref", DatasetRef, JobRef)
 
@@ -31,12 +31,12 @@ def request_from_dict(document: Any, place: str) -> Request:
             settings[key] = tuple(value)
     return Request(
         changed=tuple(
-            ChangedDataset(dataset=ref, keys=keys)
-            for ref, keys in _roots(document, "changed", "dataset", DatasetRef, place)
+            ChangedDataset(dataset=ref, keys=keys, log=_log(one.get("log"), place))
+            for ref, keys, one in _roots(document, "changed", "dataset", DatasetRef, place)
         ),
         jobs=tuple(
             ChangedJob(job=ref, keys=keys)
-            for ref, keys in _roots(document, "jobs", "job", JobRef, place)
+            for ref, keys, _ in _roots(document, "jobs", "job", JobRef, place)
         ),
         **{**settings, "allow": frozenset(settings.get("allow", ()))},
     )
@@ -46,7 +46,7 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     """Return the document of a request, which `request_from_dict` reads."""
     document: dict[str, Any] = {
         "changed": [
-            {"dataset": _ref(part.dataset), "partitions": _listed(part.keys)}
+            {"dataset": _ref(part.dataset), "partitions": _listed(part.keys), **_logged(part.log)}
             for part in request.changed
         ]
     }
@@ -67,6 +67,13 @@ def request_to_dict(request: Request) -> dict[str, Any]:
 
 def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
     return {"namespace": ref.namespace, "name": ref.name}
+
+
+def _logged(log: LogRange | None) -> dict[str, Any]:
+    if log is None:
+        return {}
+    ignored = {"ignored": list(log.ignored)} if log.ignored else {}
+    return {"log": {"after": log.after, "until": log.until, **ignored}}
 
 
 def _listed(keys: KeySet | None) -> list[Any] | None:
@@ -120,7 +127,7 @@ def _roots(
     kind: str,
     make: Callable[[str, str], Ref],
     place: str,
-) -> list[tuple[Ref, KeySet | None]]:
+) -> list[tuple[Ref, KeySet | None, Mapping[str, Any]]]:
     roots = document.get(member, [])
     found = []
     for number, one in enumerate(roots if isinstance(roots, list) else [roots]):
@@ -136,6 +143,22 @@ def _roots(
             (
                 make(ref["namespace"], ref["name"]),
                 None if keys is None else key_set_from_list(keys, here),
+                one,
             )
         )
     return found
+
+
+def _log(value: Any, place: str) -> LogRange | None:
+    if value is None:
+        return None
+    try:
+        after, until, ignored = value["after"], value["until"], value.get("ignored", [])
+        if type(after) is int and type(until) is int and _texts(ignored):
+            return LogRange(after=after, until=until, ignored=tuple(ignored))
+    except (KeyError, TypeError, AttributeError):
+        pass
+    raise UsageError(
+        f"{place}: {value!r} is no part of a table's log",
+        hint='Write {"after": 12, "until": 15}, or leave it out.',
+    )

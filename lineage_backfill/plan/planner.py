@@ -32,7 +32,7 @@ from lineage_backfill.plan.propagate import (
     Restraints,
     propagate,
 )
-from lineage_backfill.plan.request import Request
+from lineage_backfill.plan.request import ChangedDataset, Request
 from lineage_backfill.plan.routes import Routes
 from lineage_backfill.plan.runs import count_runs, make_runs
 from lineage_backfill.plan.runtime import names_runtime_keys
@@ -138,7 +138,10 @@ class Planning:
             if data.calendar is None:
                 self._unknown[data] = changed.keys
                 continue
-            keys = self._parse(data.calendar, changed.keys, f"dataset {ref}")
+            keys = NOTHING
+            if changed.keys or changed.log is None:
+                keys = self._parse(data.calendar, changed.keys, f"dataset {ref}")
+            self._say_logged(changed)
             self._roots[data] = self._roots.get(data, NOTHING) | keys
         for rerun in self.request.jobs:
             if rerun.job not in edges.jobs:
@@ -149,6 +152,16 @@ class Planning:
                 continue
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
             self._root_jobs[job] = self._root_jobs.get(job, NOTHING) | keys
+
+    def _say_logged(self, changed: ChangedDataset) -> None:
+        log = changed.log
+        if log is not None and log.ignored:
+            names = few(log.ignored, str)
+            self._warn(f"dataset {changed.dataset}: changed, and no key that exists: {names}")
+        if log is not None and not changed.keys:
+            self._warn(
+                f"dataset {changed.dataset}: nothing changed in its table after version {log.after}"
+            )
 
     def _parse(self, calendar: Calendar, keys: KeySet | None, what: str) -> PartitionSet:
         try:

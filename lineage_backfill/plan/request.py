@@ -9,15 +9,28 @@ from lineage_backfill.partitions.text import KeySet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """The part of a table's log that has told which keys changed: after a version, up to another.
+
+    `ignored` names changed partitions of the table that are no key that exists.
+    """
+
+    after: int
+    until: int
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedDataset:
     """A dataset that is right again and whose readers are not.
 
     `keys` holds keys, `A..B` ranges, `A..` (to the newest key) and boxes; None only for
-    unpartitioned datasets.
+    unpartitioned datasets. `log` says where the keys come from if nobody has named them.
     """
 
     dataset: DatasetRef
     keys: KeySet | None
+    log: LogRange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ class Table:
             "columns": list(self.columns),
             "scope": self.scope(partitions),
         }
-        for name in ("mode", "on_empty"):
+        for name in ("mode", "on_empty", "on_drift"):
             if name in changes:
                 output[name] = changes.pop(name)
         run: dict[str, Any] = {

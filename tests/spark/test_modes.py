@@ -77,10 +77,13 @@ def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, f
     ("check", "complaint"),
     [
         (checks.expect_rows(at_least=3), "fewer than 3 rows in day=d1"),
+        (checks.expect_rows(at_most=0), "more than 0 rows in day=d1"),
         (checks.within(20), r"day=d1 \(2 -> 1\)"),
         (checks.not_null("v"), "NULL in v"),
         (checks.unique("at"), None),
         (lambda audit: f"{audit.frame.count()} rows", "1 rows"),
+        (lambda audit: audit.frame.count() > 1, "<lambda> does not hold"),
+        (lambda audit: audit.rows == {"day=d1": 1}, None),
     ],
 )
 def test_a_check_that_fails_leaves_the_old_rows(
@@ -93,6 +96,17 @@ def test_a_check_that_fails_leaves_the_old_rows(
         return
     with pytest.raises(CheckFailedError, match=complaint):
         filled.write(new, ["d1"], options)
+    assert len(filled.rows()) == 3
+
+
+def test_a_check_that_raises_or_says_nothing_stops_the_write(
+    spark: SparkSession, filled: Any
+) -> None:
+    new = rows(spark, ("d1", 7, 7, None))
+    with pytest.raises(ZeroDivisionError):
+        filled.write(new, ["d1"], WriteOptions(checks=[lambda audit: str(1 // 0)]))
+    with pytest.raises(RuntimeFailure, match="a check answered 0"):
+        filled.write(new, ["d1"], WriteOptions(checks=[lambda audit: 0]))  # type: ignore[list-item, return-value]
     assert len(filled.rows()) == 3
 
 

@@ -14,54 +14,7 @@ from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
 from spark_runtime.locks import exclusively
 from spark_runtime.state import EMPTY_FINGERPRINT, local_path
-
-SCHEMA = {
-    "type": "struct",
-    "fields": [
-        {"name": "day", "type": "string", "nullable": True, "metadata": {}},
-        {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
-    ],
-}
-METADATA = {
-    "metaData": {
-        "schemaString": json.dumps(SCHEMA),
-        "partitionColumns": ["day"],
-        "configuration": {},
-    }
-}
-
-
-def add(path: str, day: str | None, rows: int | None = 1, **more: Any) -> dict[str, Any]:
-    stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
-    return {"add": {"path": path, "partitionValues": {"day": day}, **stats, **more}}
-
-
-def remove(path: str, day: str | None, **more: Any) -> dict[str, Any]:
-    # As Delta writes it: a NULL key is left out.
-    values = {} if day is None else {"day": day}
-    return {"remove": {"path": path, "partitionValues": values, **more}}
-
-
-def ours(token: str, *partitions: Any, **more: Any) -> dict[str, Any]:
-    metadata = {"lineage_backfill": {"token": token, "partitions": list(partitions), **more}}
-    return {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps(metadata)}}
-
-
-class Log:
-    """Writes commits by hand."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "_delta_log").mkdir(parents=True)
-        self.version = -1
-
-    def commit(self, *actions: dict[str, Any]) -> None:
-        self.version += 1
-        lines = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
-        self.path(self.version).write_text(lines, encoding="utf-8")
-
-    def path(self, version: int) -> Path:
-        return self.root / "_delta_log" / f"{version:020}.json"
+from tests.delta_logs import METADATA, SCHEMA, Log, add, ours, remove
 
 
 @pytest.fixture
@@ -173,13 +126,14 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
 
     def checkpoint(files: list[str]) -> list[dict[str, Any]]:
         assert len(files) == 1
-        return [METADATA, add("a", "d1", 3), {"txn": {"appId": "app", "version": 4}}]
+        found = add("a", "d1", 3, dataChange=False)
+        return [METADATA, found, {"txn": {"appId": "app", "version": 4}}]
 
     whole = DeltaLog(str(log.root), checkpoint_reader=checkpoint).state()
     assert whole.complete
     assert [whole.contents((d,)).rows for d in ("d1", "d2", "d3", "d4")] == [3, 1, 1, 0]
     assert whole.transactions == {"app": 4}
-    assert whole.contents(("d2",)).fingerprint == "f"
+    assert [whole.contents((d,)).fingerprint for d in ("d1", "d2")] == [None, "f"]
 
 
 def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:

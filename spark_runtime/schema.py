@@ -1,0 +1,158 @@
+"""How a job's rows become rows of the table: columns matched by name, differences by policy.
+
+`fail` wants the same columns of the same types; `add` lets new columns into the table; `relax` also
+writes NULL for columns that are missing, and casts where nothing can be lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_runtime.errors import SchemaMismatchError
+from spark_runtime.spec import NULL_DIRECTORY, OnDrift
+from spark_runtime.state import TableState
+from spark_runtime.values import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+_GENERATED = "delta.generationExpression"
+_IDENTITY = "delta.identity.start"
+_EXPLICIT = "delta.identity.allowExplicitInsert"
+
+#: How many digits the integers of each type may have.
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    source: str | None
+    type: DataType | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The table's columns as the rows give them, and what had to be done for it.
+
+    `columns` holds name, source and type of each: its source is a column of the rows, an SQL
+    expression, or None where NULL is written; its type None where it is the table's already.
+    """
+
+    columns: tuple[_Column, ...]
+    added: tuple[str, ...]
+    drift: tuple[str, ...]
+
+    def apply(self, frame: DataFrame, texts: frozenset[str]) -> DataFrame:
+        """Return the rows in the table's shape; `texts` names partition columns of texts.
+
+        An empty text there is stored as NULL: told now, rows are judged by what they will be.
+        """
+        from pyspark.sql import functions as F
+
+        made: list[Column] = []
+        for column in self.columns:
+            value = F.lit(None) if column.source is None else F.expr(column.source)
+            if column.type is not None:
+                value = value.cast(column.type)
+            if column.name in texts:
+                value = F.when(~value.isin("", NULL_DIRECTORY), value)
+            made.append(value.alias(column.name))
+        return frame.select(*made)
+
+
+def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
+    """Return how rows of this schema fit the table; raises SchemaMismatchError."""
+    from pyspark.sql.types import StructType
+
+    table = StructType.fromJson(dict(state.schema))
+    ours = {field.name.lower(): field for field in schema}
+    columns: list[_Column] = []
+    problems = [] if len(ours) == len(schema) else ["a column stands twice"]
+    drift: list[str] = []
+    for field in table:
+        column = ours.get(field.name.lower())
+        if column is None:
+            columns += _missing(field, on_drift, problems, drift)
+            continue
+        if _IDENTITY in field.metadata and not field.metadata.get(_EXPLICIT):
+            problems.append(f"{field.name} is numbered by the table itself")
+        cast, source = None, quoted(column.name)
+        kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()
+        if kind != wanted:
+            if on_drift != "relax" or not is_lossless(kind, wanted):
+                problems.append(f"{field.name} is {kind}, in the table {wanted}")
+            cast = field.dataType
+            drift.append(f"{field.name} was cast from {kind} to {wanted}")
+        columns.append(_Column(field.name, source, cast))
+    known = {field.name.lower() for field in table}
+    new = [field for field in schema if field.name.lower() not in known]
+    if on_drift == "fail":
+        problems += [f"{field.name} is not in the table" for field in new]
+    problems += [f"{f.name} has no type" for f in new if "void" in f.dataType.simpleString()]
+    if problems:
+        raise SchemaMismatchError(
+            f"the job's columns are not those of the table: {'; '.join(problems)}; "
+            "nothing was written",
+            hint="cast or select them in the job, ALTER the table first, or allow more by "
+            "`on_drift`",
+        )
+    drift += [f"{field.name} was added" for field in new]
+    return Fit(
+        columns=(*columns, *[_Column(field.name, quoted(field.name)) for field in new]),
+        added=tuple(field.name for field in new),
+        drift=tuple(drift),
+    )
+
+
+def _missing(
+    field: StructField, on_drift: OnDrift, problems: list[str], drift: list[str]
+) -> list[_Column]:
+    metadata: Mapping[str, Any] = field.metadata
+    if _IDENTITY in metadata:
+        return []  # the table numbers the rows
+    if _GENERATED in metadata:
+        return [_Column(field.name, str(metadata[_GENERATED]), field.dataType)]
+    if on_drift != "relax" or not field.nullable:
+        problems.append(f"{field.name} is missing")
+    drift.append(f"{field.name} is missing: NULL was written")
+    return [_Column(field.name, None, field.dataType)]
+
+
+def numbered(state: TableState) -> str | None:
+    """Return the column that the table itself numbers, and nobody else may."""
+    for field in state.schema.get("fields", ()):
+        metadata = field.get("metadata") or {}
+        if _IDENTITY in metadata and not metadata.get(_EXPLICIT):
+            return str(field["name"])
+    return None
+
+
+def is_lossless(kind: str, wanted: str) -> bool:
+    """Whether every value of one type is a value of the other.
+
+    >>> is_lossless("int", "bigint"), is_lossless("bigint", "int"), is_lossless("void", "date")
+    (True, False, True)
+    >>> is_lossless("int", "decimal(10,0)"), is_lossless("decimal(5,2)", "decimal(6,3)")
+    (True, True)
+    """
+    if kind == "void" or (kind, wanted) == ("float", "double"):
+        return True
+    if kind in _DIGITS and wanted in _DIGITS:
+        return _DIGITS[kind] <= _DIGITS[wanted]
+    ours, theirs = _decimal(kind), _decimal(wanted)
+    if ours is None or theirs is None or wanted in _DIGITS:
+        return False
+    return ours[0] <= theirs[0] and ours[1] <= theirs[1]
+
+
+def _decimal(kind: str) -> tuple[int, int] | None:
+    """Return how many digits a number has before and after the point."""
+    if kind in _DIGITS:
+        return _DIGITS[kind], 0
+    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else None

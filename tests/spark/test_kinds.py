@@ -1,0 +1,162 @@
+"""Tables of every kind that Delta knows are written exactly, or refused with the reason."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import (
+    ConstraintError,
+    SchemaMismatchError,
+    TableError,
+    UndoRefusedError,
+    UnexpectedPartitionError,
+)
+from spark_runtime.undo import undo_run
+from spark_runtime.writer import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+ONE, TWO = "2024-01-01", "2024-01-02"
+
+
+def test_generated_columns_are_computed_or_checked(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    from delta.tables import DeltaTable
+
+    made = table("day")
+    builder = DeltaTable.create(spark).location(made.path).addColumn("at", "TIMESTAMP")
+    builder = builder.addColumn("day", "DATE", generatedAlwaysAs="CAST(at AS DATE)")
+    builder = builder.addColumn("n", "INT").addColumn("twice", "INT", generatedAlwaysAs="n * 2")
+    builder.partitionedBy("day").execute()
+    at = datetime(2024, 1, 1, 5)  # noqa: DTZ001 (the session's zone is UTC)
+    made.write(spark.createDataFrame([(at, 3)], "at TIMESTAMP, n INT"), [ONE, TWO])
+    assert made.rows() == [(at, date(2024, 1, 1), 3, 6)]
+    given = spark.createDataFrame(
+        [(at, date(2024, 1, 1), 4, 8)], "at TIMESTAMP, day DATE, n INT, twice INT"
+    )
+    made.write(given, [ONE], run_id="r-2")
+    assert made.rows() == [(at, date(2024, 1, 1), 4, 8)]
+    with pytest.raises(UnexpectedPartitionError, match=f"day={ONE}"):
+        made.write(spark.createDataFrame([(at, 3)], "at TIMESTAMP, n INT"), [TWO], run_id="r-3")
+    wrong = spark.createDataFrame(
+        [(at, date(2024, 1, 1), 4, 9)], "at TIMESTAMP, day DATE, n INT, twice INT"
+    )
+    with pytest.raises(ConstraintError):
+        made.write(wrong, [ONE], run_id="r-4")
+    undo_run(spark, token="b-1-r-2-1", location=made.path)
+    assert made.rows() == [(at, date(2024, 1, 1), 3, 6)]
+
+
+def test_a_table_that_numbers_its_rows_is_written_and_not_undone(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (day STRING, id BIGINT GENERATED ALWAYS AS IDENTITY, "
+        "n INT) USING delta PARTITIONED BY (day)"
+    )
+    frame = spark.createDataFrame([("d1", 1), ("d2", 2)], "day STRING, n INT")
+    first = made.write(frame, ["d1", "d2"])
+    again = made.write(frame.where("day = 'd1'"), ["d1"], run_id="r-2")
+    assert [(day, n) for day, _id, n in made.rows()] == [("d1", 1), ("d2", 2)]
+    # The numbers are new, the rows are not: a reader need not run again for them.
+    assert again.partitions[0].fingerprint == first.partitions[0].fingerprint
+    with pytest.raises(UndoRefusedError, match="'id'"):
+        undo_run(spark, token="b-1-r-2-1", location=made.path)
+    with pytest.raises(SchemaMismatchError, match="id is numbered by the table itself"):
+        made.write(frame.selectExpr("day", "1L AS id", "n"), ["d1", "d2"], run_id="r-3")
+    with pytest.raises(TableError, match="merged rows"):
+        made.write(frame, ["d1"], WriteOptions(merge_on=("n",)), run_id="r-4", mode="merge")
+
+
+def test_change_feed_deletion_vectors_and_constraints_go_along(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    name = f"delta.`{made.path}`"
+    spark.sql(
+        f"CREATE TABLE {name} (day STRING, n INT NOT NULL, v VARCHAR(3)) USING delta "
+        "PARTITIONED BY (day) TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', "
+        "'delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true')"
+    )
+    spark.sql(f"INSERT INTO {name} VALUES ('d1', 1, 'a'), ('d1', 2, 'b'), ('d2', 3, 'c')")
+    spark.sql(f"DELETE FROM {name} WHERE n = 2")
+    schema = "day STRING, n INT, v STRING"
+    result = made.write(spark.createDataFrame([("d1", 9, "x")], schema), ["d1"])
+    assert made.rows() == [("d1", 9, "x"), ("d2", 3, "c")]
+    assert [(part.rows_before, part.rows) for part in result.partitions] == [(1, 1)]
+    feed = spark.read.format("delta").option("readChangeFeed", "true")
+    changed = feed.option("startingVersion", result.version).load(made.path)
+    told = sorted((row.n, row._change_type) for row in changed.collect())
+    assert told == [(1, "delete"), (9, "insert")]
+    undo_run(spark, token="b-1-r-1-1", location=made.path)
+    assert made.rows() == [("d1", 1, "a"), ("d2", 3, "c")]
+    for row, run in ((("d1", None, "x"), "r-2"), (("d1", 1, "long"), "r-3")):
+        with pytest.raises(ConstraintError):
+            made.write(spark.createDataFrame([row], schema), ["d1"], run_id=run)
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    with pytest.raises(TableError, match="append-only"):
+        made.write(spark.createDataFrame([("d1", 5, "x")], schema), ["d1"], run_id="r-4")
+    made.write(spark.createDataFrame([("d1", 5, "x")], schema), ["d1"], run_id="r-5", mode="append")
+    assert made.rows() == [("d1", 1, "a"), ("d1", 5, "x"), ("d2", 3, "c")]
+
+
+def test_a_clustered_table_is_replaced_whole_or_not_at_all(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    name = f"delta.`{made.path}`"
+    spark.sql(f"CREATE TABLE {name} (day STRING, n INT) USING delta CLUSTER BY (day)")
+    spark.sql(f"INSERT INTO {name} VALUES ('d1', 1), ('d2', 2)")
+    frame = spark.createDataFrame([("d1", 7)], "day STRING, n INT")
+    with pytest.raises(TableError, match="is clustered, not partitioned"):
+        made.write(frame, ["d1"])
+    whole = type(made)(spark, made.tables, made.path, ())
+    whole.path = made.path
+    result = whole.write(frame, [{}])
+    assert made.rows() == [("d1", 7)]
+    assert [(part.rows_before, part.rows) for part in result.partitions] == [(2, 1)]
+    assert made.state().clustered
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def filled(spark: SparkSession, table: Callable[..., Any], request: Any) -> Any:
+    made = table("day", kind=request.param)
+    frame = spark.createDataFrame([("d1", 1, 1.5), ("d2", 2, 2.5)], "day STRING, n LONG, x DOUBLE")
+    made.write(frame, ["d1", "d2"], run_id="r-0", token="t-0")
+    return made
+
+
+def test_new_columns_are_added_only_where_that_is_allowed(spark: SparkSession, filled: Any) -> None:
+    frame = spark.createDataFrame([("d1", 7, 7.5, "new")], "day STRING, n LONG, x DOUBLE, V STRING")
+    with pytest.raises(SchemaMismatchError, match="V is not in the table"):
+        filled.write(frame, ["d1"])
+    with pytest.raises(UnexpectedPartitionError):
+        filled.write(frame, ["d2"], on_drift="add")
+    assert len(filled.rows()[0]) == 3  # nothing was written, no column came of it
+    result = filled.write(frame, ["d1"], on_drift="add", token="t-1")
+    assert result.drift == ("V was added",)
+    assert filled.rows() == [("d1", 7, 7.5, "new"), ("d2", 2, 2.5, None)]
+    narrower = spark.createDataFrame([("d1", 7)], "day STRING, n INT")
+    with pytest.raises(SchemaMismatchError, match="n is int, in the table bigint; x is missing"):
+        filled.write(narrower, ["d1"], on_drift="add", run_id="r-2")
+    relaxed = filled.write(narrower, ["d1"], on_drift="relax", run_id="r-3", token="t-3")
+    assert relaxed.drift == (
+        "n was cast from int to bigint",
+        "x is missing: NULL was written",
+        "V is missing: NULL was written",
+    )
+    assert filled.rows() == [("d1", 7, None, None), ("d2", 2, 2.5, None)]
+    wrong = spark.createDataFrame([("d1", 7, "x")], "day STRING, n LONG, x STRING")
+    with pytest.raises(SchemaMismatchError, match="x is string, in the table double"):
+        filled.write(wrong, ["d1"], on_drift="relax", run_id="r-4")
+    for token, left in (("t-3", ("d1", 7, 7.5, "new")), ("t-1", ("d1", 1, 1.5, None))):
+        undo_run(spark, token=token, location=filled.path, format=filled.kind)
+        assert filled.rows()[0] == left
