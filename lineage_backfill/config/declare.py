@@ -20,6 +20,7 @@ from lineage_backfill.plan.declarations import (
     Grain,
     JobDeclaration,
     MappingName,
+    OnDrift,
     OnEmpty,
     ReadDeclaration,
     WriteDeclaration,
@@ -274,6 +275,7 @@ def _write(table: Table) -> WriteDeclaration:
         namespace=table.text("namespace"),
         mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
         on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
+        on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
         lookback=table.integer("lookback", 0, minimum=0),
     )
     table.done()

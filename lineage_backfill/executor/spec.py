@@ -80,7 +80,13 @@ class RunSpecs:
         write = write or WriteDeclaration(dataset=part.dataset.name)
         scope = self._values(part.dataset, part.keys or ("*",))
         table = self._table(part.dataset)
-        return {**table, "scope": scope, "mode": write.mode, "on_empty": write.on_empty}
+        return {
+            **table,
+            "scope": scope,
+            "mode": write.mode,
+            "on_empty": write.on_empty,
+            "on_drift": write.on_drift,
+        }
 
     def _input(self, part: DatasetPartitions) -> dict[str, Any]:
         keys = "*" if part.keys is None else self._values(part.dataset, part.keys)

@@ -10,6 +10,7 @@ Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
 WriteMode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
+OnDrift = Literal["fail", "add", "relax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ class WriteDeclaration:
     namespace: str | None = None
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
+    on_drift: OnDrift = "fail"
     lookback: int = 0
 
 

@@ -20,7 +20,7 @@ from lineage_backfill.plan.planner import build_plan
 from lineage_backfill.plan.request import ChangedDataset, Request
 from spark_runtime.runner import run
 from spark_runtime.spec import parse_spec
-from spark_runtime.tables import DeltaTables
+from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_ten_lines_are_a_job(
-    spark: SparkSession, tables: DeltaTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = [line for line in blocks("python")[0].splitlines() if line.strip()]
     assert len(ours) <= 10
