@@ -60,7 +60,7 @@ def status(record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[RunRe
 
 def report(
     record: BackfillRecord,
-    plan: Plan,
+    plans: Iterable[Plan],
     runs: Sequence[RunRecord],
     attempts: Iterable[AttemptRecord],
     calendar_of: Callable[[DatasetRef], Calendar],
@@ -78,7 +78,7 @@ def report(
             outputs[job, dataset] = _Output(job, dataset, calendar_of(dataset))
         return outputs[job, dataset]
 
-    planned = {run.id: run for run in plan.runs or ()}
+    planned = {run.id: run for plan in plans for run in plan.runs or ()}
     for run in planned.values():
         for part in run.writes:
             output(run.job, part.dataset).plan(part.keys)
@@ -181,8 +181,10 @@ def _backfill(record: BackfillRecord) -> Document:
         "plan": record.plan_id,
         "submitted_by": record.submitted_by,
         "submitted_at": instant(record.submitted_at),
+        "started_at": instant(record.started_at),
         "updated_at": instant(record.updated_at),
         "ended_at": instant(record.ended_at),
+        "left": list(record.left),
     }
 
 

@@ -381,7 +381,7 @@ def start(
         _executor(
             project,
             snapshot,
-            plan,
+            [plan],
             store,
             reporter=reporter,
             max_parallel=max_parallel,
@@ -436,14 +436,13 @@ def cancel(
     has ended is left as it is. The lineage is not needed.
     """
     from lineage_backfill.model import BackfillState
-    from lineage_backfill.plan.document import plan_from_dict
 
     with open_store(project) as store:
         record = _find(store, backfill)
         if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
             return Ended(id=record.id, state=record.state)
-        plan = plan_from_dict(store.plan(record.id))
-        with _executor(project, None, plan, store, reporter=reporter) as executor:
+        plans = _plans(store, record.id)
+        with _executor(project, None, plans, store, reporter=reporter) as executor:
             state = executor.cancel(record.id, kill=kill)
     return Ended(id=record.id, state=state or BackfillState.RUNNING)
 
@@ -483,14 +482,14 @@ def status(project: Project, backfill: str | None) -> dict[str, Any]:
 def report(project: Project, backfill: str | None) -> dict[str, Any]:
     """Return the report document of a backfill, of the newest if none is named."""
     from lineage_backfill import accounts
-    from lineage_backfill.plan.document import plan_from_dict
 
     with open_store(project) as store:
         record = _find(store, backfill)
-        plan = plan_from_dict(store.plan(record.id))
+        plans = _plans(store, record.id)
         runs, attempts = store.runs(record.id), store.attempts(record.id)
-    calendars, without = _calendars(project, plan.now), _without(project, plan)
-    return accounts.report(record, plan, runs, attempts, calendars, without)
+    # The newest plan knows the keys of all.
+    calendars, without = _calendars(project, plans[-1].now), _without(project, plans[-1])
+    return accounts.report(record, plans, runs, attempts, calendars, without)
 
 
 def history(project: Project) -> dict[str, Any]:
@@ -523,6 +522,14 @@ def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
         store.close()
 
 
+def _plans(store: RunStore, backfill_id: str) -> list[Plan]:
+    """Return the plan of a backfill and its tails."""
+    from lineage_backfill.plan.document import plan_from_dict
+
+    documents = (store.plan(backfill_id), *store.tails(backfill_id))
+    return [plan_from_dict(document) for document in documents]
+
+
 def _again(
     project: Project,
     backfill: str | None,
@@ -533,19 +540,17 @@ def _again(
     max_parallel: int | None = None,
     engines: Mapping[str, Engine] | None = None,
 ) -> Ended:
-    from lineage_backfill.plan.document import plan_from_dict
-
     with open_store(project) as store:
         record = _find(store, backfill)
-        plan = plan_from_dict(store.plan(record.id))
+        plans = _plans(store, record.id)
         snapshot = read_lineage(project)
         with _executor(
             project,
             snapshot,
-            plan,
+            plans,
             store,
             reporter=reporter,
-            max_parallel=max_parallel,
+            max_parallel=max_parallel or record.settings.max_parallel,
             engines=engines,
         ) as executor:
             return _drive(executor, partial(verb, executor), record.id, timeout)
@@ -579,7 +584,7 @@ def _drive(
 def _executor(
     project: Project,
     snapshot: LineageSnapshot | None,
-    plan: Plan,
+    plans: Sequence[Plan],
     store: RunStore,
     *,
     reporter: Reporter,
@@ -588,29 +593,24 @@ def _executor(
     must_open: bool = False,
 ) -> Iterator[Executor]:
     """Make the executor of a plan; without a snapshot it can give runs up, not judge them."""
-    from lineage_backfill.executor.cutoff import Cutoff
     from lineage_backfill.executor.loop import Executor
-    from lineage_backfill.executor.outside import OutsideRuns
     from lineage_backfill.executor.scheduler import JobLimits
-    from lineage_backfill.executor.spec import RunSpecs
+    from lineage_backfill.executor.workshop import Workshop
     from lineage_backfill.graph.lineage import LineageSnapshot
 
     declarations = project.declarations
-    request = _request(plan) if snapshot else None
-    catalog = _catalog(project, snapshot or LineageSnapshot.of([]), plan.now, request)
-
-    def cutoff(plan: Plan, record: BackfillRecord) -> Cutoff:
-        outside = OutsideRuns(catalog.snapshot.history, catalog, partial(_holds, store))
-        return Cutoff(
-            plan,
-            catalog,
-            store.traces,
-            outside,
-            backfill_id=record.id,
-            parameters=record.parameters,
-        )
-
-    used = {run.engine for run in plan.runs or ()}
+    workshop = Workshop(
+        snapshot or LineageSnapshot.of([]),
+        declarations,
+        plans,
+        store=store,
+        functions=_functions(project) if snapshot else {},
+        root=project.root,
+        outbox=project.outbox,
+        is_ours=partial(_holds, store),
+    )
+    runs = [run for plan in plans for run in plan.runs or ()]
+    used = {run.engine for run in runs}
     with nullcontext(engines) if engines else open_engines(project, used) as opened:
         if must_open and used <= opened.keys():  # if not, the executor refuses the plan
             for engine in (engine for name, engine in opened.items() if name in used):
@@ -618,22 +618,18 @@ def _executor(
         yield Executor(
             store=store,
             engines=opened,
-            spec_builder=RunSpecs(
-                catalog,
-                backfill_id="",  # the executor's own, once it has one
-                root=project.root,
-                outbox=project.outbox,
-            ),
+            spec_builder=workshop.spec,
             reporter=reporter,
             max_parallel=max_parallel or declarations.limits.max_parallel,
             pools=declarations.pools,
             jobs={
                 ref: JobLimits(pool=declared.pool, priority=declared.priority)
-                for ref in {run.job for run in plan.runs or ()}
-                if (declared := catalog.job_declaration(ref)) is not None
+                for ref in {run.job for run in runs}
+                if (declared := workshop.catalog.job_declaration(ref)) is not None
             },
             state_dir=_state_dir(project),
-            cutoff=cutoff if snapshot else None,
+            cutoff=workshop.cutoff if snapshot else None,
+            tail=workshop.tail if snapshot else None,
         )
 
 

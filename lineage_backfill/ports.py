@@ -130,15 +130,24 @@ class Wish(StrEnum):
 class Settings:
     """How a backfill is to be run, whoever goes on with it; kept with it in the run store.
 
-    `cutoff` False: all that is planned runs, also where nothing that it reads has changed.
+    `cutoff` False: all that is planned runs, also where nothing that it reads has changed. `tail`
+    False: keys that became complete meanwhile are listed in the end, and not run. `max_parallel`
+    None stands for what the project says.
     """
 
     cutoff: bool = True
+    tail: bool = True
+    max_parallel: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRecord:
-    """What the run store holds of one backfill, without its plan; instants are aware, in UTC."""
+    """What the run store holds of one backfill, without its plan; instants are aware, in UTC.
+
+    `left` holds the jobs with the keys that became complete while it ran and were not run, as
+    documents. `undo_of` is the backfill that this one takes back, `undone_by` the one that takes
+    this one back.
+    """
 
     id: str
     plan_id: str
@@ -156,6 +165,10 @@ class BackfillRecord:
     wish: Wish | None = None
     deleted: bool = False
     settings: Settings = field(default_factory=Settings)
+    started_at: datetime | None = None
+    left: Sequence[Mapping[str, Any]] = ()
+    undo_of: str | None = None
+    undone_by: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.description) > MAX_DESCRIPTION:
@@ -296,8 +309,11 @@ class RunStore(Protocol):
     def plan(self, backfill_id: str) -> Mapping[str, Any]:
         """Return the plan document of a backfill; raises UnknownNameError."""
 
+    def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the plan documents by which a backfill was extended, the oldest first."""
+
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
-        """Return the runs of a backfill in the order of its plan."""
+        """Return the runs of a backfill in the order of its plans."""
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
         """Return the attempts of a backfill, the oldest first."""
@@ -334,8 +350,20 @@ class RunStore(Protocol):
     def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
         """Write moves, all or none; raises StoreError for one that is not allowed."""
 
-    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
-        """Write the state of the backfill."""
+    def extend(
+        self, lease: Lease, plan: Mapping[str, Any], runs: Sequence[PlannedRun], *, now: datetime
+    ) -> None:
+        """Add a tail: its plan document and its runs, all pending."""
+
+    def enter(
+        self,
+        lease: Lease,
+        state: BackfillState,
+        *,
+        now: datetime,
+        left: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
 
     def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
         """Leave a wish for whoever drives the backfill; None takes it back."""
@@ -352,6 +380,9 @@ class Reporter:
 
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
         """Called once the backfill stands in the run store."""
+
+    def backfill_extended(self, plan: Plan) -> None:
+        """Called once the runs of a tail stand in the run store."""
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         """Called after the store has recorded the submission."""

@@ -41,8 +41,11 @@ class _Watch:
         past = store.events(backfill_id)
         self._seen = past[-1].id if past else 0
         plan = plan_from_dict(store.plan(backfill_id))
+        tails = [plan_from_dict(document) for document in store.tails(backfill_id)]
+        self._tails = len(tails)
         records = {one.run_id: one for one in store.runs(backfill_id)}
-        left = [run for run in plan.runs or () if not records[run.id].state.is_final]
+        runs = [run for one in (plan, *tails) for run in one.runs or ()]
+        left = [run for run in runs if not records[run.id].state.is_final]
         self._left = {run.id: run for run in left}
         self._under_way: dict[str, int] = {}
         reporter.backfill_started(backfill_id, plan.detailed(runs=tuple(left)))
@@ -60,6 +63,15 @@ class _Watch:
             elif event.kind == "asked" and event.detail.get("wish"):
                 hard = event.detail["wish"] == Wish.KILL
                 self._reporter.stopping(len(self._under_way), hard=hard)
+            elif event.kind == "extended":
+                self._extended()
+
+    def _extended(self) -> None:
+        for document in self._store.tails(self._id)[self._tails :]:
+            tail = plan_from_dict(document)
+            self._tails += 1
+            self._left |= {run.id: run for run in tail.runs or ()}
+            self._reporter.backfill_extended(tail)
 
     def _happened(self, run: PlannedRun, state: RunState, event: EventRecord) -> None:
         if state in _UNDER_WAY:

@@ -152,6 +152,7 @@ def read_request(
         include_former=options.include_former or asked.include_former,
         author=asked.author or app.account(),
         reason=options.reason or asked.reason,
+        as_of=options.now is not None or asked.as_of,
         allow=asked.allow
         | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )

@@ -13,6 +13,7 @@ from lineage_backfill.cli.options import (
     DatasetsArgument,
     JsonOption,
     NoCutoffOption,
+    NoTailOption,
     ParallelOption,
     RequestOptions,
     SourceOptions,
@@ -62,6 +63,7 @@ def run(
     max_parallel: ParallelOption = None,
     timeout: TimeoutOption = None,
     no_cutoff: NoCutoffOption = False,
+    no_tail: NoTailOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
@@ -96,7 +98,7 @@ def run(
             reporter=reporter,
             max_parallel=max_parallel,
             timeout=limit,
-            settings=Settings(cutoff=not no_cutoff),
+            settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
         )
     _finish(project, ended, as_json=as_json)
 
@@ -210,15 +212,19 @@ def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
     """Say how a backfill ended and what to do next, and exit by it."""
     from lineage_backfill import app
     from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli.render import keys_on_a_line
 
     document = app.status(project, ended.id)
     if as_json:
         documents.emit(document)
     terminal.say(_NEXT[ended.state].format(id=ended.id))
+    for one in document["left"]:
+        keys = keys_on_a_line(tuple(one["partitions"]))
+        terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")
     code = _EXIT_CODES[ended.state]
     if ended.timed_out and ended.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
-    if code == 0 and document["blocked_jobs"]:
+    if code == 0 and (document["blocked_jobs"] or document["left"]):
         code = _NOT_ALL
     if code:
         raise typer.Exit(code)

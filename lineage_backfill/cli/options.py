@@ -265,6 +265,13 @@ NoCutoffOption = Annotated[
         help="Run all that is planned, also what reads nothing that has really changed.",
     ),
 ]
+NoTailOption = Annotated[
+    bool,
+    Option(
+        "--no-tail",
+        help="List keys that became complete meanwhile in the end, instead of running them too.",
+    ),
+]
 TimeoutOption = Annotated[
     str | None,
     Option(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),

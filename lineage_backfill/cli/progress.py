@@ -53,6 +53,11 @@ class PlainProgress(Reporter):
         self._total = len(plan.runs or ())
         self._line(f"backfill {backfill_id}: {counted(self._total, 'run')}")
 
+    def backfill_extended(self, plan: Plan) -> None:
+        more = len(plan.runs or ())
+        self._total += more
+        self._line(f"keys have become complete meanwhile: {counted(more, 'more run')}")
+
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self._started[run.id] = time.monotonic()
         self._begun(run, f" (attempt {attempt})" if attempt > 1 else "")
@@ -133,6 +138,11 @@ class LiveProgress(PlainProgress):
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
         super().backfill_started(backfill_id, plan)
         self._left = Counter(run.job for run in plan.runs or ())
+        self._bars.update(self._whole, total=self._total)
+
+    def backfill_extended(self, plan: Plan) -> None:
+        super().backfill_extended(plan)
+        self._left.update(run.job for run in plan.runs or ())
         self._bars.update(self._whole, total=self._total)
 
     def _begun(self, run: PlannedRun, again: str) -> None:

@@ -54,14 +54,14 @@ class _Held:
 
 
 class Cutoff:
-    """Judges the runs of one plan, and keeps in mind what they have read and written.
+    """Judges the runs of a plan and its tails, and keeps in mind what they read and write.
 
     `parameters` are those that the jobs are given: what was made with others is not comparable.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plans: Iterable[Plan],
         catalog: Catalog,
         traces: Traces,
         outside: OutsideRuns,
@@ -83,7 +83,8 @@ class Cutoff:
         self._last: dict[JobRef, dict[Point, Trace]] = {}
         self._now: dict[DatasetRef, dict[Point, _Held]] = {}
         self._stored: dict[DatasetRef, dict[frozenset[tuple[str, Any]], Point]] = {}
-        self._take(plan)
+        for plan in plans:
+            self._take(plan)
 
     def _take(self, plan: Plan) -> None:
         for part in plan.changed:
@@ -94,7 +95,8 @@ class Cutoff:
             facts = self._catalog.job(job.job)
             if not job.partitions or facts.calendar is None:
                 continue
-            keys = self._planned[job.job] = parse(facts.calendar, job.partitions)
+            keys = parse(facts.calendar, job.partitions)
+            self._planned[job.job] = self._planned.get(job.job, NOTHING) | keys
             pruned = job.reason.get("pruned", ())
             self._pruned[job.job] = frozenset(DatasetRef(**ref) for ref in pruned)
             for edge in facts.live:

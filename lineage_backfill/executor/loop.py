@@ -21,7 +21,7 @@ from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import JobLimits, Scheduler
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.plan.document import plan_from_dict, plan_to_dict
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import (
     BackfillRecord,
     Clock,
@@ -29,14 +29,15 @@ from lineage_backfill.ports import (
     Lease,
     Move,
     Reporter,
-    RunRecord,
     RunStore,
     Settings,
     Wish,
 )
 
-#: Makes the judge of a plan for one backfill.
-CutoffMaker = Callable[[Plan, BackfillRecord], Cutoff]
+#: Makes the judge of a backfill's plans.
+CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
+#: Returns what has become complete since the plans were made, None for nothing.
+TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
 
@@ -52,8 +53,8 @@ class SystemClock:
 class Executor:
     """Runs plans: the store remembers, the engines work, the reporter is told.
 
-    `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of a
-    plan. Specs, results and logs go below `state_dir`, in
+    `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of
+    plans, `tail` plans again before the end. Specs, results and logs go below `state_dir`, in
     `backfills/<backfill>/runs/<run>/<attempt>/`.
     """
 
@@ -71,6 +72,7 @@ class Executor:
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
         cutoff: CutoffMaker | None = None,
+        tail: TailMaker | None = None,
     ) -> None:
         self._store = store
         self._engines = engines
@@ -83,6 +85,7 @@ class Executor:
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         self._cutoff = cutoff
+        self._tail = tail
         self._driving: Drive | None = None
         self._stops = 0
 
@@ -175,11 +178,40 @@ class Executor:
             self._driving.stop()
 
     def _drive(self, lease: Lease) -> BackfillState:
-        backfill_id = lease.backfill_id
-        plan = plan_from_dict(self._store.plan(backfill_id))
-        record = self._store.backfill(backfill_id)
-        runs = {run.id: run for run in plan.runs or ()}
-        records = self._store.runs(backfill_id)
+        """Drive the runs of a backfill to an end, and then those that its tail adds."""
+        record = self._store.backfill(lease.backfill_id)
+        documents = (self._store.plan(record.id), *self._store.tails(record.id))
+        plans = [plan_from_dict(document) for document in documents]
+        self._reporter.backfill_started(record.id, _together(plans))
+        while True:
+            state = self._drive_once(lease, record, plans)
+            left: Sequence[Mapping[str, Any]] = ()
+            if state is BackfillState.SUCCEEDED and (tail := self._new_tail(lease, record, plans)):
+                same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
+                if record.settings.tail and same:
+                    runs = tail.runs or ()
+                    self._store.extend(lease, plan_to_dict(tail), runs, now=self._clock.now())
+                    self._reporter.backfill_extended(tail)
+                    plans.append(tail)
+                    continue
+                left = [_left(job) for job in tail.jobs]
+            self._store.enter(lease, state, now=self._clock.now(), left=left)
+            self._reporter.backfill_finished(record.id, state)
+            return state
+
+    def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
+        """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
+        if self._tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
+            return None
+        now = self._clock.now()
+        self._store.renew(lease, now=now, ttl=LEASE)  # planning may take its time
+        return self._tail(plans, now)
+
+    def _drive_once(
+        self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]
+    ) -> BackfillState:
+        runs = {run.id: run for plan in plans for run in plan.runs or ()}
+        records = self._store.runs(record.id)
         left = [runs[one.run_id] for one in records if not one.state.is_final]
         self._check_engines(left)
         engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
@@ -188,38 +220,31 @@ class Executor:
             for engine in engines.values():
                 engine.open()
         self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
-        self._reporter.backfill_started(backfill_id, plan)
         drive = Drive(
             store=self._store,
             lease=lease,
             engines=engines,
-            scheduler=self._scheduler(plan, records),
+            scheduler=Scheduler(
+                list(runs.values()),
+                max_parallel=self._max_parallel,
+                states={one.run_id: one.state for one in records},
+                jobs=self._jobs,
+                pools=self._pools,
+            ),
             spec_builder=self._spec_builder,
             parameters=record.parameters,
-            folder=self._state_dir / "backfills" / backfill_id,
+            folder=self._state_dir / "backfills" / record.id,
             reporter=self._reporter,
             retry=self._retry,
             clock=self._clock,
-            cutoff=self._cutoff and self._cutoff(plan, record),
+            cutoff=self._cutoff and self._cutoff(plans, record),
             judges=record.settings.cutoff,
         )
         for _ in range(self._stops):  # asked for while the engines were made ready
             drive.stop()
         self._driving = drive
         with _ctrl_c(drive):
-            state = drive.run(runs, records)
-        self._store.enter(lease, state, now=self._clock.now())
-        self._reporter.backfill_finished(backfill_id, state)
-        return state
-
-    def _scheduler(self, plan: Plan, records: Sequence[RunRecord]) -> Scheduler:
-        return Scheduler(
-            plan.runs or (),
-            max_parallel=self._max_parallel,
-            states={one.run_id: one.state for one in records},
-            jobs=self._jobs,
-            pools=self._pools,
-        )
+            return drive.run(runs, records)
 
     def _check_engines(self, runs: Sequence[PlannedRun]) -> None:
         for run in runs:
@@ -250,6 +275,17 @@ class Executor:
 
     def _is_busy(self) -> bool:
         return self._driving is not None and self._driving.is_busy
+
+
+def _together(plans: Sequence[Plan]) -> Plan:
+    """Return the plan with the runs of its tails."""
+    runs = tuple(run for plan in plans for run in plan.runs or ())
+    return plans[0].detailed(runs=runs) if len(plans) > 1 else plans[0]
+
+
+def _left(job: PlannedJob) -> dict[str, Any]:
+    named = {"namespace": job.job.namespace, "name": job.job.name}
+    return {"job": named, "partitions": list(job.partitions), "count": job.count}
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     for name in ("columns", "select", "exclude"):
         if getattr(request, name):
             document[name] = list(getattr(request, name))
-    for name in ("depth", "exact", "reverse", "include_former", "author", "reason"):
+    for name in ("depth", "exact", "reverse", "include_former", "author", "reason", "as_of"):
         if getattr(request, name) not in (None, False, ""):
             document[name] = getattr(request, name)
     if request.allow:
@@ -118,6 +118,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "allow": _texts,
     "author": _text,
     "reason": _text,
+    "as_of": _flag,
 }
 
 

@@ -49,7 +49,8 @@ class Request:
     selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
     jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
     `allow` holds the names of overridden guard rails, such as "protected" or "max-runs". `author`
-    and `reason` change nothing; they say who asks and why.
+    and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
+    a named instant: what has become complete since then is not its business.
     """
 
     changed: tuple[ChangedDataset, ...] = ()
@@ -64,3 +65,4 @@ class Request:
     allow: frozenset[str] = frozenset()
     author: str = ""
     reason: str = ""
+    as_of: bool = False

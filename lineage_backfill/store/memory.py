@@ -44,6 +44,7 @@ class _Held:
     record: BackfillRecord
     plan: Mapping[str, Any]
     runs: dict[str, RunRecord]
+    tails: list[Mapping[str, Any]] = field(default_factory=list)
     attempts: dict[tuple[str, int], AttemptRecord] = field(default_factory=dict)
     events: list[EventRecord] = field(default_factory=list)
     owner: str | None = None
@@ -88,19 +89,7 @@ class MemoryRunStore:
         with self._mutex:
             if record.id in self._held:
                 raise StoreError(f"there is a backfill {record.id} already")
-            rows = {
-                run.id: RunRecord(
-                    run_id=run.id,
-                    job=run.job,
-                    partitions=run.partitions,
-                    count=run.count,
-                    wave=run.wave,
-                    engine=run.engine,
-                    state=RunState.PENDING,
-                )
-                for run in runs
-            }
-            self._held[record.id] = held = _Held(record, plan, rows)
+            self._held[record.id] = held = _Held(record, plan, _pending(runs))
             self._event(held, None, record.submitted_at, "created", {})
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
@@ -117,8 +106,13 @@ class MemoryRunStore:
         """Return the plan document of a backfill; raises UnknownNameError."""
         return self._of(backfill_id).plan
 
+    def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the plan documents by which a backfill was extended, the oldest first."""
+        with self._mutex:
+            return tuple(self._of(backfill_id).tails)
+
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
-        """Return the runs of a backfill in the order of its plan."""
+        """Return the runs of a backfill in the order of its plans."""
         with self._mutex:
             return tuple(self._of(backfill_id).runs.values())
 
@@ -201,12 +195,39 @@ class MemoryRunStore:
                 self._trace(held.record.id, move, now)
                 self._event(held, move.run_id, now, move.state, move.detail)
 
-    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
-        """Write the state of the backfill."""
+    def extend(
+        self, lease: Lease, plan: Mapping[str, Any], runs: Sequence[PlannedRun], *, now: datetime
+    ) -> None:
+        """Add a tail: its plan document and its runs, all pending."""
         with self._mutex:
             held = self._fenced(lease)
-            ended_at = None if state is BackfillState.RUNNING else now
-            held.record = replace(held.record, state=state, updated_at=now, ended_at=ended_at)
+            added = _pending(runs)
+            if held.runs.keys() & added.keys():
+                raise StoreError("a run of the tail is a run of the backfill already")
+            held.tails.append(plan)
+            held.runs |= added
+            self._event(held, None, now, "extended", {"runs": len(runs)})
+
+    def enter(
+        self,
+        lease: Lease,
+        state: BackfillState,
+        *,
+        now: datetime,
+        left: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
+        with self._mutex:
+            held = self._fenced(lease)
+            is_running = state is BackfillState.RUNNING
+            held.record = replace(
+                held.record,
+                state=state,
+                updated_at=now,
+                ended_at=None if is_running else now,
+                started_at=held.record.started_at or (now if is_running else None),
+                left=tuple(left),
+            )
             self._event(held, None, now, state, {})
 
     def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
@@ -267,6 +288,21 @@ class MemoryRunStore:
         self._events += 1
         event = EventRecord(id=self._events, run_id=run_id, at=at, kind=str(kind), detail=detail)
         held.events.append(event)
+
+
+def _pending(runs: Sequence[PlannedRun]) -> dict[str, RunRecord]:
+    return {
+        run.id: RunRecord(
+            run_id=run.id,
+            job=run.job,
+            partitions=run.partitions,
+            count=run.count,
+            wave=run.wave,
+            engine=run.engine,
+            state=RunState.PENDING,
+        )
+        for run in runs
+    }
 
 
 def _apply(

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 VERSION_TABLE = "lb_version"
 
 
@@ -70,7 +70,19 @@ backfills = sa.Table(
     sa.Column("wish", sa.String(20)),
     sa.Column("deleted", sa.Boolean, nullable=False),
     sa.Column("settings", sa.JSON(none_as_null=True)),
+    sa.Column("started_at", Instant),
+    sa.Column("left", sa.JSON(none_as_null=True)),
+    sa.Column("undo_of", sa.String(50)),
+    sa.Column("undone_by", sa.String(50)),
     sa.Index("lb_backfills_submitted", "submitted_at"),
+)
+
+tails = sa.Table(
+    "lb_tails",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("plan", sa.JSON, nullable=False),
 )
 
 runs = sa.Table(

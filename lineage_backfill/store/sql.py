@@ -51,6 +51,7 @@ from lineage_backfill.store.schema import (
     locks,
     meta,
     runs,
+    tails,
     traces,
 )
 
@@ -105,26 +106,10 @@ class SqlRunStore:
         """Write a new backfill, its plan document and its runs, all pending."""
         row = {column.name: getattr(record, column.name) for column in _RECORD}
         row["settings"] = asdict(record.settings)
-        rows = [
-            {
-                "backfill_id": record.id,
-                "run_id": run.id,
-                "position": position,
-                "job_namespace": run.job.namespace,
-                "job_name": run.job.name,
-                "partitions": run.partitions,
-                "count": run.count,
-                "wave": run.wave,
-                "engine": run.engine,
-                "state": RunState.PENDING,
-                "attempt": 0,
-            }
-            for position, run in enumerate(runs_)
-        ]
+        row["left"] = list(record.left) or None
         with self._write() as connection:
             connection.execute(sa.insert(backfills).values(row | {"plan": plan}))
-            if rows:
-                connection.execute(sa.insert(runs), rows)
+            _add_runs(connection, record.id, runs_)
             _log(connection, record.id, record.submitted_at, "created", {})
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
@@ -153,8 +138,14 @@ class SqlRunStore:
         plan: Mapping[str, Any] = row.plan
         return plan
 
+    def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the plan documents by which a backfill was extended, the oldest first."""
+        query = sa.select(tails.c.plan).where(tails.c.backfill_id == backfill_id)
+        rows = self._rows(query.order_by(tails.c.number), backfill_id)
+        return tuple(row.plan for row in rows)
+
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
-        """Return the runs of a backfill in the order of its plan."""
+        """Return the runs of a backfill in the order of its plans."""
         latest = sa.and_(
             attempts.c.backfill_id == runs.c.backfill_id,
             attempts.c.run_id == runs.c.run_id,
@@ -310,11 +301,39 @@ class SqlRunStore:
             ]
             connection.execute(sa.insert(events), rows)
 
-    def enter(self, lease: Lease, state: BackfillState, *, now: datetime) -> None:
-        """Write the state of the backfill."""
-        ended_at = None if state is BackfillState.RUNNING else now
+    def extend(
+        self, lease: Lease, plan: Mapping[str, Any], runs_: Sequence[PlannedRun], *, now: datetime
+    ) -> None:
+        """Add a tail: its plan document and its runs, all pending."""
+        same = tails.c.backfill_id == lease.backfill_id
         with self._write(lease) as connection:
-            values = {"state": state, "updated_at": now, "ended_at": ended_at}
+            count = sa.select(sa.func.count()).select_from(tails).where(same)
+            number = connection.execute(count).scalar_one() + 1
+            row = {"backfill_id": lease.backfill_id, "number": number, "plan": plan}
+            connection.execute(sa.insert(tails).values(row))
+            _add_runs(connection, lease.backfill_id, runs_)
+            _log(connection, lease.backfill_id, now, "extended", {"runs": len(runs_)})
+
+    def enter(
+        self,
+        lease: Lease,
+        state: BackfillState,
+        *,
+        now: datetime,
+        left: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
+        is_running = state is BackfillState.RUNNING
+        values: dict[str, Any] = {
+            "state": state,
+            "updated_at": now,
+            "ended_at": None if is_running else now,
+            "left": list(left) or None,
+        }
+        if is_running:
+            first = sa.literal(now, type_=backfills.c.started_at.type)
+            values["started_at"] = sa.func.coalesce(backfills.c.started_at, first)
+        with self._write(lease) as connection:
             _change(connection, lease.backfill_id, values)
             _log(connection, lease.backfill_id, now, state, {})
 
@@ -462,6 +481,31 @@ def _held(lease: Lease) -> sa.Update:
     return sa.update(leases).where(
         leases.c.backfill_id == lease.backfill_id, leases.c.fence == lease.fence
     )
+
+
+def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[PlannedRun]) -> None:
+    """Add runs after those that the backfill has."""
+    same = runs.c.backfill_id == backfill_id
+    count = sa.select(sa.func.count()).select_from(runs).where(same)
+    first = connection.execute(count).scalar_one()
+    rows = [
+        {
+            "backfill_id": backfill_id,
+            "run_id": run.id,
+            "position": position,
+            "job_namespace": run.job.namespace,
+            "job_name": run.job.name,
+            "partitions": run.partitions,
+            "count": run.count,
+            "wave": run.wave,
+            "engine": run.engine,
+            "state": RunState.PENDING,
+            "attempt": 0,
+        }
+        for position, run in enumerate(added, start=first)
+    ]
+    if rows:
+        connection.execute(sa.insert(runs), rows)
 
 
 def _change(connection: sa.Connection, backfill_id: str, values: dict[str, Any]) -> None:
@@ -647,6 +691,7 @@ def _backfill(row: sa.Row[Any]) -> BackfillRecord:
     values = dict(row._mapping)
     wish, settings = values.pop("wish"), values.pop("settings") or {}
     values["state"] = BackfillState(values["state"])
+    values["left"] = tuple(values["left"] or ())
     return BackfillRecord(
         **values, wish=None if wish is None else Wish(wish), settings=Settings(**settings)
     )

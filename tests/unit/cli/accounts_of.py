@@ -114,7 +114,7 @@ def report(touched: list[str] | None = None) -> dict[str, Any]:
     runs = plan.runs or ()
     keys = touched or ["2013-03-10T05", "2013-03-10T07", "2013-03-10T09", "nonsense"]
     attempts = [attempt(runs[0], keys)]
-    return accounts.report(record(), plan, _runs(_states()), attempts, calendar_of, without)
+    return accounts.report(record(), [plan], _runs(_states()), attempts, calendar_of, without)
 
 
 def report_of_success() -> dict[str, Any]:
@@ -126,5 +126,5 @@ def report_of_success() -> dict[str, Any]:
         keys = [f"2013-03-10T{hour:02}" for hour in range(5, 8)] if last else [first]
         attempts.append(attempt(run, keys))
     return accounts.report(
-        record(BackfillState.SUCCEEDED), plan, _runs(states), attempts, calendar_of, without
+        record(BackfillState.SUCCEEDED), [plan], _runs(states), attempts, calendar_of, without
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -164,7 +164,7 @@ class World:
         return plan(asked, self.snapshot, self.declared)
 
     def executor(self) -> Executor:
-        def cutoff(made: Plan, record: BackfillRecord) -> Cutoff:
+        def cutoff(made: Sequence[Plan], record: BackfillRecord) -> Cutoff:
             outside = OutsideRuns(self.history, self.catalog, lambda name: name == record.id)
             return Cutoff(
                 made,

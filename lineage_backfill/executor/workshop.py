@@ -1,0 +1,97 @@
+"""What an executor needs of a project to run the plans of one backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.executor.cutoff import Cutoff
+from lineage_backfill.executor.outside import OutsideRuns
+from lineage_backfill.executor.spec import RunSpecs
+from lineage_backfill.executor.tail import same_roots, tail_of
+from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.plan.asked import request_from_dict
+from lineage_backfill.plan.catalog import Catalog
+from lineage_backfill.plan.declarations import Declarations
+from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.ports import BackfillRecord, RunStore
+
+
+class Workshop:
+    """Makes run specs, judges runs and plans tails, with keys as of the newest of the plans.
+
+    `functions` are those of python mappings, `root` the folder that relative locations start from,
+    `outbox` the one for lineage events; `is_ours` tells a backfill of this run store by its id.
+    """
+
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        plans: Sequence[Plan],
+        *,
+        store: RunStore,
+        functions: Mapping[str, KeyFunction],
+        root: Path,
+        outbox: Path | None = None,
+        is_ours: Callable[[str], bool],
+    ) -> None:
+        self._snapshot = snapshot
+        self._declarations = declarations
+        self._store = store
+        self._functions = functions
+        self._root = root
+        self._outbox = outbox
+        self._is_ours = is_ours
+        self._take(self._catalog_of(plans[-1]))
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known of jobs and datasets."""
+        return self._catalog
+
+    def spec(self, run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
+        """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
+        return self._specs(run, attempt, token, result_path)
+
+    def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
+        """Return the judge of a backfill's runs."""
+        outside = OutsideRuns(self._snapshot.history, self._catalog, self._is_ours)
+        return Cutoff(
+            plans,
+            self._catalog,
+            self._store.traces,
+            outside,
+            backfill_id=record.id,
+            parameters=record.parameters,
+        )
+
+    def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
+        """Return what has become complete since the plans were made and is stale by their roots."""
+        request = same_roots(plans[0], self._catalog_of(plans[0]))
+        fresh = build_plan(
+            request, self._snapshot, self._declarations, now=now, functions=self._functions
+        )
+        catalog = self._catalog_of(fresh)
+        found = tail_of(plans, fresh, catalog)
+        if found is not None:
+            self._take(catalog)
+        return found
+
+    def _catalog_of(self, plan: Plan) -> Catalog:
+        return Catalog(
+            self._snapshot,
+            self._declarations,
+            now=datetime.fromisoformat(plan.now),
+            request=request_from_dict(plan.request, "the plan"),
+            functions=self._functions,
+        )
+
+    def _take(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        # The executor puts its own id of the backfill in.
+        self._specs = RunSpecs(catalog, backfill_id="", root=self._root, outbox=self._outbox)
