@@ -6,15 +6,18 @@ that ended last to arrive, and forgets deleted datasets.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 
-from lineage_backfill.errors import HTTPStatusError
+from lineage_backfill.errors import HTTPStatusError, ServiceUnreachableError
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of
 
-#: Requests that a comparison may cost: it is a check, the plan does not rest on it.
+#: What a comparison may cost: it is a check, the plan does not rest on it. A server with 10,000
+#: jobs needs seconds for a single one of these requests.
 _REQUESTS = 64
+_SECONDS = 1.0
 #: The surroundings of a job beside a table with more jobs than this take the server seconds.
 _HUB = 50
 _SHOWN = 8
@@ -55,11 +58,11 @@ def _shown(
 ) -> Iterator[tuple[Name, Edges]]:
     """Yield the jobs of whom Marquez shows the edges, with these, until enough was asked."""
     seen: set[Name] = set()
-    left = _REQUESTS
+    left, deadline = _REQUESTS, time.monotonic() + _SECONDS
     for name in sorted(stored):
         if name in seen or JobRef(*stored[name]) not in lineage.jobs:
             continue
-        if not left:
+        if not left or time.monotonic() > deadline:
             return
         left -= 1
         depth = "0" if _is_beside_hub(lineage, JobRef(*stored[name])) else "1"
@@ -69,6 +72,8 @@ def _shown(
             if error.status not in (404, 500):  # names that a node id cannot tell apart
                 raise
             continue
+        except ServiceUnreachableError:
+            return
         for found, edges in edges_of(api.rows(answer, "graph")):
             if found in stored and found not in seen:
                 seen.add(found)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import requests
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.sources.marquez import View
+from lineage_backfill.sources.marquez import View, comparison
 from tests.fake_marquez import FakeMarquez
 from tests.unit.sources.marquez_reads import dataset, event, names, read
 
@@ -177,6 +178,26 @@ def test_a_comparison_costs_few_requests_and_says_how_far_it_went() -> None:
     assert said == f"Marquez's own graph was compared for {len(asked)} of 100 jobs"
     # A table with so many readers would be shown with them all, every time.
     assert {query["depth"] for query in asked} == {"0"}
+
+
+@pytest.mark.parametrize("busy", [requests.ConnectionError("gone"), requests.ReadTimeout()])
+def test_a_server_too_busy_for_the_comparison_is_read_all_the_same(busy: Exception) -> None:
+    def slow(path: str, query: dict[str, str]) -> None:
+        if path == "lineage":
+            raise busy
+
+    server = FakeMarquez([event(n) for n in range(9)])
+    server.before_answer = slow
+    snapshot = read(server, retries=0)
+    assert len(snapshot.jobs) == 9
+    assert own_graph(snapshot) == ["Marquez's own graph was compared for 0 of 9 jobs"]
+    assert len([path for path, _ in server.asked if path == "lineage"]) == 1
+
+
+def test_a_comparison_ends_when_it_has_taken_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "_SECONDS", -1)
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert own_graph(read(server)) == ["Marquez's own graph was compared for 0 of 9 jobs"]
 
 
 @pytest.mark.parametrize("view", ["both", "graph", "events"])
