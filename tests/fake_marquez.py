@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -343,6 +344,7 @@ def _page(rows: list[tuple[Any, Any]], query: dict[str, str]) -> list[Any]:
     return [row for _, row in rows[first : first + int(query["limit"])]]
 
 
+@cache
 def _instant(text: str) -> str:
     """Return a time as Marquez writes it, which sorts as text."""
     when = parse_time(text)

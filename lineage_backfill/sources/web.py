@@ -56,6 +56,8 @@ class WebClient:
         self._address = address.rstrip("/") + "/"
         self._settings = settings
         self._retries_left = settings.retries
+        #: The bytes of the last answer.
+        self.size = 0
         self._adapter = HTTPAdapter()
         self._session = requests.Session()
         self._session.headers.update(settings.headers)
@@ -131,6 +133,7 @@ class WebClient:
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
                     hint="See what the server sends there; it is more than lineage can need.",
                 )
+        self.size = len(body)
         return bytes(body)
 
     def _json(self, response: requests.Response, body: bytes) -> Any:

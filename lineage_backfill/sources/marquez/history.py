@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -23,10 +24,14 @@ from lineage_backfill.sources.records import read_records, write_records
 
 #: The server hides what lies after 2030 unless it is told otherwise.
 _FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
+#: Pages grow from so many events up to so many, unless they have that many bytes already.
 _PAGE = 1_000
+_LARGE_PAGE = 8_000
+_LARGE = 8 * 1024 * 1024
 _MAX_PAGE = 1_000_000
 _MAX_WINDOWS = 512
 _TRIES = 3
+_WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
 _VERSION = 1
@@ -132,8 +137,7 @@ class EventHistory:
             except LineageError as error:
                 raise LineageError(
                     f"the event of {when} of {':'.join(name)}: {error}",
-                    hint="Delete it from Marquez's database, or read Marquez without its events:"
-                    " --lineage-view graph.",
+                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}",
                 ) from error
             parents = self.parents.setdefault(name, set())
             parent = ((event.get("run") or {}).get("facets") or {}).get("parent")
@@ -242,21 +246,31 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
     """Yield all events at least once: by time, which no insertion or deletion shifts.
 
     With each page comes the time that it begins at, and how many events there are from there on.
+    While one is worked on, the next one is asked for.
     """
+    if after >= before:
+        return
     limit = _PAGE
-    while after < before:
+    with ThreadPoolExecutor(1) as pool:
         answer = _ask(api, after, before, limit=limit)
-        events = api.rows(answer, "events")
-        yield after, events, int(answer["totalCount"])
-        if len(events) < limit:
-            return
-        newest = _just_before(events[-1])
-        if newest > after:
-            after = newest
-        elif limit < _MAX_PAGE:
-            limit *= 2  # more events at one time than fit on a page
-        else:
-            raise LineageError(f"more than {_MAX_PAGE} events at {after}")
+        while answer is not None:
+            events, begin, following = api.rows(answer, "events"), after, None
+            if len(events) >= limit:
+                newest = _just_before(events[-1])
+                if newest > after:
+                    # The server counts all that follows for each page, so that few are better.
+                    limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
+                elif limit < _MAX_PAGE:
+                    limit *= 2  # more events at one time than fit on a page
+                else:
+                    raise LineageError(
+                        f"more than {_MAX_PAGE} events at {after}",
+                        hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
+                    )
+                after = max(after, newest)
+                following = pool.submit(_ask, api, after, before, limit=limit)
+            yield begin, events, int(answer["totalCount"])
+            answer = following and following.result()
 
 
 def _key(event: Any) -> list[Any]:

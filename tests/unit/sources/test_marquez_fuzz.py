@@ -85,7 +85,7 @@ class Client:
     def __init__(self, server: FakeMarquez, dice: random.Random) -> None:
         self._server = server
         self._dice = dice
-        self.mutated = 0
+        self.mutated = self.size = 0
 
     def get(self, path: str, query: dict[str, str]) -> Any:
         status, body = self._server.answer(path.removeprefix("api/v1/"), query)

@@ -20,6 +20,7 @@ from tests.unit.sources.marquez_reads import event, names, read
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "_PAGE", 3)
+    monkeypatch.setattr(history, "_LARGE_PAGE", 3)
 
 
 def pages(server: FakeMarquez) -> list[dict[str, str]]:

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Times how lineage is read, and prints a table, or JSON with --json.
+
+    scripts/bench/lineage.py [--json] [--repeat N] [--only WORD] [--marquez URL]
+
+`marquez-*`: reading a server as a plan does, against the same requests sent by a plain client that
+looks at none of the answers: the server's own time. `again` is a read that has a cache, against the
+same. With --marquez it is the server there, as it is; else a fake one in a process of its own,
+which answers at the pace that was measured of real ones. Both need a core to themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlencode
+
+import requests
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the fake lives with the tests
+
+from lineage_backfill.sources.marquez import MarquezSource, View
+from lineage_backfill.sources.web import WebClient
+from tests.fake_marquez import FakeMarquez
+
+#: Seconds that a real server, 0.50 or 0.51, was measured to take for one row of a list.
+PACE = 60e-6
+START = datetime(2024, 1, 1, tzinfo=UTC)
+LIMIT_RATIO = 1.2
+
+Run = tuple[str, list[str], list[str]]
+
+
+def hub() -> Iterator[Run]:
+    """A table with 2,000 readers."""
+    yield "writer", [], ["hub"]
+    for number in range(2_000):
+        yield f"reader_{number}", ["hub"], [f"out_{number}"]
+
+
+def chain() -> Iterator[Run]:
+    """A chain of 2,000 jobs."""
+    for number in range(2_000):
+        yield f"job_{number}", [f"t_{number}"], [f"t_{number + 1}"]
+
+
+def many_jobs(jobs: int = 10_000) -> Iterator[Run]:
+    """10,000 jobs, each of which reads what one before it wrote."""
+    for number in range(jobs):
+        yield f"job_{number}", [f"t_{number // 3}"], [f"t_{number + 1}"]
+
+
+def many_events() -> Iterator[Run]:
+    """200,000 events: 1,000 jobs that ran a hundred times."""
+    for _ in range(100):
+        yield from many_jobs(1_000)
+
+
+SHAPES: dict[str, Callable[[], Iterator[Run]]] = {
+    "hub": hub,
+    "chain": chain,
+    "jobs": many_jobs,
+    "events": many_events,
+}
+
+
+def events_of(runs: Iterator[Run]) -> Iterator[dict[str, Any]]:
+    """Yield START and COMPLETE of each run, a second apart, as a Spark job would send them."""
+    schema = {"fields": [{"name": name, "type": "string"} for name in ("id", "amount", "ds")]}
+    for number, (job, reads, writes) in enumerate(runs):
+        for offset, kind in ((0, "START"), (1, "COMPLETE")):
+            when = START + timedelta(seconds=2 * number + offset)
+            yield {
+                "eventType": kind,
+                "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+                "producer": "https://example.org/pipeline",
+                "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+                "run": {"runId": f"00000000-0000-4000-8000-{number:012}", "facets": {}},
+                "job": {"namespace": "b", "name": job, "facets": {}},
+                "inputs": [{"namespace": "b", "name": name} for name in reads],
+                "outputs": [
+                    {"namespace": "b", "name": name, "facets": {"schema": schema}}
+                    for name in writes
+                ],
+            }
+
+
+class PacedMarquez(FakeMarquez):
+    """A fake that takes its time for an answer, as a real server does."""
+
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        """Return status and body of a GET request, after as long as its rows would take."""
+        begin = time.perf_counter()
+        status, body = super().answer(path, query)
+        rows = sum(len(rows) for rows in body.values() if isinstance(rows, list))
+        time.sleep(max(0.0, PACE * rows - (time.perf_counter() - begin)))
+        return status, body
+
+
+def serve(shape: str, tell: Any) -> None:
+    """Serve a fake of that shape for ever."""
+    with PacedMarquez(events_of(SHAPES[shape]())).serve() as address:
+        tell.send(address)
+        time.sleep(3600)
+
+
+@contextmanager
+def server(shape: str) -> Iterator[str]:
+    """Start a fake of that shape in a process of its own."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(shape, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one read: ours, and the server's for the same requests."""
+
+    ours: float
+    theirs: float
+    requests: int
+    jobs: int
+
+
+def once(address: str, view: View, cache: Path | None) -> Times:
+    """Read once, then send the same requests again without looking at the answers."""
+    sent: list[str] = []
+    get = WebClient.get
+
+    def noted(self: WebClient, path: str, query: Any = None) -> Any:
+        sent.append(f"{address}/{path}?{urlencode(query or {})}")
+        return get(self, path, query)
+
+    begin = time.perf_counter()
+    with patch.object(WebClient, "get", noted):
+        snapshot = MarquezSource(address, view=view, cache=cache).read()
+    ours = time.perf_counter() - begin
+    with requests.Session() as session:
+        begin = time.perf_counter()
+        for url in sent:
+            _ = session.get(url, timeout=600).content
+        theirs = time.perf_counter() - begin
+    return Times(ours, theirs, len(sent), len(snapshot.jobs))
+
+
+def marquez(name: str, address: str, repeat: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one server: read whole, and read again with what was kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = [once(address, "both", None) for _ in range(repeat)]
+        once(address, "both", Path(folder))
+        again = [once(address, "both", Path(folder)) for _ in range(repeat)]
+        theirs = min(one.theirs for one in whole)
+        for what, times in (("", whole), (" again", again)):
+            best = min(times, key=lambda one: one.ours)
+            yield {
+                "case": f"marquez-{name}{what}",
+                "seconds": round(best.ours, 2),
+                "server_seconds": round(theirs, 2),
+                "ratio": round(best.ours / theirs, 2),
+                "requests": best.requests,
+                "jobs": best.jobs,
+                "limit_ratio": LIMIT_RATIO,
+            }
+
+
+def main() -> None:
+    """Run the cases and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--marquez", default="")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    if options.marquez:
+        rows += marquez("live", options.marquez.rstrip("/"), options.repeat)
+    else:
+        for shape in SHAPES:
+            if options.only in f"marquez-{shape}":
+                with server(shape) as address:
+                    rows += marquez(shape, address, options.repeat)
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
