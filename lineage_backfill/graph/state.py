@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from lineage_backfill.graph.build import (
@@ -17,12 +17,23 @@ from lineage_backfill.graph.build import (
 
 Facets = dict[str, tuple[datetime, Any]]
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_RUN = _Run.__slots__
+#: How those of its values are read that are not plain JSON.
+_READ: dict[str, Callable[[Any], Any]] = {
+    "last": datetime.fromisoformat,
+    "started": datetime.fromisoformat,
+    "completed": datetime.fromisoformat,
+    "nominal": tuple,
+}
+
 
 def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     """Yield the state of the builder as lists that JSON can hold.
 
     Datasets come first, what runs name before the runs that name it; both go by their number.
     """
+    yield ["form", *_RUN]
     numbers: dict[_Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
@@ -38,9 +49,8 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
         parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
         yield ["job", *job.name, parent, declared, _plain(job.facets)]
         for run_id, run in job.runs.items():
-            times = [when and when.isoformat() for when in (run.last, run.started, run.completed)]
-            number = footprints[run.footprint]
-            yield ["run", run_id, *times, run.rank, number, run.nominal, run.partition_key]
+            values = (getattr(run, name) for name in _RUN)
+            yield ["run", run_id, *(_plain_value(value, footprints) for value in values)]
     newest = builder.newest and builder.newest.isoformat()
     yield ["end", newest, builder._without_zone]
 
@@ -56,12 +66,13 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
     job: _Job | None = None
     for kind, *record in records:
         if kind == "run" and job is not None:
-            run_id, last, started, completed, rank, number, nominal, key = record
-            run = job.runs[run_id] = _Run(datetime.fromisoformat(last))
-            run.started, run.completed = _instant(started), _instant(completed)
-            run.rank, run.partition_key = rank, key
-            run.nominal = nominal and tuple(nominal)
-            run.footprint = footprints[number]
+            run_id, *values = record
+            run = job.runs[run_id] = _Run(_EPOCH)
+            for name, value in zip(_RUN, values, strict=True):
+                if name == "footprint":
+                    run.footprint = footprints[value]
+                elif value is not None:
+                    setattr(run, name, _READ[name](value) if name in _READ else value)
         elif kind == "job":
             namespace, name, parent, declared, facets = record
             job = builder._jobs[namespace, name] = _Job((namespace, name))
@@ -84,12 +95,21 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
             dataset.facets = _facets(facets)
             datasets.append(dataset)
+        elif kind == "form":
+            if record != list(_RUN):
+                raise ValueError("runs are kept in another form")
         elif kind == "end":
             builder.newest, builder._without_zone = _instant(record[0]), record[1]
             return builder
         else:
             raise ValueError(f"a record of an unknown kind: {kind!r}")
     raise ValueError("the end of the state is missing")
+
+
+def _plain_value(value: Any, footprints: dict[_Footprint, int]) -> Any:
+    if isinstance(value, _Footprint):
+        return footprints[value]
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _numbered(footprint: _Footprint, numbers: dict[_Dataset, int]) -> list[list[Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote
 from uuid import uuid4
@@ -41,19 +42,59 @@ class Visit:
         for write in stage["writes"]:
             if write["method"] == "POST":
                 event = self._renamed(stage["events"][write["event"]])
-                body = event if isinstance(event, str) else json.dumps(event)
-                answer = self._session.post(
-                    ADDRESS + write["path"],
-                    data=body.encode(),
-                    headers={"Content-Type": "application/json"},
-                    timeout=60,
-                )
                 # A refused event is kept as well, if it was understood.
-                self.posted += [event] if answer.status_code in (201, 400) else []
+                self.posted += [event] if self.post(event) in (201, 400) else []
             else:
                 path = re.sub("(?<=/namespaces/)[^/]+", self._segment, write["path"])
                 answer = self._session.request(write["method"], ADDRESS + path, timeout=60)
                 assert answer.ok, (write, answer.text)
+
+    def post(self, event: Any) -> int:
+        """Post an event, or a text that is none; return the status."""
+        answer = self._session.post(
+            f"{ADDRESS}/api/v1/lineage",
+            data=(event if isinstance(event, str) else json.dumps(event)).encode(),
+            headers={"Content-Type": "application/json"},
+            timeout=60,
+        )
+        return answer.status_code
+
+    def get(self, *path: str) -> Any:
+        """Return what the server says of `namespace`, or of what lies below it."""
+        address = "/".join((ADDRESS, "api/v1/namespaces", self.namespace, *path))
+        answer = self._session.get(address, timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    @property
+    def namespace(self) -> str:
+        """A namespace of this visit, for what is in no recording."""
+        return f"emitted{self._suffix}"
+
+    def run_spec(self, job: str, day: str, *, reads: list[str], outbox: Path) -> dict[str, Any]:
+        """Return the spec of a run that writes the day's partition of the dataset of its name."""
+        scope = [{"key": day, "values": {"day": day}}]
+
+        def end(name: str, **more: Any) -> dict[str, Any]:
+            dataset = {"namespace": self.namespace, "name": name}
+            place = {"format": "delta", "location": f"/nowhere/{name}", "columns": ["day"]}
+            return {"dataset": dataset, **place, **more}
+
+        return {
+            "schema_version": 1,
+            "backfill_id": "b-1",
+            "run_id": f"{job}@{day}",
+            "attempt": 1,
+            "token": f"{job}@{day}",
+            "job": {"namespace": self.namespace, "name": job, "entrypoint": "jobs:run"},
+            "partitions": [day],
+            "keys": [{"key": day, "start": f"{day}T00:00:00Z", "end": f"{day}T23:59:59Z"}],
+            "inputs": [end(name, partitions=scope, version=None) for name in reads],
+            "outputs": [end(job, scope=scope, mode="overwrite", on_empty="clear")],
+            "parameters": {},
+            "lineage": {"outbox": str(outbox), "facets": {}},
+            "result_path": str(outbox / "result"),
+        }
 
     def read(self, view: View = "both") -> LineageSnapshot:
         """Read the whole server, and return what this visit wrote."""

@@ -1,11 +1,20 @@
-"""A real Marquez gives the lineage that its recordings give; only where one is named."""
+"""A real Marquez gives the lineage that its recordings give, and keeps what our runs tell it.
+
+Only where `LINEAGE_BACKFILL_TEST_MARQUEZ_URL` names one that tests may write to.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lineage_backfill.sources.events import EventSource
+from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.spec import parse_spec
+from spark_runtime.state import TableState
 from tests.contract import live_marquez
 from tests.contract.live_marquez import Visit
 from tests.contract.marquez_replay import VERSIONS, load, stages
@@ -58,3 +67,45 @@ def test_a_job_refused_by_a_real_server_is_kept() -> None:
         server = visit.read()
     assert "posted_14" in {ref.name for ref in server.jobs}
     assert any("refused its events" in warning for warning in server.warnings)
+
+
+def test_a_real_server_keeps_all_that_our_own_runs_say(tmp_path: Path) -> None:
+    with Visit() as visit:
+        for key in ("2024-01-01", "2024-01-02"):
+            emit(visit.run_spec("days", key, reads=["hours"], outbox=tmp_path))
+            emit(visit.run_spec("weeks", key, reads=["days"], outbox=tmp_path))
+        # Neither takes edges away, in our reading of the server.
+        emit(visit.run_spec("weeks", "2024-01-03", reads=["days"], outbox=tmp_path), fails=True)
+        for line in "".join(file.read_text() for file in tmp_path.iterdir()).splitlines():
+            assert visit.post(line) == 201
+        server, files = visit.read(), visit.own(EventSource([tmp_path]).read())
+        runs = visit.get("jobs", "days", "runs")["runs"]
+        listed = visit.get("jobs?limit=100&offset=0")["jobs"]
+    assert sorted(job["name"] for job in listed) == ["days", "weeks"]  # and no phantoms
+    assert server.jobs == files.jobs
+    assert server.datasets == files.datasets
+    assert server.history == files.history
+    assert [run.partition_key for run in server.history] == [
+        *("2024-01-01", "2024-01-02"),
+        *("2024-01-01", "2024-01-02", "2024-01-03"),
+    ]
+    for run, key in zip(runs, ("2024-01-02", "2024-01-01"), strict=True):
+        assert run["facets"]["nominalTime"]["nominalStartTime"] == f"{key}T00:00:00Z"
+        (read,), (written,) = run["inputDatasetVersions"], run["outputDatasetVersions"]
+        for version, side in ((read, "inputCondition"), (written, "outputCondition")):
+            (partition,) = version["facets"]["subset"][side]["partitions"]
+            assert partition["identifier"] == key
+
+
+def emit(document: dict[str, Any], *, fails: bool = False) -> None:
+    """Emit what a run of that spec emits, without running it."""
+    run = parse_spec(document)
+    state = TableState(version=1, schema={"fields": [{"name": "day", "type": "string"}]})
+    inputs = [InputSeen(spec=spec, state=state) for spec in run.inputs]
+    outputs = [OutputSeen(spec=spec, state=state) for spec in run.outputs]
+    emitter = Emitter(run, datetime.now(UTC))
+    emitter.start(inputs, outputs)
+    if fails:
+        emitter.fail(inputs, outputs, "no such day")
+    else:
+        emitter.complete(inputs, outputs)

@@ -209,7 +209,7 @@ def test_all_that_events_say_comes_back_from_disk(tmp_path: Path) -> None:
         "facets": {
             "parent": {"run": {"runId": "p"}, "job": {"namespace": "n", "name": "dag"}},
             "nominalTime": {"nominalStartTime": "2024-01-01T00:00:00Z"},
-            "lineageBackfill_run": {"keys": ["2024-01-01"]},
+            "lineageBackfill_run": {"keys": ["2024-01-01"], "backfillId": "b-1"},
         },
     }
     server = FakeMarquez([event(n, eventType="FAIL") for n in range(9)])
