@@ -1,4 +1,4 @@
-"""`python -m spark_runtime`: run one run spec, serve many from a warm session, or tell changes."""
+"""`python -m spark_runtime`: run a run spec or a job, serve from a warm session, tell changes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,62 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import RuntimeFailure, SpecError
+from spark_runtime.errors import NothingToRunError, RuntimeFailure, SpecError
+from spark_runtime.job import load_job
+from spark_runtime.ordinary import declare, run_specs
+from spark_runtime.project import load_project
 from spark_runtime.runner import run
 from spark_runtime.session import get_session
-from spark_runtime.spec import DatasetName, Target, load_spec
+from spark_runtime.spec import DatasetName, RunSpec, Target, load_spec
 from spark_runtime.tables import Tables
 from spark_runtime.worker import serve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
+    options = _parser().parse_args(arguments)
+    sys.path.insert(0, str(Path(options.project).resolve()))
+    try:
+        conf = dict(_pair(text, "--conf") for text in options.conf)
+        if options.command == "changes":
+            return _changes(options, conf)
+        if options.command == "worker":
+            return serve(options.reply_fd, conf)
+        return _run(options, conf)
+    except NothingToRunError as nothing:
+        print(nothing, file=sys.stderr)
+        return 0
+    except RuntimeFailure as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark_runtime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    single = commands.add_parser("run", help="run one run spec")
-    single.add_argument("--spec", required=True, help="the run spec, a JSON file")
+    single = commands.add_parser(
+        "run", help="run one run spec, or one job as its ordinary schedule does"
+    )
+    what = single.add_mutually_exclusive_group(required=True)
+    what.add_argument("--spec", help="the run spec, a JSON file")
+    what.add_argument(
+        "--job", help="a job of the project file, or an entrypoint such as pipeline.jobs:daily"
+    )
+    add_arguments(single)
+    single.add_argument(
+        "--parameter", action="append", default=[], metavar="NAME=VALUE", help="told to the job"
+    )
+    single.add_argument("--result", metavar="FILE", help="where to write the result file")
+    single.add_argument(
+        "--config", type=Path, metavar="FILE", help="the project file, if not found upward"
+    )
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for answers")
     told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
@@ -40,22 +76,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
         )
-    options = parser.parse_args(arguments)
-    sys.path.insert(0, str(Path(options.project).resolve()))
-    try:
-        conf = dict(_setting(text) for text in options.conf)
-        if options.command == "changes":
-            return _changes(options, conf)
-        if options.command == "worker":
-            return serve(options.reply_fd, conf)
-        spec = load_spec(options.spec)
-        spark = get_session(conf)
-        result = run(spark, spec, Tables(spark))
-        spark.stop()
-        return 0 if result.state == "succeeded" else 1
-    except RuntimeFailure as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+    return parser
+
+
+def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
+    if options.spec is not None:
+        specs = [load_spec(options.spec)]
+    else:
+        specs, project_conf = _ordinary(options)
+        conf = {**project_conf, **conf}
+    spark = get_session(conf)
+    tables = Tables(spark)
+    succeeded = all(run(spark, spec, tables).state == "succeeded" for spec in specs)
+    spark.stop()
+    return 0 if succeeded else 1
+
+
+def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str]]:
+    """Return the runs of a job that nobody has planned, and its project's Spark settings."""
+    project = load_project(Path(options.project), options.config)
+    sys.path.insert(0, str(project.code))
+    table = project.job(options.job)
+    entrypoint = (table and table.entrypoint) or options.job
+    job = load_job(entrypoint)
+    declared = declare(
+        project,
+        _name(entrypoint) if entrypoint == options.job else options.job,
+        entrypoint=entrypoint,
+        reads=job.reads,
+        writes=job.writes,
+        calendar=job.calendar,
+    )
+    parameters = dict(_pair(text, "--parameter") for text in options.parameter)
+    wanted = asked(options, parameters=parameters, result_path=options.result)
+    specs = run_specs(declared, project, wanted, datetime.now(UTC), batch=job.batch)
+    return specs, project.spark_conf()
+
+
+def _name(entrypoint: str) -> str:
+    """Return the name of a job that goes by its entrypoint: its function's or its file's."""
+    return entrypoint.rpartition(":")[2] if ":" in entrypoint else Path(entrypoint).stem
 
 
 def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
@@ -84,10 +144,10 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     return 0
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _pair(text: str, option: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        raise SpecError(f"--conf {text}: NAME=VALUE is expected")
+        raise SpecError(f"{option} {text}: NAME=VALUE is expected")
     return name, value
 
 

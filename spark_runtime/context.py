@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from spark_runtime.spec import RunKey, RunSpec
+from spark_runtime.errors import EntrypointError
+from spark_runtime.spec import KEY_COLUMN, Key, OutputResult, RunKey, RunResult, RunSpec
+from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.reader import Inputs
+    from spark_runtime.attempt import Attempt
+    from spark_runtime.checks import Check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The run that a job function is called for.
+    """The run that a job is called for.
 
-    A job gets it through a parameter annotated `RunContext`.
+    A function gets it through a parameter annotated `RunContext`, a script from `run_context()`.
+    Used in a `with` statement it ends the run with the block.
     """
 
-    spark: SparkSession
-    spec: RunSpec
-    inputs: Inputs
+    def __init__(self, attempt: Attempt, *, ends_itself: bool = False) -> None:
+        self._attempt = attempt
+        self._ends_itself = ends_itself
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that the run works in."""
+        return self._attempt.spark
+
+    @property
+    def spec(self) -> RunSpec:
+        """All that the run was told."""
+        return self._attempt.spec
 
     @property
     def keys(self) -> tuple[RunKey, ...]:
@@ -31,14 +45,88 @@ class RunContext:
         return self.spec.keys
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The job's parameters, as the run spec gives them."""
-        return self.spec.parameters
+    def key(self) -> Key:
+        """The key of a run that has just one; raises EntrypointError for a run of several."""
+        if len(self.keys) != 1:
+            raise EntrypointError(
+                f"the run has {len(self.keys)} keys, and the job asks for the one",
+                hint='go through `keys`, or let the job run key by key: batch = "key"',
+            )
+        return self.keys[0].key
 
-    def read(self, dataset: str) -> DataFrame | None:
+    @property
+    def interval(self) -> tuple[datetime, datetime]:
+        """The UTC instants [start, end) from the first to the last period of the run.
+
+        Raises EntrypointError for a run whose keys are no periods.
+        """
+        starts = [key.start for key in self.keys if key.start is not None]
+        ends = [key.end for key in self.keys if key.end is not None]
+        if not starts or not ends:
+            raise EntrypointError("the keys of the run are no periods of time")
+        return min(starts), max(ends)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The job's parameters, as the run spec gives them; `backfill_key` is the key of one."""
+        if len(self.keys) != 1:
+            return self.spec.parameters
+        return {KEY_COLUMN: str(self.key), **self.spec.parameters}
+
+    def read(
+        self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
+    ) -> DataFrame | None:
         """Return the partitions that the run needs of an input, by bare or full name.
 
-        None stands for a table that does not exist and is not needed. Raises EntrypointError for
-        a dataset that is no input of the run.
+        `all_partitions` reads all of them, and is recorded to have read them all. Without
+        `auto_filter` nothing is filtered, and the job has to: a warning names the columns to
+        filter by. None stands for a table that does not exist and is not needed. Raises
+        EntrypointError for a dataset that is no input of the run.
         """
-        return self.inputs.read(dataset)
+        return self._attempt.read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
+
+    def write(
+        self,
+        frame: DataFrame,
+        output: str | None = None,
+        *,
+        checks: Sequence[Check] = (),
+        ignore: Sequence[str] = (),
+        merge_on: Sequence[str] = (),
+        newest_by: str | None = None,
+    ) -> OutputResult:
+        """Replace the run's partitions of an output by the rows of `frame`, and touch nothing else.
+
+        The output may be left out where there is one. `checks` see the rows before anybody else
+        does, columns in `ignore` do not count when contents are compared, an output of mode
+        "merge" is merged by the columns `merge_on`, the greatest `newest_by` wins. Raises a
+        RuntimeFailure; the old rows are then all still there.
+        """
+        options = WriteOptions(checks=checks, ignore=ignore, merge_on=merge_on, newest_by=newest_by)
+        written = self._attempt.write(frame, output, options)
+        if self._ends_itself and not self._attempt.unwritten:
+            self._attempt.end()
+        return written
+
+    @property
+    def result(self) -> RunResult | None:
+        """What has come of the run, once it has ended."""
+        return self._attempt.result
+
+    def __enter__(self) -> Self:
+        self._ends_itself = False
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._attempt.check_written()
+        except EntrypointError as unwritten:
+            self._attempt.end(unwritten)
+            raise
+        self._attempt.end(error)

@@ -15,7 +15,16 @@ from typing import Any, Literal
 
 from spark_runtime.errors import DeclarationError, KeyFormatError
 from spark_runtime.periods import Grid, Period, cron_grid, every_grid, grain_grid
-from spark_runtime.spec import DatasetName, Key, Mode, OnEmpty, Partition, ProductKey, RunKey
+from spark_runtime.spec import (
+    DatasetName,
+    Key,
+    Mode,
+    OnDrift,
+    OnEmpty,
+    Partition,
+    ProductKey,
+    RunKey,
+)
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
@@ -282,6 +291,13 @@ def shape(
     return Shape(None, {column: _static_keys(calendar, what)})
 
 
+def run_shape(calendar: Calendar | Sequence[Dimension], what: str) -> Shape:
+    """Return the dimensions of a job's runs, given by a calendar or by several dimensions."""
+    if isinstance(calendar, Calendar):
+        return shape(calendar, (), what)
+    return shape(Calendar(), calendar, what)
+
+
 def _static_keys(calendar: Calendar, what: str) -> tuple[str, ...]:
     if isinstance(calendar.keys, str):
         raise DeclarationError(
@@ -311,12 +327,15 @@ class EdgeMapping:
     dimensions: Mapping[str, EdgeMapping] = field(default_factory=dict)
 
 
+DEFAULT = EdgeMapping()
+
+
 @dataclass(frozen=True)
 class Read:
     """An input of a job, by name or as declared, and how its runs read it."""
 
     dataset: Dataset | str
-    how: EdgeMapping = EdgeMapping()
+    how: EdgeMapping = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -326,6 +345,7 @@ class Write:
     dataset: Dataset | str
     mode: Mode = "overwrite"
     on_empty: OnEmpty = "clear"
+    on_drift: OnDrift = "fail"
     lookback: int = 0
 
 

@@ -87,6 +87,10 @@ class UnexpectedPartitionError(RuntimeFailure):
     """Rows outside the partitions of the run; nothing was written."""
 
 
+class UnstampedRowsError(RuntimeFailure, ValueError):
+    """Rows of several keys that do not say which is whose; nothing was written."""
+
+
 class SchemaMismatchError(RuntimeFailure):
     """Rows whose columns or types are not those of the table; nothing was written."""
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spark_runtime.checks import Check
 from spark_runtime.context import RunContext
+from spark_runtime.datasets import DEFAULT, Calendar, Dataset, Dimension, EdgeMapping, Read, Write
 from spark_runtime.errors import EntrypointError
-from spark_runtime.spec import RunSpec
+from spark_runtime.ordinary import Batch
+from spark_runtime.query import load_query
+from spark_runtime.script import Script
+from spark_runtime.spec import KEY_COLUMN, Mode, OnDrift, OnEmpty, RunSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,33 +27,89 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__lineage_backfill_job__"
 
 
+class Job(Protocol):
+    """What an entrypoint names: a decorated function, a query or a script."""
+
+    @property
+    def reads(self) -> Sequence[Read]:
+        """The inputs that it declares."""
+
+    @property
+    def writes(self) -> Sequence[Write]:
+        """The outputs that it declares."""
+
+    @property
+    def calendar(self) -> Calendar | Sequence[Dimension] | None:
+        """The calendar of its runs, where that is not the one of its outputs."""
+
+    @property
+    def batch(self) -> Batch:
+        """Whether it computes several keys at once ("range") or one by one ("key")."""
+
+    def run(self, context: RunContext) -> None:
+        """Read, compute and write what the run is told to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefinition:
     """A job as its function declares it.
 
-    `inputs` maps parameter names to dataset names, `batch` says whether several keys may be
+    `inputs` maps parameter names to what they read, `batch` says whether several keys may be
     computed at once ("range") or only one by one ("key"), `checks` guard its outputs before they
     are published, and columns in `ignore` do not count when contents are compared. Outputs
     of mode "merge" are merged by the columns `merge_on`, the greatest `newest_by` wins.
     """
 
     function: Callable[..., Any]
-    inputs: Mapping[str, str]
-    outputs: tuple[str, ...]
-    batch: Literal["key", "range"] = "key"
+    inputs: Mapping[str, Read]
+    writes: tuple[Write, ...]
+    calendar: Calendar | Sequence[Dimension] | None = None
+    batch: Batch = "key"
+    auto_filter: bool = True
     checks: tuple[Check, ...] = ()
     ignore: tuple[str, ...] = ()
     merge_on: tuple[str, ...] = ()
     newest_by: str | None = None
     context_parameter: str | None = None
+    takes_key: bool = False
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The inputs that it declares."""
+        return tuple(self.inputs.values())
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return tuple(str(write.dataset) for write in self.writes)
+
+    def run(self, context: RunContext) -> None:
+        """Call the function and write what it returns."""
+        check_outputs(self, context.spec)
+        for name, frame in self.call(context).items():
+            context.write(
+                frame,
+                name,
+                checks=self.checks,
+                ignore=self.ignore,
+                merge_on=self.merge_on,
+                newest_by=self.newest_by,
+            )
 
     def call(self, context: RunContext) -> dict[str, DataFrame]:
         """Call the function with its inputs; return one DataFrame per declared output."""
         arguments: dict[str, Any] = {
-            parameter: context.read(dataset) for parameter, dataset in self.inputs.items()
+            parameter: context.read(
+                str(read.dataset),
+                all_partitions=read.how.mapping == "all",
+                auto_filter=self.auto_filter,
+            )
+            for parameter, read in self.inputs.items()
         }
         if self.context_parameter is not None:
             arguments[self.context_parameter] = context
+        if self.takes_key:
+            arguments[KEY_COLUMN] = str(context.key)
         returned = self.function(**arguments)
         frames = returned if isinstance(returned, dict) else {self.outputs[0]: returned}
         if set(frames) != set(self.outputs):
@@ -69,10 +131,17 @@ class JobDefinition:
 
 def job(
     *,
-    inputs: Mapping[str, str] | None = None,
-    output: str | None = None,
-    outputs: Sequence[str] = (),
-    batch: Literal["key", "range"] = "key",
+    inputs: Mapping[str, Dataset | Read | str] | None = None,
+    output: Dataset | str | None = None,
+    outputs: Sequence[Dataset | str] = (),
+    calendar: Calendar | Sequence[Dimension] | None = None,
+    batch: Batch = "key",
+    mode: Mode = "overwrite",
+    on_empty: OnEmpty = "clear",
+    on_drift: OnDrift = "fail",
+    lookback: int = 0,
+    all_partitions: bool = False,
+    auto_filter: bool = True,
     checks: Sequence[Check] = (),
     ignore: Sequence[str] = (),
     merge_on: Sequence[str] = (),
@@ -80,9 +149,14 @@ def job(
 ) -> Callable[[F], F]:
     """Declare a function as a job; the function itself stays as it is.
 
-    `inputs` maps its parameters to dataset names (bare, or `namespace:name`); a further parameter
-    annotated `RunContext` is given the run. It returns one DataFrame for `output`, or a dict with
-    one for each of `outputs`. Raises EntrypointError where parameters and inputs do not match.
+    `inputs` maps its parameters to datasets: by name (bare, or `namespace:name`) where the project
+    file declares them, else as a `Dataset`, with `window`, `offset` or `all_partitions` around it
+    where the default does not hold. A further parameter annotated `RunContext` is given the run,
+    one named `backfill_key` the key of a run that has one. It returns one DataFrame for `output`,
+    or a dict with one for each of `outputs`. `calendar`, `mode`, `on_empty`, `on_drift` and
+    `lookback` mean what they mean in the project file, which wins, as does what a planned run is
+    told. `all_partitions` makes every input be read whole, without `auto_filter` the function
+    filters for itself. Raises EntrypointError where parameters and inputs do not match.
 
     >>> @job(inputs={"flights": "flights_clean"}, output="flights_daily")
     ... def flights_daily(flights):
@@ -90,21 +164,29 @@ def job(
     >>> flights_daily("as it is")
     'as it is'
     """
-    names = (output,) if output is not None else tuple(outputs)
+    written = (output,) if output is not None else tuple(outputs)
+    whole = EdgeMapping("all")
+    reads = {
+        parameter: one if isinstance(one, Read) else Read(one, whole if all_partitions else DEFAULT)
+        for parameter, one in (inputs or {}).items()
+    }
 
     def decorate(function: F) -> F:
-        if not names:
+        if not written:
             raise EntrypointError(f"job {function.__qualname__} declares no output")
         definition = JobDefinition(
             function=function,
-            inputs=dict(inputs or {}),
-            outputs=names,
+            inputs=reads,
+            writes=tuple(Write(dataset, mode, on_empty, on_drift, lookback) for dataset in written),
+            calendar=calendar,
             batch=batch,
+            auto_filter=auto_filter,
             checks=tuple(checks),
             ignore=tuple(ignore),
             merge_on=tuple(merge_on),
             newest_by=newest_by,
-            context_parameter=_context_parameter(function, inputs or {}),
+            context_parameter=_context_parameter(function, reads),
+            takes_key=KEY_COLUMN in set(inspect.signature(function).parameters) - set(reads),
         )
         setattr(function, _ATTRIBUTE, definition)
         return function
@@ -130,14 +212,41 @@ def load_function(entrypoint: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def load_job(entrypoint: str) -> JobDefinition:
-    """Return the job that `module:function` names; raises EntrypointError."""
+def load_job(entrypoint: str) -> Job:
+    """Return the job that an entrypoint names: `module:function`, `path/job.py` or `path/job.sql`.
+
+    A file is looked for where modules are. Raises EntrypointError, DeclarationError.
+    """
+    if entrypoint.endswith(".py"):
+        return Script(_find(entrypoint))
+    if entrypoint.endswith(".sql"):
+        return load_query(_find(entrypoint))
     definition = getattr(load_function(entrypoint), _ATTRIBUTE, None)
     if not isinstance(definition, JobDefinition):
         raise EntrypointError(
             f"{entrypoint!r} is no job", hint="decorate the function with @spark_runtime.job(...)"
         )
     return definition
+
+
+def _find(entrypoint: str) -> Path:
+    for folder in sys.path:
+        if (path := Path(folder) / entrypoint).is_file():
+            return path
+    raise EntrypointError(
+        f"entrypoint {entrypoint!r}: no such file",
+        hint="name it relative to the project's folder",
+    )
+
+
+def check_batch(job: Job, spec: RunSpec) -> None:
+    """Raise EntrypointError for a run of several keys of a job that computes them one by one."""
+    if job.batch == "key" and len(spec.keys) > 1:
+        raise EntrypointError(
+            f"{spec.job.entrypoint} computes one key at a time, and the run has {len(spec.keys)}",
+            hint='let the project file say batch = "key"; or let the job say batch="range" if it '
+            "computes any number at once",
+        )
 
 
 def check_outputs(definition: JobDefinition, spec: RunSpec) -> None:
@@ -155,12 +264,12 @@ def check_outputs(definition: JobDefinition, spec: RunSpec) -> None:
         )
 
 
-def _context_parameter(function: Callable[..., Any], inputs: Mapping[str, str]) -> str | None:
+def _context_parameter(function: Callable[..., Any], inputs: Mapping[str, Read]) -> str | None:
     context: str | None = None
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = parameter.annotation
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        if name in inputs:
+        if name in inputs or name == KEY_COLUMN:
             continue
         if text.rpartition(".")[2] == RunContext.__name__:
             context = name

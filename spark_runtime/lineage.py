@@ -132,9 +132,10 @@ class Emitter:
         return self._with_our_facets(Serde.to_dict(event))
 
     def _with_our_facets(self, event: dict[str, Any]) -> dict[str, Any]:
+        planned = {"backfillId": self._run.backfill_id} if self._run.backfill_id else {}
         event["run"]["facets"]["lineageBackfill_run"] = _custom(
             {
-                "backfillId": self._run.backfill_id,
+                **planned,
                 "runId": self._run.run_id,
                 "attempt": self._run.attempt,
                 "keys": list(self._run.partitions),

@@ -10,12 +10,14 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from spark_runtime.datasets import (
+    DEFAULT,
     WHOLE,
     Calendar,
     Dataset,
+    Dimension,
     EdgeMapping,
     PartitionKey,
     Read,
@@ -25,9 +27,15 @@ from spark_runtime.datasets import (
     in_time,
     mapping_facet,
     required,
+    run_shape,
     shape_facet,
 )
-from spark_runtime.errors import DeclarationError, KeyMissingError, NothingToRunError
+from spark_runtime.errors import (
+    DeclarationError,
+    KeyMissingError,
+    NothingToRunError,
+    SpecError,
+)
 from spark_runtime.periods import Period, cron_grid
 from spark_runtime.project import JobTable, Project, is_meant
 from spark_runtime.spec import (
@@ -40,6 +48,7 @@ from spark_runtime.spec import (
     RunSpec,
 )
 
+Batch = Literal["key", "range"]
 Edge = TypeVar("Edge", Read, Write)
 
 _log = logging.getLogger(__name__)
@@ -84,19 +93,20 @@ def declare(
     entrypoint: str = "",
     reads: Iterable[Read] = (),
     writes: Iterable[Write] = (),
-    shape: Shape | None = None,
+    calendar: Calendar | Sequence[Dimension] | None = None,
 ) -> DeclaredJob:
     """Return a job as the project file and the job itself declare it; the file wins.
 
     Raises DeclarationError where neither says what a run needs to know.
     """
-    table = project.job(entrypoint or name) or JobTable(name=DatasetName(project.namespace, name))
+    table = project.job(name) or project.job(entrypoint)
+    table = table or JobTable(name=DatasetName(project.namespace, name))
     inputs, outputs = _edges(project, reads, table.reads), _edges(project, writes, table.writes)
     if not outputs:
         raise DeclarationError(
             f"job {table.name} declares no output", hint="declare it in [[job.writes]]"
         )
-    declared = table.shape or shape
+    declared = table.shape or (calendar and run_shape(calendar, str(table.name)))
     facet = shape_facet(declared) if declared else {}
     if read := [_edge(d, mapping_facet(e.how)) for d, e in inputs if e.how.mapping]:
         facet["reads"] = read
@@ -116,31 +126,54 @@ def declare(
     )
 
 
-def run_spec(job: DeclaredJob, project: Project, asked: Asked, now: datetime) -> RunSpec:
-    """Return the run spec of a run that was started at an instant.
+def run_specs(
+    job: DeclaredJob, project: Project, asked: Asked, now: datetime, *, batch: Batch = "range"
+) -> list[RunSpec]:
+    """Return the run specs of a job that was started at an instant, in order.
 
-    Raises KeyMissingError where no key can be derived, NothingToRunError where none became
-    complete, KeyFormatError and DeclarationError.
+    It is one run, or one for each key where the job computes them one by one or reads what it has
+    written for the key before. Raises KeyMissingError where no key can be derived,
+    NothingToRunError where none became complete, KeyFormatError and DeclarationError.
     """
     keys = run_keys(job.shape, asked, now)
     lookback = 0 if asked.exact else max(write.lookback for _, write in job.writes)
     planned = _widened(job.shape, keys, now, before=lookback)
-    reading = _widened(job.shape, planned, now, after=lookback)
     own = {dataset.full_name for dataset, _ in job.writes}
-    run_id = str(uuid.uuid4())
+    serial = any(d.full_name in own and how.mapping != "none" for d, how in job.reads)
+    runs = [[key] for key in planned] if serial or batch == "key" else [planned]
+    if asked.result_path is not None and len(runs) > 1:
+        raise SpecError(
+            f"{job.name} does its {len(runs)} keys in as many runs, and one result file was asked "
+            "for",
+            hint="name one key, or leave --result out",
+        )
+    return [_run_spec(job, project, asked, run, lookback, now) for run in runs]
+
+
+def _run_spec(
+    job: DeclaredJob,
+    project: Project,
+    asked: Asked,
+    keys: Sequence[PartitionKey],
+    lookback: int,
+    now: datetime,
+) -> RunSpec:
+    reading = _widened(job.shape, keys, now, after=lookback)
+    own = {dataset.full_name for dataset, _ in job.writes}
     datasets = {str(dataset): dataset for dataset, _ in (*job.reads, *job.writes)}
+    run_id = str(uuid.uuid4())
     return RunSpec(
         backfill_id="",
         run_id=run_id,
         attempt=1,
         token=run_id,
         job=JobSpec(name=job.name, entrypoint=job.entrypoint),
-        partitions=tuple(_listed(key) for key in planned),
-        keys=tuple(key.run_key() for key in planned),
-        outputs=tuple(_output(job, dataset, write, planned) for dataset, write in job.writes),
+        partitions=tuple(_listed(key) for key in keys),
+        keys=tuple(key.run_key() for key in keys),
+        outputs=tuple(_output(job, dataset, write, keys) for dataset, write in job.writes),
         inputs=tuple(
             # Lookback never widens along the job's edge to its own output.
-            _input(job, dataset, how, planned if dataset.full_name in own else reading, now)
+            _input(job, dataset, how, keys if dataset.full_name in own else reading, now)
             for dataset, how in job.reads
         ),
         parameters=asked.parameters,
@@ -162,7 +195,7 @@ def run_spec(job: DeclaredJob, project: Project, asked: Asked, now: datetime) ->
 def run_keys(shape: Shape, asked: Asked, now: datetime) -> list[PartitionKey]:
     """Return the keys that a run means which was started at an instant.
 
-    A key that is derived from the clock is said aloud. Raises as `run_spec` does.
+    A key that is derived from the clock is said aloud. Raises as `run_specs` does.
     """
     if asked.keys:
         return [_named(shape, text, now) for text in asked.keys]
@@ -255,7 +288,7 @@ def _output(
             f"one run of {job.name} would replace all of its output {dataset} (mode full)",
             hint='use mode = "overwrite"',
         )
-    scope = required(dataset, EdgeMapping(), keys, job.shape, now=None)
+    scope = required(dataset, DEFAULT, keys, job.shape, now=None)
     scope = [_WHOLE_KEY] if scope is None else scope
     if write.mode == "overwrite" and not _cover(keys, scope):
         raise DeclarationError(
@@ -268,6 +301,7 @@ def _output(
         scope=dataset.partitions(scope),
         mode=write.mode,
         on_empty=write.on_empty,
+        on_drift=write.on_drift,
     )
 
 

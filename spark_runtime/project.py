@@ -34,18 +34,19 @@ ENV_PREFIX = "LINEAGE_BACKFILL_"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _GLOB = re.compile(r"[*?\[]")
+#: What is said of an output beside its name.
+WRITE = ("mode", "on_empty", "on_drift", "lookback")
 #: What each member of a table must be; others are not ours to read.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("grain", "cron", "every", "zone", "name", "namespace", "column"), str),
-    **dict.fromkeys(("format", "location", "table", "mapping", "mode", "on_empty"), str),
-    **dict.fromkeys(("entrypoint", "dataset"), str),
+    **dict.fromkeys(("format", "location", "table", "mapping", *WRITE[:3]), str),
+    **dict.fromkeys(("entrypoint", "dataset", "output", "newest_by"), str),
     **dict.fromkeys(("data_lag", "before", "after", "by", "lookback"), int),
-    **dict.fromkeys(("columns", "map"), dict),
+    **dict.fromkeys(("columns", "map", "inputs"), dict),
     **dict.fromkeys(("start", "end"), (str, date)),
     "dimensions": (list, dict),
     "keys": (str, list),
-    "reads": list,
-    "writes": list,
+    **dict.fromkeys(("reads", "writes", "merge_on", "ignore"), list),
 }
 _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag")
 
@@ -122,7 +123,7 @@ class Project:
         for number, table in enumerate(self.document.get(name, ()), 1):
             named = table.get("name") if isinstance(table, dict) else None
             place = f"[[{name}]] {named or number}"
-            yield _checked(table, place), place
+            yield checked(table, place), place
 
     def _is_named(self, table: Mapping[str, Any], text: str) -> bool:
         name = DatasetName(table.get("namespace") or self.namespace, table.get("name", ""))
@@ -150,7 +151,7 @@ class Project:
 
     def _job(self, table: Mapping[str, Any], place: str) -> JobTable:
         def edges(name: str) -> Iterator[Mapping[str, Any]]:
-            return (_checked(edge, place) for edge in table.get(name, ()))
+            return (checked(edge, place) for edge in table.get(name, ()))
 
         dimensions = self._dimensions(table, place)
         calendar = Calendar(**self._calendar(table))
@@ -159,22 +160,19 @@ class Project:
             name=DatasetName(table.get("namespace") or self.namespace, table["name"]),
             entrypoint=table.get("entrypoint"),
             shape=shape(calendar, dimensions, place) if declared else None,
-            reads=[Read(_name(edge), _mapping(edge, place)) for edge in edges("reads")],
-            writes=[
-                Write(_name(edge), **_members(edge, "mode", "on_empty", "lookback"))
-                for edge in edges("writes")
-            ],
+            reads=[read_edge(edge, place) for edge in edges("reads")],
+            writes=[Write(_name(edge), **members(edge, *WRITE)) for edge in edges("writes")],
         )
 
     def _dimensions(self, table: Mapping[str, Any], place: str) -> tuple[Dimension, ...]:
-        parts = [_checked(part, place) for part in table.get("dimensions", ())]
+        parts = [checked(part, place) for part in table.get("dimensions", ())]
         return tuple(
             Dimension(part["name"], **self._calendar(part), column=part.get("column"))
             for part in parts
         )
 
     def _calendar(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        values = _members(table, *_CALENDAR)
+        values = members(table, *_CALENDAR)
         for name in ("start", "end"):
             if name in values:
                 values[name] = _label(values[name])
@@ -234,8 +232,8 @@ def _document(file: Path) -> dict[str, Any]:
     return document
 
 
-def _checked(table: Any, place: str) -> Mapping[str, Any]:
-    """Return a table whose members are what they must be; raises DeclarationError."""
+def checked(table: Any, place: str) -> Mapping[str, Any]:
+    """Return a table whose members are of the kinds that they must be; raises DeclarationError."""
     if not isinstance(table, dict):
         raise DeclarationError(f"{place}: a table is expected, not {table!r:.80}")
     for name, value in table.items():
@@ -245,7 +243,8 @@ def _checked(table: Any, place: str) -> Mapping[str, Any]:
     return table
 
 
-def _members(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def members(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return those of the named members that a table has."""
     return {name: table[name] for name in names if name in table}
 
 
@@ -254,9 +253,14 @@ def _name(edge: Mapping[str, Any]) -> str:
     return f"{edge['namespace']}:{name}" if "namespace" in edge else name
 
 
+def read_edge(edge: Any, place: str) -> Read:
+    """Return an input as a table declares it; raises DeclarationError naming the place."""
+    return Read(_name(checked(edge, place)), _mapping(edge, place))
+
+
 def _mapping(edge: Any, place: str) -> EdgeMapping:
-    edge = _checked(edge, place)
-    values = _members(edge, "mapping", "before", "after", "by", "map")
+    edge = checked(edge, place)
+    values = members(edge, "mapping", "before", "after", "by", "map")
     parts = edge.get("dimensions", {})
     dimensions = {name: _mapping(part, place) for name, part in parts.items()}
     return EdgeMapping(**values, dimensions=dimensions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from spark_runtime.state import TableState
 
+_log = logging.getLogger(__name__)
+
 
 class Inputs:
     """The inputs of one run, each pinned to a version when the run starts."""
@@ -23,9 +26,22 @@ class Inputs:
         self._tables = tables
         self._pinned = tuple(self._pin(spec) for spec in specs)
 
-    def read(self, dataset: str) -> DataFrame | None:
+    def read(
+        self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
+    ) -> DataFrame | None:
         """Return the needed partitions of one input; see RunContext.read."""
         spec = self._find(dataset)
+        if all_partitions and spec.partitions is not None:
+            whole = replace(spec, partitions=None)
+            self._pinned = tuple(whole if one is spec else one for one in self._pinned)
+            spec = whole
+        if not auto_filter and spec.partitions is not None:
+            _log.warning(
+                "input %s is not filtered to the partitions of the run: filter it by %s",
+                spec.dataset,
+                ", ".join(spec.columns),
+            )
+            spec = replace(spec, partitions=None)
         if spec.version is None:
             if spec.partitions:
                 raise InputMissingError(

@@ -26,6 +26,8 @@ State = Literal["succeeded", "failed"]
 
 #: What Hive and Delta call a NULL in a directory name; as a value it would silently become NULL.
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+#: The parameter, and the column, that hold the key of a run that has one.
+KEY_COLUMN = "backfill_key"
 
 
 @dataclass(frozen=True, slots=True)

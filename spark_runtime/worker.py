@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from spark_runtime.attempt import describe_error
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import load_function
-from spark_runtime.runner import describe_error, run
+from spark_runtime.runner import run
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables

@@ -41,7 +41,8 @@ _MAPPING_SETTINGS = {
     "function": "python",
 }
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_ENTRYPOINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
 
 Named = TypeVar("Named", DatasetDeclaration, JobDeclaration)
 
@@ -179,7 +180,9 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
         calendar=calendar,
         dimensions=dimensions,
         engine=_known(table, "engine", engines, "[engines.*]"),
-        entrypoint=_entrypoint(table, "entrypoint"),
+        entrypoint=_code(
+            table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
+        ),
         batch=_batch(table),
         pool=_known(table, "pool", pools, "[pools]"),
         priority=table.integer("priority", 0),
@@ -209,10 +212,10 @@ def _known(table: Table, key: str, known: tuple[str, ...], where: str) -> str | 
     return name
 
 
-def _entrypoint(table: Table, key: str) -> str | None:
+def _code(table: Table, key: str, pattern: re.Pattern[str], forms: str) -> str | None:
     name = table.text(key)
-    if name is not None and not _ENTRYPOINT.fullmatch(name):
-        raise table.error(f"`{key}` must be `module:function`, not {name!r}")
+    if name is not None and not pattern.fullmatch(name):
+        raise table.error(f"`{key}` must be {forms}, not {name!r}")
     return name
 
 
@@ -255,7 +258,7 @@ def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
         "map": _static_map(table),
     }
     if not within_dimension:
-        settings["function"] = _entrypoint(table, "function")
+        settings["function"] = _code(table, "function", _FUNCTION, "`module:function`")
     elif mapping is None:
         raise table.error("`mapping` is missing")
     for key in ("by", "map", "function"):

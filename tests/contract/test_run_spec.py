@@ -16,7 +16,7 @@ from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
 from spark_runtime.datasets import Read, Write
-from spark_runtime.ordinary import Asked, declare, run_spec
+from spark_runtime.ordinary import Asked, declare, run_specs
 from spark_runtime.project import load_project
 from spark_runtime.spec import ProductKey, RunSpec, parse_spec
 from tests.unit.plan.world import NOW, dataset, declarations, lineage, plan, request
@@ -236,7 +236,7 @@ def test_a_run_that_nobody_planned_reads_and_writes_what_a_planned_one_does(
         writes=[Write(writes)],
     )
     asked = Asked(keys=keys.split(",") if keys else ())
-    ours = run_spec(job, project, asked, NOW)
+    (ours,) = run_specs(job, project, asked, NOW)
 
     theirs = [
         parse_spec(json.loads(json.dumps(document))) for document in specs(edges, name, keys, table)

@@ -22,7 +22,7 @@ import time
 from spark_runtime import RunContext, job
 
 
-@job(output="days")
+@job(output="days", batch="range")
 def days(context: RunContext):
     rows = [(str(key.key), 1) for key in context.keys]
     return context.spark.createDataFrame(rows, "day string, n long")

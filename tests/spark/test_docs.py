@@ -18,6 +18,9 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.planner import build_plan
 from lineage_backfill.plan.request import ChangedDataset, Request
+from spark_runtime.job import load_job
+from spark_runtime.ordinary import Asked, declare, run_specs
+from spark_runtime.project import load_project as load_runtime_project
 from spark_runtime.runner import run
 from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
@@ -25,7 +28,9 @@ from spark_runtime.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "spark.md").read_text(encoding="utf-8")
+JOBS = (DOCS / "jobs.md").read_text(encoding="utf-8")
 SPACE = "default"
 
 
@@ -79,3 +84,41 @@ def test_a_job_may_ask_which_run_it_is_in(spark: SparkSession) -> None:
     context = SimpleNamespace(keys=[SimpleNamespace(key="2024-01-07")])
     (row,) = names["rolling_week"](sales, context).collect()
     assert row.asDict() == {"revenue": 3, "day": date(2024, 1, 7)}
+
+
+def test_the_same_job_runs_by_its_ordinary_schedule_whatever_it_is(
+    spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in re.findall(
+        r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", JOBS, re.DOTALL | re.MULTILINE
+    ):
+        (tmp_path / name).write_text(text.replace("/tmp/shop", str(tmp_path)))
+    (toml,) = blocks("toml")
+    edges = '[[job.reads]]\ndataset = "orders"\n[[job.writes]]\ndataset = "sales_daily"\n'
+    script = f'[[job]]\nname = "script"\nentrypoint = "script.py"\n{edges}'
+    (tmp_path / "lineage-backfill.toml").write_text(
+        toml.replace("data/orders", "orders").replace("data/sales", "sales") + script
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
+    orders = [(date(2024, 1, day), 10 * day) for day in range(1, 11)]
+    frame = spark.createDataFrame(orders, "day date, price int")
+    frame.write.format("delta").partitionBy("day").save(str(tmp_path / "orders"))
+
+    project = load_runtime_project(tmp_path)
+    for entrypoint, table, revenue in (
+        ("declared:week_of_sales", "weeks", 2 + 3 + 4 + 5 + 6 + 7 + 8),
+        ("script.py", "sales_daily", 8),
+        ("query.sql", "sales_daily", 8),
+    ):
+        job = load_job(entrypoint)
+        declared = declare(
+            project, entrypoint, entrypoint=entrypoint, reads=job.reads, writes=job.writes
+        )
+        now = datetime(2024, 1, 9, 6, tzinfo=UTC)
+        (spec,) = run_specs(declared, project, Asked(), now, batch=job.batch)
+        result = run(spark, spec, tables)
+        assert result.error is None
+        written = spark.read.format("delta").load(str(tmp_path / table))
+        (row,) = written.select("day", "revenue").collect()
+        assert tuple(row) == (date(2024, 1, 8), 10 * revenue)

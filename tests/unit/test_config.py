@@ -179,7 +179,12 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
         ("[[dataset]]\npattern='a'", "no placeholder", "Mark the part"),
         ("[[job]]\nname='j'\nbatch='ranges'", "`batch` must be", ""),
         ("[[job]]\nname='j'\nbatch=0", "`batch` must be", ""),
-        ("[[job]]\nname='j'\nentrypoint='rm -rf'", "`module:function`", ""),
+        ("[[job]]\nname='j'\nentrypoint='rm -rf'", "`module:function` or the path", ""),
+        (
+            "[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='python'\nfunction='a.py'",
+            "`function` must be `module:function`, not 'a.py'",
+            "",
+        ),
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nbefore=1", "mapping 'window'", "Add"),
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='offset'", "needs `by`", ""),
         ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='python'", "`function`", ""),

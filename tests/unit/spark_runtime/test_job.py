@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from spark_runtime.context import RunContext
 from spark_runtime.errors import EntrypointError
-from spark_runtime.job import check_outputs, job, load_job
+from spark_runtime.job import JobDefinition, check_batch, check_outputs, job, load_job
 from spark_runtime.spec import parse_spec
 
 
@@ -28,7 +29,8 @@ def test_a_decorated_function_stays_a_function() -> None:
 def test_a_job_is_found_by_its_entrypoint(document: dict[str, Any]) -> None:
     sys.modules["jobs_under_test"] = sys.modules[__name__]
     definition = load_job("jobs_under_test:days")
-    assert definition.inputs == {"a": "x", "b": "n:y"}
+    assert isinstance(definition, JobDefinition)
+    assert [str(read.dataset) for read in definition.reads] == ["x", "n:y"]
     assert definition.context_parameter == "context"
     check_outputs(definition, parse_spec(document))
     document["outputs"][0]["dataset"]["name"] = "weeks"
@@ -48,6 +50,29 @@ def test_a_job_is_found_by_its_entrypoint(document: dict[str, Any]) -> None:
 def test_entrypoints_that_name_no_job(entrypoint: str, complaint: str) -> None:
     with pytest.raises(EntrypointError, match=complaint):
         load_job(entrypoint)
+
+
+def test_a_run_of_several_keys_takes_a_job_that_can(document: dict[str, Any]) -> None:
+    document["keys"] = [{"key": "2024-01-01"}, {"key": "2024-01-02"}]
+    several = parse_spec(document)
+    ranged = days.__lineage_backfill_job__  # type: ignore[attr-defined]
+    check_batch(ranged, several)
+    single = replace(ranged, batch="key")
+    check_batch(single, replace(several, keys=several.keys[:1]))
+    with pytest.raises(EntrypointError, match="computes one key at a time, and the run has 2"):
+        check_batch(single, several)
+
+
+def test_a_parameter_named_backfill_key_is_given_the_key() -> None:
+    def totals(orders: Any, backfill_key: str) -> Any:
+        return orders, backfill_key
+
+    decorated = job(inputs={"orders": "orders"}, output="totals")(totals)
+    definition = decorated.__lineage_backfill_job__  # type: ignore[attr-defined]
+    assert (definition.takes_key, definition.context_parameter) == (True, None)
+    # Unless it is an input of that name.
+    own = job(inputs={"orders": "orders", "backfill_key": "keys"}, output="totals")(totals)
+    assert not own.__lineage_backfill_job__.takes_key  # type: ignore[attr-defined]
 
 
 def test_declarations_that_do_not_fit_the_function() -> None:

@@ -26,9 +26,11 @@ from spark_runtime.errors import (
     KeyMissingError,
     NothingToRunError,
     RuntimeFailure,
+    SpecError,
 )
-from spark_runtime.ordinary import Asked, declare, run_keys, run_spec
+from spark_runtime.ordinary import Asked, DeclaredJob, declare, run_keys, run_specs
 from spark_runtime.project import Project, load_project
+from spark_runtime.spec import RunSpec
 
 #: A Saturday; the week before began on Monday the 3rd.
 NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)
@@ -43,6 +45,12 @@ def labels(
 ) -> list[str]:
     found = run_keys(shape(calendar, dimensions, "the job"), asked or Asked(), now)
     return [str(key.label) for key in found]
+
+
+def run_spec(job: DeclaredJob, project: Project, asked: Asked, now: datetime) -> RunSpec:
+    """The run spec of a run that is one."""
+    (spec,) = run_specs(job, project, asked, now)
+    return spec
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -317,12 +325,28 @@ def test_what_a_run_needs_to_know_and_nobody_says_is_an_error(
 
 
 def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project) -> None:
-    hourly = shape(Calendar(grain="hour"), (), "the job")
+    hourly = Calendar(grain="hour")
     with pytest.raises(DeclarationError, match="coarser than its run calendar"):
         run_spec(
-            declare(nowhere, "totals", writes=[Write(DAYS)], shape=hourly), nowhere, Asked(), NOW
+            declare(nowhere, "totals", writes=[Write(DAYS)], calendar=hourly), nowhere, Asked(), NOW
         )
-    merged = declare(nowhere, "totals", writes=[Write(DAYS, mode="merge")], shape=hourly)
+    merged = declare(nowhere, "totals", writes=[Write(DAYS, mode="merge")], calendar=hourly)
     assert [p.key for p in run_spec(merged, nowhere, Asked(), NOW).outputs[0].scope] == [
         "2024-06-15"
     ]
+
+
+def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
+    asked = Asked(keys=["2024-06-10", "2024-06-11"])
+    plain = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
+    (both,) = run_specs(plain, nowhere, asked, NOW)
+    assert both.partitions == ("2024-06-10", "2024-06-11")
+    one_by_one = run_specs(plain, nowhere, asked, NOW, batch="key")
+    assert [run.partitions for run in one_by_one] == [("2024-06-10",), ("2024-06-11",)]
+    # What builds on its own output of the key before goes key by key whatever it says.
+    chained = declare(nowhere, "totals", reads=[offset(DAYS, -1)], writes=[Write(DAYS)])
+    first, second = run_specs(chained, nowhere, asked, NOW)
+    (before,) = second.inputs[0].partitions or ()
+    assert (before.key, first.partitions) == ("2024-06-10", ("2024-06-10",))
+    with pytest.raises(SpecError, match="does its 2 keys in as many runs"):
+        run_specs(chained, nowhere, Asked(keys=asked.keys, result_path="/result.json"), NOW)

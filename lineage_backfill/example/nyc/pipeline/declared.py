@@ -15,6 +15,9 @@ def edges(_spark: SparkSession, *, root: str) -> dict[str, dict[str, list[str]]]
     project = tomllib.loads((Path(root) / "lineage-backfill.toml").read_text(encoding="utf-8"))
     jobs = {job["name"]: load_job(job["entrypoint"]) for job in project["job"]}
     return {
-        name: {"reads": sorted(job.inputs.values()), "writes": sorted(job.outputs)}
+        name: {
+            "reads": sorted(str(edge.dataset) for edge in job.reads),
+            "writes": sorted(str(edge.dataset) for edge in job.writes),
+        }
         for name, job in jobs.items()
     }

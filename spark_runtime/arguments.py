@@ -1,0 +1,86 @@
+"""The arguments that a run is started with, the same for a job, a query and a script.
+
+Names may be written with hyphens or underscores: Databricks passes job parameters as
+`--backfill_key=2024-06-15`. An empty value and Airflow's `None` count as not given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from spark_runtime.errors import SpecError
+from spark_runtime.ordinary import Asked
+
+_NOT_GIVEN = ("", "None")
+_INSTANT = "write it like 2024-06-15T00:00Z"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what tells a run its keys."""
+    given = parser.add_argument_group("keys", "without any of these, the newest complete key")
+    for name, words in (
+        ("backfill-key", "keys of the run, separated by commas"),
+        ("data-interval-start", "start of Airflow's data interval, an instant with its offset"),
+        ("data-interval-end", "its end: the keys that became complete in it are run"),
+        ("schedule", "cron expression that starts the run: the keys since its firing before"),
+        ("schedule-zone", "the time zone of the schedule, if not that of the keys"),
+    ):
+        # Only the first form is shown.
+        given.add_argument(f"--{name}", dest=name.replace("-", "_"), metavar="TEXT", help=words)
+        if "-" in name:
+            given.add_argument(f"--{name.replace('-', '_')}", help=argparse.SUPPRESS)
+    given.add_argument("--exact", action="store_true", help="no keys that a lookback would add")
+
+
+def asked(
+    options: argparse.Namespace,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    result_path: str | None = None,
+) -> Asked:
+    """Return what the arguments ask for; raises SpecError for those that cannot be read."""
+    keys = _given(options.backfill_key) or ""
+    return Asked(
+        keys=[key.strip() for key in keys.split(",") if key.strip()],
+        interval=interval(options.data_interval_start, options.data_interval_end),
+        schedule=_given(options.schedule),
+        schedule_zone=_given(options.schedule_zone),
+        exact=options.exact,
+        parameters=parameters or {},
+        result_path=result_path,
+    )
+
+
+def interval(start: str | None, end: str | None) -> tuple[datetime, datetime] | None:
+    """Return a data interval given by two texts, None where it is not given.
+
+    Raises SpecError where a text is no instant, one is missing, or the end lies before the start.
+    """
+    texts = [text for text in (_given(start), _given(end)) if text is not None]
+    if not texts:
+        return None
+    if len(texts) == 1:
+        raise SpecError("a data interval has a start and an end", hint="give both of them")
+    first, last = (_instant(text) for text in texts)
+    if last < first:
+        raise SpecError(f"the data interval {texts[0]} to {texts[1]} ends before it begins")
+    return first, last
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SpecError(
+            f"{text!r} is no instant", hint="write it like 2024-06-15T00:00Z"
+        ) from error
+    if instant.tzinfo is None:
+        raise SpecError(f"{text!r} has no UTC offset", hint="write it like 2024-06-15T00:00Z")
+    return instant
+
+
+def _given(text: str | None) -> str | None:
+    return None if text is None or text in _NOT_GIVEN else text

@@ -1,0 +1,171 @@
+"""One attempt of one run: what it reads and writes, and what lineage and the result file are told.
+
+A job, a query and a script differ in how they call it, and in nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from spark_runtime.errors import EntrypointError, RuntimeFailure
+from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.reader import Inputs
+from spark_runtime.spec import (
+    DatasetName,
+    ErrorResult,
+    InputResult,
+    InputSpec,
+    OutputResult,
+    OutputSpec,
+    RunResult,
+    RunSpec,
+    Target,
+    write_result,
+)
+from spark_runtime.stamp import stamped
+from spark_runtime.writer import WriteOptions, write_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_runtime.state import TableState
+    from spark_runtime.tables import Tables
+
+_MESSAGE_LENGTH = 2000
+_STACK = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\().*", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt on its way: begun once, ended once."""
+
+    spark: SparkSession
+    spec: RunSpec
+    tables: Tables
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    result: RunResult | None = None
+    _inputs: Inputs | None = None
+    _read: tuple[InputResult, ...] = ()
+    _since: dict[DatasetName, int] = field(default_factory=dict)
+    _written: dict[DatasetName, OutputResult] = field(default_factory=dict)
+    _emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._emitter = Emitter(self.spec, self.started_at)
+
+    def begin(self) -> None:
+        """Say that it has started, and pin its inputs and outputs to the versions of now."""
+        self._emitter.start(*self._seen())
+        for output in self.spec.outputs:
+            version = self.tables.latest_version(output)
+            self._since[output.dataset] = -1 if version is None else version
+        self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
+        self._read = self._inputs.results()
+
+    def read(
+        self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
+    ) -> DataFrame | None:
+        """Return the partitions that the run needs of an input; see RunContext.read."""
+        assert self._inputs is not None, "begun before it reads"
+        return self._inputs.read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
+
+    def write(self, frame: DataFrame, named: str | None, options: WriteOptions) -> OutputResult:
+        """Replace the run's partitions of an output; see RunContext.write."""
+        assert self._inputs is not None, "begun before it writes"
+        output = self._output(named)
+        if output.dataset in self._written:
+            raise EntrypointError(
+                f"{output.dataset} is written twice by one run",
+                hint="put the rows together, and write them once",
+            )
+        self._read = self._inputs.results()
+        options = replace(options, inputs=self._read, since=self._since[output.dataset])
+        frame = stamped(frame, output, self.tables.state(output))
+        result = write_partitions(frame, output, self.spec, self.tables, options)
+        self._written[output.dataset] = result
+        return result
+
+    @property
+    def unwritten(self) -> list[str]:
+        """The outputs that are not yet written."""
+        return [str(o.dataset) for o in self.spec.outputs if o.dataset not in self._written]
+
+    def check_written(self) -> None:
+        """Raise EntrypointError where an output of the run was left unwritten."""
+        if self.unwritten:
+            raise EntrypointError(
+                f"{self.spec.job.entrypoint or self.spec.job.name} ended without writing "
+                f"{', '.join(self.unwritten)}",
+                hint="write every output; where there is nothing to write, write no rows",
+            )
+
+    def end(self, error: BaseException | None = None) -> RunResult:
+        """Say what has become of it: in a last event, and in the result file if there is one.
+
+        Ending twice is the same as once: the first end counts.
+        """
+        if self.result is None:
+            described = None if error is None else describe_error(error)
+            self._tell(described)
+            self.result = RunResult(
+                run_id=self.spec.run_id,
+                attempt=self.spec.attempt,
+                token=self.spec.token,
+                state="succeeded" if described is None else "failed",
+                outputs=tuple(self._written.values()),
+                inputs=self._read,
+                error=described,
+                started_at=self.started_at,
+                ended_at=datetime.now(UTC),
+            )
+            if self.spec.result_path is not None:
+                write_result(self.spec.result_path, self.result)
+        return self.result
+
+    def _output(self, named: str | None) -> OutputSpec:
+        found = [o for o in self.spec.outputs if named is None or o.dataset.matches(named)]
+        if len(found) != 1:
+            names = ", ".join(str(output.dataset) for output in self.spec.outputs)
+            raise EntrypointError(
+                f"{len(found)} outputs of this run are named {named!r}; it has: {names}"
+                if named
+                else f"the run has several outputs: {names}",
+                hint="name one of them",
+            )
+        return found[0]
+
+    def _tell(self, error: ErrorResult | None) -> None:
+        if error is None:
+            self._emitter.complete(*self._seen())
+        else:
+            self._emitter.fail(*self._seen(), error.message)
+
+    def _seen(self) -> tuple[list[InputSeen], list[OutputSeen]]:
+        pinned: tuple[InputSpec, ...] = self._inputs.specs() if self._inputs else self.spec.inputs
+        inputs = [InputSeen(spec=spec, state=self._state(spec, spec.version)) for spec in pinned]
+        outputs = []
+        for spec in self.spec.outputs:
+            result = self._written.get(spec.dataset)
+            state = self._state(spec, result.version if result else None)
+            outputs.append(OutputSeen(spec=spec, state=state, result=result))
+        return inputs, outputs
+
+    def _state(self, target: Target, version: int | None) -> TableState | None:
+        # What cannot be read fails the run where it is needed, not where it is told of.
+        with contextlib.suppress(Exception):
+            return self.tables.state(target, version)
+        return None
+
+
+def describe_error(error: BaseException) -> ErrorResult:
+    """Return an error as the result file holds it, without the JVM's stack."""
+    text = _STACK.sub("", str(error)).strip() or type(error).__name__
+    lost = isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+    transient = error.transient if isinstance(error, RuntimeFailure) else lost
+    return ErrorResult(
+        class_name=type(error).__name__, message=text[:_MESSAGE_LENGTH], transient=transient
+    )

@@ -1,0 +1,164 @@
+"""Plain functions for scripts that keep their own shape.
+
+    from spark_runtime import read, run_context, write_partitions
+
+    run_context("orders_daily")
+    orders = read("orders")
+    write_partitions(orders.groupBy("day").count())
+
+Started by a backfill such a script is told its partitions, by its ordinary schedule it finds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import runpy
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_runtime.arguments import add_arguments, asked
+from spark_runtime.attempt import Attempt
+from spark_runtime.context import RunContext
+from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
+from spark_runtime.errors import EntrypointError, RuntimeFailure
+from spark_runtime.ordinary import Batch, declare, run_specs
+from spark_runtime.project import load_project
+from spark_runtime.session import get_session
+from spark_runtime.spec import OutputResult, RunSpec, load_spec
+from spark_runtime.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The runs that this process is in: that of a script within that of whoever runs the script.
+_running: list[RunContext] = []
+
+
+def run_context(
+    job: str | None = None,
+    *,
+    inputs: Iterable[Dataset | Read | str] = (),
+    outputs: Iterable[Dataset | Write | str] = (),
+    calendar: Calendar | Sequence[Dimension] | None = None,
+    arguments: Sequence[str] | None = None,
+    config: Path | None = None,
+    spark: SparkSession | None = None,
+) -> RunContext:
+    """Return the run that this script is, and begin it.
+
+    A backfill tells the script its partitions: through the run spec of the process, or of the
+    argument `--spec`. Otherwise they are found: by `--backfill-key`, `--data-interval-start` and
+    `--data-interval-end`, `--schedule`, else by the clock, with a warning. `arguments` stands for
+    the process's own. What `job` reads and writes is declared in the project file (found from the
+    working directory upward, or `config`), or by `inputs` and `outputs`. The run ends with the
+    `with` block if there is one, else when all outputs are written. Raises NothingToRunError where
+    no key became complete, KeyMissingError, KeyFormatError, DeclarationError and EntrypointError.
+    """
+    if _running and _running[-1].result is None:
+        return _running[-1]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--spec")
+    add_arguments(parser)
+    options, _others = parser.parse_known_args(arguments)
+    project = load_project(Path.cwd(), config)
+    if options.spec:
+        spec = load_spec(options.spec)
+    elif job is None:
+        raise EntrypointError(
+            "the script was started without a run spec, and does not name its job",
+            hint='say which one it is: run_context("orders_daily")',
+        )
+    else:
+        reads = [one if isinstance(one, Read) else Read(one) for one in inputs]
+        writes = [one if isinstance(one, Write) else Write(one) for one in outputs]
+        declared = declare(project, job, reads=reads, writes=writes, calendar=calendar)
+        specs = run_specs(declared, project, asked(options), datetime.now(UTC))
+        if len(specs) > 1:
+            raise EntrypointError(
+                f"{job} builds on what it has written for the key before, and has several to do",
+                hint="start the script once for each key: --backfill-key KEY",
+            )
+        (spec,) = specs
+    session = spark or get_session(project.spark_conf())
+    return _begin(session, spec)
+
+
+def read(
+    dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
+) -> DataFrame | None:
+    """Return the partitions that the run of this process needs; see RunContext.read."""
+    return _current().read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
+
+
+def write_partitions(frame: DataFrame, output: str | None = None, **options: Any) -> OutputResult:
+    """Replace the partitions of the run of this process; see RunContext.write."""
+    return _current().write(frame, output, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A job that is a file of Python, run as it stands."""
+
+    path: Path
+    reads: Sequence[Read] = ()
+    writes: Sequence[Write] = ()
+    calendar: None = None
+    batch: Batch = "range"
+
+    def run(self, context: RunContext) -> None:
+        """Run the file; `run_context()` in it returns the run. Raises what the file raises."""
+        arguments = sys.argv
+        sys.argv = [str(self.path)]
+        try:
+            with _entered(context):
+                runpy.run_path(str(self.path), run_name="__main__")
+        except SystemExit as exit_:
+            if exit_.code not in (None, 0):
+                raise EntrypointError(f"{self.path} ended with exit code {exit_.code}") from exit_
+        finally:
+            sys.argv = arguments
+
+
+@contextmanager
+def _entered(context: RunContext) -> Iterator[None]:
+    _running.append(context)
+    try:
+        yield
+    finally:
+        _running.remove(context)
+
+
+def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
+    attempt = Attempt(spark, spec, Tables(spark))
+    try:
+        attempt.begin()
+    except RuntimeFailure as error:
+        attempt.end(error)
+        raise
+    context = RunContext(attempt, ends_itself=True)
+    _running[:] = [context]
+    atexit.register(_left, attempt)
+    return context
+
+
+def _left(attempt: Attempt) -> None:
+    """End the run of a process that ends with outputs unwritten."""
+    if attempt.result is None:
+        try:
+            attempt.check_written()
+        except EntrypointError as error:
+            attempt.end(getattr(sys, "last_value", None) or error)
+
+
+def _current() -> RunContext:
+    if not _running:
+        raise EntrypointError(
+            "this process is in no run", hint='begin one: run_context("orders_daily")'
+        )
+    return _running[-1]

@@ -1,0 +1,35 @@
+"""The column `backfill_key`: of a run with one key the rows need not name it themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_runtime.errors import UnstampedRowsError
+from spark_runtime.spec import KEY_COLUMN, OutputSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_runtime.state import TableState
+
+
+def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> DataFrame:
+    """Return the rows with their key in the column `backfill_key`, if the output has that column.
+
+    Rows that have the column are left as they are. Raises UnstampedRowsError where the run writes
+    several keys, as nothing but the job knows which row is whose. `state` is the table's.
+    """
+    name = next((column for column in output.columns if column.lower() == KEY_COLUMN), None)
+    if name is None or KEY_COLUMN in (column.lower() for column in frame.columns):
+        return frame
+    keys = {partition.values[name] for partition in output.scope}
+    if len(keys) > 1:
+        raise UnstampedRowsError(
+            f"the run writes {len(keys)} keys of {output.dataset}, and its rows do not say by "
+            f"{name} which is whose",
+            hint=f'add the column {name} in the job, or let it run key by key: batch = "key"',
+        )
+    from pyspark.sql import functions as F
+
+    types = {column.name.lower(): column.type for column in state.columns} if state else {}
+    return frame.withColumn(name, F.lit(keys.pop()).cast(types.get(KEY_COLUMN, "string")))
