@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -133,38 +133,71 @@ class DeltaStorage:
             hint="retry when the table is quieter, for instance after an OPTIMIZE",
         ) from conflict
 
-    def put_back(self, commit: Commit, transaction: Transaction) -> None:
-        """Replace what a commit touched by the version before it; raises TableError."""
-        version, scope = commit.version - 1, tuple(commit.touched)
+    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+        """Replace what commits touched by old versions of it; raises a RuntimeFailure."""
         column = numbered(self.log.state())
         if column is not None:
             raise UndoRefusedError(
                 f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
-                hint=f"RESTORE TABLE … TO VERSION AS OF {version}, if nobody has committed since",
+                hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if nobody has "
+                "committed since",
             )
-        columns = self._check_files(version, scope)
+        scopes = self._versions_of(commits)
+        columns = self.log.state(commits[-1].version).columns
         name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
         # Delta refuses versions older than a week even where, as was checked, all files are there.
         with _setting(self._spark, name, "false"), exclusively(self.log.root):
-            rows = self.held(version, scope)
-            replace(rows, self.log.location, columns, scope, transaction)
+            rows: DataFrame | None = None
+            for version, scope in scopes.items():
+                held = self.held(version, scope)
+                rows = held if rows is None else rows.unionByName(held, allowMissingColumns=True)
+            everything = [values for scope in scopes.values() for values in scope]
+            if rows is not None:
+                replace(rows, self.log.location, columns, everything, transaction)
 
-    def _check_files(self, version: int, scope: Collection[Values]) -> tuple[PartitionColumn, ...]:
-        state = self.log.state(version)
-        for values in scope:
+    def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
+        """Return which partitions to read from which version: few, and such as are still whole.
+
+        A partition that nobody touched between them is the same in the version before the oldest
+        of the commits as in that before its own.
+        """
+        oldest = commits[0].version - 1
+        own: dict[Values, int] = {}
+        for commit in commits:
+            for values in commit.touched:
+                own.setdefault(values, commit.version - 1)
+        at: dict[int, list[Values]] = {}
+        for values, version in own.items():
+            at.setdefault(version, []).append(values)
+        touched: set[Values] = set()
+        scopes: dict[int, list[Values]] = {}
+        for commit in self.log.commits(oldest, max(own.values(), default=oldest) + 1):
+            for values in at.get(commit.version - 1, ()):
+                choices = (oldest, own[values]) if values not in touched else (own[values],)
+                scopes.setdefault(self._whole(values, choices), []).append(values)
+            touched |= commit.touched
+        return scopes
+
+    def _whole(self, values: Values, versions: Sequence[int]) -> int:
+        """Return the first of the versions that still has all files of a partition."""
+        for version in versions:
+            state = self.log.state(version)
             held = state.contents(values)
-            if held.files is None:
-                raise TableError(
-                    f"version {version} of {self.log.location} cannot be read from its log any more"
-                )
-            for path, _vector in held.files:
-                if not (self.log.root / unquote(path)).exists():
-                    raise TableError(
-                        f"a file of {describe(state.columns, values)} at version {version} of "
-                        f"{self.log.location} is gone",
-                        hint="it was vacuumed; restore it from a backup",
-                    )
-        return state.columns
+            if held.files is not None and all(
+                (self.log.root / unquote(path)).exists() for path, _vector in held.files
+            ):
+                return version
+        partition = describe(state.columns, values)
+        if held.files is None:
+            raise UndoRefusedError(
+                f"version {version} of {self.log.location} cannot be read from its log any more, "
+                f"and so is not what {partition} held",
+                hint="restore it from a backup",
+            )
+        raise UndoRefusedError(
+            f"a file of {partition} at version {version} of {self.log.location} is gone",
+            hint="it was vacuumed; restore it from a backup",
+        )
 
 
 def replace(

@@ -291,13 +291,12 @@ def _advance(
             partitions.pop(values, None)
 
     txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
-    token = commit.metadata.get("token")
     return replace(
         state,
         version=version,
         partitions=partitions,
         transactions={**state.transactions, **txns} if txns else state.transactions,
-        tokens={**state.tokens, token: version} if token else state.tokens,
+        tokens={**state.tokens, **dict.fromkeys(commit.tokens, version)},
     )
 
 
@@ -371,9 +370,12 @@ def _commit(
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
     bodies = (a.get("add") or a.get("remove") for a in actions)
     touched = {_values(b, columns, names) for b in bodies if b and b.get("dataChange", True)}
+    stamp = info.get("inCommitTimestamp") or info.get("timestamp")
     return Commit(
         version=version,
         touched=frozenset(touched),
+        at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
+        by=info.get("userName") or info.get("engineInfo"),
         operation=str(info.get("operation", "unknown operation")),
         read_version=info.get("readVersion"),
         metadata=_our_metadata(info.get("userMetadata")),

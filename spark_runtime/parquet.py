@@ -157,9 +157,9 @@ class ParquetStorage:
         self.log.purge(timedelta(days=days))
         return version
 
-    def put_back(self, commit: Commit, transaction: Transaction) -> None:
-        """Swap what a commit replaced back in; raises UndoRefusedError where it is gone."""
-        self.log.undo(commit.version, transaction)
+    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+        """Swap what commits replaced back in; raises UndoRefusedError where it is gone."""
+        self.log.undo([commit.version for commit in commits], transaction)
 
 
 def _left(publication: Publication, arrived: Listing, listing: Listing) -> dict[Values, Held]:

@@ -99,6 +99,17 @@ class Record:
     found: Mapping[Values, Held] = field(default_factory=dict)
     left: Mapping[Values, Held] = field(default_factory=dict)
 
+    def commit(self) -> Commit:
+        """Return what it did."""
+        return Commit(
+            version=self.version,
+            touched=frozenset(self.left),
+            operation=self.operation,
+            read_version=self.version - 1,
+            metadata=self.transaction.metadata,
+            at=self.at,
+        )
+
     def to_json(self) -> str:
         """Return the record as its file holds it."""
         return json.dumps(
@@ -188,13 +199,7 @@ class ParquetLog:
         """Yield the commits in (after, until], oldest first."""
         for record in self._load():
             if after < record.version <= until:
-                yield Commit(
-                    version=record.version,
-                    touched=frozenset(record.left),
-                    operation=record.operation,
-                    read_version=record.version - 1,
-                    metadata=record.transaction.metadata,
-                )
+                yield record.commit()
 
     def is_recorded(self) -> bool:
         """Whether this library knows schema and partition columns of the table."""
@@ -294,16 +299,20 @@ class ParquetLog:
             self._refuse_unseen(record, now.listing)
             return record.version
 
-    def undo(self, version: int, transaction: Transaction) -> None:
-        """Put back what a version replaced; raises UndoRefusedError, nothing done."""
+    def undo(self, versions: Sequence[int], transaction: Transaction) -> None:
+        """Put back what these versions replaced, in one step.
+
+        What they left must still be there. Raises UndoRefusedError, nothing done.
+        """
         with self.exclusively():
-            now, undone = self._now(), self._record(version)
-            changed = [v for v, one in undone.left.items() if now.listing.get(v, {}) != one.folders]
+            now, undone = self._now(), [self._record(version) for version in sorted(versions)]
+            left = {values: held for record in undone for values, held in record.left.items()}
+            changed = [v for v, held in left.items() if now.listing.get(v, {}) != held.folders]
             if changed:
                 raise UndoRefusedError(
                     f"somebody else changed {describe(now.state.columns, changed[0])} of "
-                    f"{self.location} after version {version}",
-                    hint="leave both as they are, or put the files back by hand",
+                    f"{self.location} after version {undone[-1].version}",
+                    hint="leave it as it is, or put the files back by hand",
                 )
             self._make(self._undoing(now.state, undone, transaction))
 
@@ -370,40 +379,51 @@ class ParquetLog:
                 app_id=f"{record.transaction.app_id}/taken-back",
                 metadata={"token": token, "taken_back": record.version},
             )
-            self._make(self._undoing(self._now().state, record, transaction))
+            self._make(self._undoing(self._now().state, [record], transaction))
             raise WriteConflictError(
                 f"somebody else wrote to {unseen[0]} of {self.location} at the same time; "
                 "their rows are there, this write was taken back",
                 hint="let the other writer finish, then retry the run",
             )
 
-    def _undoing(self, state: TableState, undone: Record, transaction: Transaction) -> Record:
-        before, version = self._held(undone.version - 1), state.version + 1
-        swaps = [
-            Swap(
-                live=swap.live,
-                staged=swap.trash,
-                trash=None if swap.staged is None else _trash(version, swap.live),
-            )
-            for swap in reversed(undone.swaps)
-        ]
-        for swap in swaps:
-            if swap.staged is not None and not (self.root / swap.staged).exists():
+    def _undoing(
+        self, state: TableState, undone: Sequence[Record], transaction: Transaction
+    ) -> Record:
+        version = state.version + 1
+        first: dict[str, Swap] = {}
+        last: dict[str, Swap] = {}
+        before: dict[Values, Held] = {}
+        for record in undone:
+            held = self._held(record.version - 1)
+            for swap in record.swaps:
+                first.setdefault(swap.live, swap)
+                last[swap.live] = swap
+            for values in record.left:
+                before.setdefault(values, held.get(values, Held()))
+        for path, swap in first.items():
+            if swap.trash is not None and not (self.root / swap.trash).exists():
                 raise UndoRefusedError(
-                    f"what {swap.live} of {self.location} held before version {undone.version} is "
+                    f"what {path} of {self.location} held before version {undone[0].version} is "
                     "gone",
                     hint="it was deleted from the trash; restore it from a backup",
                 )
+        swaps = [
+            Swap(
+                live=path,
+                staged=first[path].trash,
+                trash=None if last[path].staged is None else _trash(version, path),
+            )
+            for path in reversed(last)
+        ]
         return Record(
             version=version,
             at=datetime.now(UTC),
             operation="UNDO",
             transaction=transaction,
-            schema=undone.schema,
-            columns=undone.columns,
-            swaps=tuple(swaps),
-            found={},
-            left={values: before.get(values, Held()) for values in undone.left},
+            schema=undone[0].schema,
+            columns=undone[0].columns,
+            swaps=tuple(swap for swap in swaps if swap.staged or swap.trash),
+            left=before,
         )
 
     def _sweep(self) -> None:
@@ -493,11 +513,7 @@ def _state(
         schema=records[-1].schema if records else {},
         partitions={values: one.contents() for values, one in held.items() if one.folders},
         transactions={one.app_id: one.version for one in transactions},
-        tokens={
-            token: record.version
-            for record in records
-            if (token := record.transaction.metadata.get("token"))
-        },
+        tokens={token: r.version for r in records for token in r.commit().tokens},
     )
 
 

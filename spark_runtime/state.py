@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -82,10 +83,25 @@ class Commit:
     """Ours; empty if somebody else committed."""
     #: Whether the partition columns are others since; then `touched` tells nothing.
     repartitioned: bool = False
+    at: datetime | None = None
+    #: The user or the program, as far as the log tells.
+    by: str | None = None
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """The attempts whose commit this is, those that it undoes as `undo_token` names them."""
+        undone = map(undo_token, undone_by(self.metadata))
+        token = self.metadata.get("token")
+        return frozenset([*undone, token] if token else undone)
 
     def __str__(self) -> str:
-        who = self.metadata.get("backfill_id")
-        return f"version {self.version} ({self.operation}{f' of backfill {who}' if who else ''})"
+        backfill = self.metadata.get("backfill_id")
+        said = [
+            self.operation,
+            f"of backfill {backfill}" if backfill else f"by {self.by}" if self.by else "",
+            f"at {self.at:%Y-%m-%dT%H:%M:%SZ}" if self.at else "",
+        ]
+        return f"version {self.version} ({' '.join(filter(None, said))})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +130,14 @@ class TableLog(Protocol):
 
 
 def undo_token(token: str) -> str:
-    """Return the token of the commit that undoes the one with this token."""
+    """Return the token of a commit that undoes the one with this token."""
     return f"undo:{token}"
+
+
+def undone_by(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tokens of the commits that one with this metadata undoes."""
+    undone = metadata.get("undo_of") or ()
+    return (undone,) if isinstance(undone, str) else tuple(undone)
 
 
 def local_path(location: str) -> Path:

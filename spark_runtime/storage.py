@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -70,8 +70,8 @@ class Storage(Protocol):
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Publish staged rows and return the version; raises a RuntimeFailure, nothing done."""
 
-    def put_back(self, commit: Commit, transaction: Transaction) -> None:
-        """Make what a commit touched what it was before it; raises a RuntimeFailure, nothing done.
+    def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
+        """Make what commits, oldest first, touched what it was before them, in one step.
 
-        Other commits must have left it alone.
+        Nobody else may have touched it since. Raises a RuntimeFailure, nothing done.
         """

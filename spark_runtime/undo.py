@@ -1,15 +1,18 @@
-"""Undoes what one run wrote: its partitions become what they were before, and no others."""
+"""Undoes what runs wrote: their partitions become what they were before, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spark_runtime.errors import UndoRefusedError
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import UndoRefusedError, VerificationError
+from spark_runtime.parquet import DAYS_KEPT
+from spark_runtime.schema import numbered
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import DatasetName, Target
-from spark_runtime.state import Commit, TableLog, Transaction, undo_token
-from spark_runtime.storage import Storage
+from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.tables import Tables
 from spark_runtime.values import Values, describe
 
@@ -25,12 +28,25 @@ def undo_run(
     table: str | None = None,
     format: str = "delta",  # noqa: A002 (as the run spec names it)
 ) -> dict[str, object]:
-    """Put back the partitions that the attempt with this token replaced in a table.
+    """Put back the partitions that the attempt with this token replaced; see `undo_runs`."""
+    return undo_runs(spark, tokens=[token], location=location, table=table, format=format)
 
-    The runs of a backfill are undone newest first. Undoing twice is the same as once. Returns
-    `{"version", "partitions"}`: the version that holds the old rows again (None: nothing had to be
-    done) and the partitions put back. Raises UndoRefusedError where somebody else changed them
-    since or old files are gone; nothing is changed then.
+
+def undo_runs(
+    spark: SparkSession,
+    *,
+    tokens: Sequence[str],
+    location: str | None = None,
+    table: str | None = None,
+    format: str = "delta",  # noqa: A002 (as the run spec names it)
+) -> dict[str, object]:
+    """Put back, in one commit, the partitions that the attempts with these tokens replaced.
+
+    Every partition becomes what it was before the first of them. Undoing twice is the same as
+    once; an attempt that wrote nothing has nothing to undo. Returns `{"version", "partitions"}`:
+    the version that holds the old rows again (None: nothing had to be done) and the partitions
+    put back. Raises UndoRefusedError where somebody else changed them since, named by the commit,
+    or where old files are gone; nothing is changed then.
     """
     assert_safe(spark)
     name = DatasetName("", table or location or "")
@@ -38,58 +54,141 @@ def undo_run(
     storage = Tables(spark).storage(target)
     log = storage.log
     state = log.state()
-    version = state.tokens.get(token)
-    if version is None and state.first_read > 0:
+    unknown = [token for token in tokens if token not in state.tokens]
+    if unknown and state.first_read > 0:
         raise UndoRefusedError(
             f"the log of {log.location} reaches back to version {state.first_read} only: whether "
             "the run wrote before that is no longer known",
             hint="restore the partitions from a backup",
         )
-    if version is None:
+    versions = {state.tokens[token] for token in tokens if token in state.tokens}
+    if not versions:
         return {"version": None, "partitions": []}
-    (ours,) = log.commits(version - 1, version)
-    names = sorted(describe(state.columns, values) for values in ours.touched)
-    undone = state.tokens.get(undo_token(token))
-    if undone is None:
-        _refuse_later_changes(log, ours, state.version)
-        _put_back(storage, ours, token)
-        undone = log.state().tokens.get(undo_token(token))
-    return {"version": undone, "partitions": names}
+    everything = list(log.commits(min(versions) - 1, state.version))
+    wanted = [commit for commit in everything if commit.version in versions]
+    partitions = sorted(
+        {describe(state.columns, values) for commit in wanted for values in commit.touched}
+    )
+    open_ = [c for c in wanted if not _is_undone(c, state)]
+    if open_:
+        refuse_later_changes(log, open_, everything)
+        storage.put_back(open_, _transaction(log, open_))
+        _verify(log, open_)
+    after = log.state().tokens
+    undone = [after[undo_token(t)] for t in tokens if undo_token(t) in after]
+    return {"version": max(undone, default=None), "partitions": partitions}
 
 
-def _refuse_later_changes(log: TableLog, ours: Commit, until: int) -> None:
-    columns = log.state(until).columns
-    changed: dict[Values, Commit] = {}
-    for commit in log.commits(ours.version, until):
-        undone = commit.metadata.get("undo_of")
-        if undone is not None:
-            # A later run of the same partitions, undone before this one as it should be.
-            for values in [v for v, c in changed.items() if c.metadata.get("token") == undone]:
-                del changed[values]
-            continue
-        changed.update(dict.fromkeys(commit.touched & ours.touched, commit))
-    if changed:
-        values, commit = next(iter(changed.items()))
-        raise UndoRefusedError(
-            f"{commit} of {log.location} changed {describe(columns, values)} after the run that is "
-            "to be undone",
-            hint="undo that one first, or leave both as they are",
+def _verify(log: TableLog, undone: Sequence[Commit]) -> None:
+    after = log.state()
+    versions = {after.tokens.get(undo_token(c.metadata["token"])) for c in undone}
+    (version,) = versions if len(versions) == 1 else (None,)
+    ours = next(log.commits(version - 1, version)) if version is not None else None
+    wanted = {values for commit in undone for values in commit.touched}
+    if ours is None or not ours.touched <= wanted:
+        raise VerificationError(
+            f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
+            hint="look at its history, and report this",
         )
 
 
-def _put_back(storage: Storage, ours: Commit, token: str) -> None:
+def refuse_later_changes(
+    log: TableLog, undone: Sequence[Commit], everything: Iterable[Commit]
+) -> None:
+    """Raise UndoRefusedError if somebody else touched what commits have touched, and it stands.
+
+    Commits that were undone or taken back since count as little as those that did it.
+    """
+    ours = {commit.version for commit in undone}
+    first: dict[Values, int] = {}
+    standing: dict[int, Commit] = {}
+    for commit in everything:
+        for values in commit.touched if commit.version in ours else ():
+            first.setdefault(values, commit.version)
+        gone = [c.version for c in standing.values() if _takes_back(commit, c)]
+        for version in gone:
+            del standing[version]
+        if not gone and commit.version not in ours:
+            standing[commit.version] = commit
+    for commit in standing.values():
+        for values in commit.touched:
+            if values in first and commit.version > first[values]:
+                partition = describe(log.state().columns, values)
+                raise UndoRefusedError(
+                    f"{commit} of {log.location} changed {partition} after the run that is to be "
+                    "undone",
+                    hint="undo that one too, or leave both as they are",
+                )
+        if commit.repartitioned:
+            raise UndoRefusedError(
+                f"{commit} of {log.location} gave it other partition columns",
+                hint="restore the partitions from a backup",
+            )
+
+
+def preflight(log: TableLog, *, days: float = DAYS_KEPT) -> list[str]:
+    """Return what would keep runs on this table from being undone for so many days; no Spark."""
+    state = log.state()
+    problems = []
+    column = numbered(state)
+    if column is not None:
+        problems.append(f"its rows are numbered by {column!r}, and would be numbered anew")
+    for name, default in _RETENTION.items() if isinstance(log, DeltaLog) else ():
+        kept = _days(state.configuration.get(name, default))
+        if kept is not None and kept < days:
+            problems.append(f"{name} is {kept:g} days: later the old rows may be gone")
+    return problems
+
+
+#: What a table keeps unless it says otherwise: files after they were replaced, its log.
+_RETENTION = {
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 30 days",
+}
+_DAYS = {"hour": 1 / 24, "day": 1, "week": 7}
+
+
+def _days(interval: str) -> float | None:
+    """Return the days of an interval as table properties write it, None for another form."""
+    words = interval.lower().removeprefix("interval").split()
+    total = 0.0
+    for number, unit in zip(words[::2], words[1::2], strict=False):
+        try:
+            total += float(number) * _DAYS[unit.rstrip("s")]
+        except (ValueError, KeyError):
+            return None
+    return total
+
+
+def _is_undone(commit: Commit, state: TableState) -> bool:
+    token = commit.metadata.get("token")
+    return token is not None and undo_token(token) in state.tokens
+
+
+def _takes_back(commit: Commit, other: Commit) -> bool:
+    token = other.metadata.get("token")
+    return token in undone_by(commit.metadata) or (
+        commit.metadata.get("taken_back") == other.version
+    )
+
+
+def _transaction(log: TableLog, undone: Sequence[Commit]) -> Transaction:
+    tokens = sorted(str(commit.metadata["token"]) for commit in undone)
+    before: dict[Values, int] = {}
+    for commit in undone:
+        for values in commit.touched:
+            before.setdefault(values, commit.version - 1)
+    backfills = {commit.metadata.get("backfill_id") for commit in undone}
     metadata = {
         "schema_version": 1,
-        "backfill_id": ours.metadata.get("backfill_id"),
-        "run_id": ours.metadata.get("run_id"),
-        "token": undo_token(token),
-        "undo_of": token,
-        "partitions": _fingerprints(storage.log, ours.version - 1, ours.touched),
+        "backfill_id": backfills.pop() if len(backfills) == 1 else None,
+        "undo_of": tokens,
+        "partitions": _fingerprints(log, before),
     }
-    transaction = Transaction(app_id=f"lineage-backfill/undo/{token}", version=1, metadata=metadata)
-    storage.put_back(ours, transaction)
+    identity = hashlib.sha256("\n".join(tokens).encode()).hexdigest()[:32]
+    return Transaction(app_id=f"lineage-backfill/undo/{identity}", version=1, metadata=metadata)
 
 
-def _fingerprints(log: TableLog, version: int, touched: Iterable[Values]) -> list[object]:
-    held = [(values, log.state(version).contents(values)) for values in touched]
+def _fingerprints(log: TableLog, before: Mapping[Values, int]) -> list[object]:
+    held = [(values, log.state(version).contents(values)) for values, version in before.items()]
     return [[list(values), contents.rows, contents.fingerprint] for values, contents in held]

@@ -40,8 +40,10 @@ class PartitionColumn:
 
     def canonical(self, text: str | None) -> str | None:
         """Return the value as Delta's log writes it; raises PartitionValueError."""
-        if text is None or self.type == "string":
+        if text is None:
             return text
+        if self.type == "string":
+            return self._storable(text)
         try:
             if self.type == "date":
                 return date.fromisoformat(text).isoformat()
@@ -55,6 +57,16 @@ class PartitionColumn:
                 f"{text!r} is no value of partition column {self.name!r} ({self.type})",
                 hint="say in the dataset's `columns` how its keys are written",
             ) from error
+
+    def _storable(self, text: str) -> str:
+        """Return a text; raises PartitionValueError for one that no folder can be named by."""
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise PartitionValueError(
+                f"{text!r} is no value of partition column {self.name!r}: a NUL or half a "
+                "character cannot be stored",
+                hint="correct the key",
+            )
+        return text
 
     def literal(self, text: str) -> str:
         """Return a canonical value as a SQL literal of exactly this column's type."""

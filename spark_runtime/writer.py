@@ -319,7 +319,7 @@ class _Write:
             version=self.run.attempt,
             metadata={"schema_version": 1, "run_id": self.run.run_id, "taken_back": ours.version},
         )
-        self.storage.put_back(ours, transaction)
+        self.storage.put_back([ours], transaction)
 
     def _outcome(self, before: TableState, after: TableState) -> OutputResult:
         parts = []

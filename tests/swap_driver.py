@@ -103,4 +103,4 @@ if __name__ == "__main__":
     if verb == "publish":
         publish(log, "new", "d1 d2 d5", scope="d1 d2 d3 d5")
     else:
-        log.undo(2, Transaction(app_id="undo", version=1, metadata={"token": "undo:new"}))
+        log.undo([2], Transaction(app_id="undo", version=1, metadata={"token": "undo:new"}))

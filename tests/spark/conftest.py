@@ -171,11 +171,21 @@ class Table:
         return Tables(self.spark).latest_version(self.target)
 
 
+@pytest.fixture(scope="session")
+def make_table(spark: SparkSession, tables: Tables) -> Callable[..., Table]:
+    """Makes a table (not yet there) at a path, with the given partition columns."""
+
+    def make(path: Path, columns: Sequence[str], kind: str = "delta") -> Table:
+        return Table(spark, tables, path, columns, kind)
+
+    return make
+
+
 @pytest.fixture
-def table(spark: SparkSession, tables: Tables, tmp_path: Path) -> Callable[..., Table]:
-    """Makes a table (not yet there) with the given partition columns."""
+def table(make_table: Callable[..., Table], tmp_path: Path) -> Callable[..., Table]:
+    """Makes a table (not yet there) in a folder of the test's own."""
 
     def make(*columns: str, name: str = "t", kind: str = "delta") -> Table:
-        return Table(spark, tables, tmp_path / name, columns, kind)
+        return make_table(tmp_path / name, columns, kind)
 
     return make

@@ -7,12 +7,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import PartitionValueError, TableError, UnexpectedPartitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -154,3 +157,48 @@ def test_renamed_columns_are_found_under_their_new_names(
     result = made.write(frame, ["a", {"new": None}])
     assert made.rows() == [("a", 3)]
     assert [(p.rows_before, p.rows) for p in result.partitions] == [(1, 1), (1, 0)]
+
+
+#: What quoting, escaping, paths, patterns and terminals trip over, and then any other character.
+FUZZED = st.text(
+    st.one_of(
+        st.sampled_from("'\"\\`%${}[]()*?/=:;,.~#&|<>! \t\n\r\x7f\u2028\u0301é😀\u017f0Aa_-"),
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"),
+    ),
+    min_size=1,
+    max_size=20,
+).filter(lambda text: text != "__HIVE_DEFAULT_PARTITION__")
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_thousand_fuzzed_texts_are_only_texts(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    """Two tables of 250 keys each and format: written, a part replaced, a part cleared."""
+
+    @settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
+    @given(keys=st.lists(FUZZED, min_size=250, max_size=250, unique=True))
+    def check(keys: list[str]) -> None:
+        made = make_table(tmp_path / str(abs(hash(tuple(keys)))), ("k",), kind)
+        expected = dict.fromkeys(keys, 0)
+        frame = spark.createDataFrame(list(expected.items()), "k STRING, n INT")
+        made.write(frame, keys, run_id="r-0")
+        replaced, cleared = keys[::3], keys[1::3]
+        frame = spark.createDataFrame([(key, 1) for key in replaced], "k STRING, n INT")
+        result = made.write(frame, replaced + cleared)
+        expected.update(dict.fromkeys(replaced, 1))
+        for key in cleared:
+            del expected[key]
+        assert dict(made.rows()) == expected
+        assert [part.rows for part in result.partitions] == [1] * len(replaced) + [0] * len(cleared)
+
+    check()
+
+
+@pytest.mark.parametrize("key", ["nul\0", "half \ud83d"])
+def test_what_no_folder_can_be_named_by_is_refused(
+    spark: SparkSession, table: Callable[..., Any], key: str
+) -> None:
+    frame = spark.createDataFrame([("x", 1)], "k STRING, n INT")
+    with pytest.raises(PartitionValueError, match="character cannot be stored"):
+        table("k").write(frame, [key])

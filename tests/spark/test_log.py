@@ -95,7 +95,7 @@ def test_a_conflict_is_retried_only_if_the_scope_is_as_it_was(
     filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert ("d1", 7) in filled.rows()
     meanwhile.append(lambda: spark.sql(f"INSERT INTO {name} VALUES ('d1', 8)"))
-    with pytest.raises(WriteConflictError, match=r"\(WRITE\).* changed day=d1"):
+    with pytest.raises(WriteConflictError, match=r"\(WRITE by .* changed day=d1"):
         filled.write(rows(spark, ("d1", 0)), ["d1"], run_id="r-2")
     assert filled.rows()[:2] == [("d1", 7), ("d1", 8)]
 

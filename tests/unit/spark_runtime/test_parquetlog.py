@@ -154,14 +154,14 @@ def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(
     publish(log, "new", "d1 d2", scope="d1 d2")
     (log.root / "day=d2" / "theirs.parquet").write_text("theirs")
     with pytest.raises(UndoRefusedError, match="day=d2"):
-        log.undo(2, undoing)
+        log.undo([2], undoing)
     (log.root / "day=d2" / "theirs.parquet").unlink()
     log.purge(timedelta(days=1))
     assert (log.root / FOLDER / "trash" / "2").exists()
     os.utime(log.root / FOLDER / "trash" / "2", ns=(1, 1))
     log.purge(timedelta(days=1))
     with pytest.raises(UndoRefusedError, match="is gone"):
-        log.undo(2, undoing)
+        log.undo([2], undoing)
     assert seen(log) == OLD | {"d1": "new d1", "d2": "new d2"}
 
 

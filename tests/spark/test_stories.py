@@ -1,0 +1,346 @@
+"""Published stories of lost data: none of them can be told of this writer.
+
+Each test bears the address of its story. They share one filled table per format; each keeps to
+partitions of its own, and at the end everything else is as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import (
+    RuntimeFailure,
+    SessionError,
+    SpecError,
+    StaleAttemptError,
+    TableError,
+    UnexpectedPartitionError,
+)
+from spark_runtime.undo import undo_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STORIES = 30
+GITHUB = "https://github.com/"
+
+
+def story(url: str) -> pytest.MarkDecorator:
+    """Name a test by where its story was told."""
+    return pytest.mark.parametrize("url", [url])
+
+
+class Shared:
+    """The table of one format; `keys` gives each story partitions that nobody else touches."""
+
+    def __init__(self, spark: SparkSession, table: Any) -> None:
+        self.spark = spark
+        self.table = table
+        self._next = iter(range(STORIES))
+        self._runs = iter(range(1000))
+        self.expected = {f"s{i}-{part}": [0] for i in range(STORIES) for part in "ab"}
+        self.expected[None] = [0]  # type: ignore[index]
+        rows = [(key, n) for key, held in self.expected.items() for n in held]
+        self.table.write(self.rows(*rows), self.scope(self.expected), run_id="fill")
+
+    def rows(self, *rows: tuple[str | None, int]) -> DataFrame:
+        return self.spark.createDataFrame(list(rows), "k STRING, n INT")
+
+    def scope(self, keys: Any) -> list[dict[str, str | None]]:
+        return [{"k": key} for key in keys]
+
+    def keys(self) -> tuple[str, str]:
+        number = next(self._next)
+        return f"s{number}-a", f"s{number}-b"
+
+    def write(self, keys: Sequence[str | None], *rows: tuple[str | None, int], **more: Any) -> Any:
+        """Write as a run of its own, and expect just these partitions to be other than before."""
+        more.setdefault("run_id", f"run-{next(self._runs)}")
+        result = self.table.write(self.rows(*rows), self.scope(keys), **more)
+        for key in keys:
+            held = [n for k, n in rows if k == key]
+            self.expected.pop(key, None)  # type: ignore[arg-type]
+            if held:
+                self.expected[key] = held  # type: ignore[index]
+        return result
+
+    def check(self) -> None:
+        """Everything is as it was, but for what was written."""
+        wanted = [(key, n) for key, held in self.expected.items() for n in held]
+        assert self.table.rows() == sorted(wanted, key=repr)
+
+
+@pytest.fixture(scope="module", params=["delta", "parquet"])
+def shared(
+    spark: SparkSession,
+    make_table: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: Any,
+) -> Iterator[Shared]:
+    path = tmp_path_factory.mktemp(f"stories-{request.param}") / "t"
+    made = Shared(spark, make_table(path, ("k",), request.param))
+    yield made
+    made.check()
+
+
+@story(GITHUB + "dbt-labs/dbt-spark/pull/117")
+def test_forgotten_partition_columns_replace_nothing(shared: Shared, url: str) -> None:
+    table = shared.table
+    plain = type(table)(table.spark, table.tables, Path(table.path), (), table.kind)
+    with pytest.raises(TableError, match="partitioned by"):
+        plain.write(shared.rows(("x", 1)), [{}])
+
+
+@story(GITHUB + "databricks/dbt-databricks/issues/687")
+def test_no_setting_makes_an_overwrite_wider_than_its_scope(shared: Shared, url: str) -> None:
+    conf, name = shared.spark.conf, "spark.sql.sources.partitionOverwriteMode"
+    mine, _other = shared.keys()
+    shared.write([mine], (mine, 1))
+    conf.set(name, "dynamic")
+    try:
+        with pytest.raises(SessionError, match=name):
+            shared.write([mine], (mine, 2))
+    finally:
+        conf.set(name, "static")
+
+
+@story(GITHUB + "apache/hudi/pull/9113")
+def test_a_full_replacement_wants_every_partition_named(shared: Shared, url: str) -> None:
+    mine, other = shared.keys()
+    with pytest.raises(TableError, match="would drop partitions that are not planned"):
+        shared.write([mine, other], (mine, 1), mode="full")
+
+
+@story(GITHUB + "apache/hudi/pull/9811")
+def test_an_empty_result_leaves_no_old_rows(shared: Shared, url: str) -> None:
+    mine, _other = shared.keys()
+    result = shared.write([mine])
+    assert [part.emptied for part in result.partitions] == [True]
+
+
+@story(GITHUB + "smart-data-lake/smart-data-lake/issues/275")
+def test_of_several_partitions_the_one_without_rows_is_cleared(shared: Shared, url: str) -> None:
+    mine, other = shared.keys()
+    result = shared.write([mine, other], (mine, 1))
+    assert [part.rows for part in result.partitions] == [1, 0]
+
+
+@story(GITHUB + "ray-project/ray/pull/54447")
+def test_an_empty_write_does_not_empty_the_table(shared: Shared, url: str) -> None:
+    _mine, other = shared.keys()
+    shared.write([other])
+    shared.check()
+
+
+@story(GITHUB + "ray-project/ray/pull/64872")
+def test_rows_without_a_key_replace_rows_without_a_key(shared: Shared, url: str) -> None:
+    shared.write([None], (None, 7), (None, 8))
+    shared.check()
+
+
+@story(GITHUB + "delta-io/delta/issues/825")
+def test_the_null_partition_can_be_replaced_and_cleared(shared: Shared, url: str) -> None:
+    shared.write([None], (None, 5))
+    shared.write([None])
+    assert all(row[0] is not None for row in shared.table.rows())
+
+
+@story(GITHUB + "delta-io/delta/issues/348")
+def test_one_row_in_the_wrong_partition_replaces_nothing(shared: Shared, url: str) -> None:
+    mine, other = shared.keys()
+    with pytest.raises(UnexpectedPartitionError, match=f"k={other}"):
+        shared.write([mine], (mine, 1), (mine, 2), (other, 3))
+
+
+@story(GITHUB + "delta-io/delta-rs/issues/1220")
+def test_rows_of_unknown_partitions_are_not_taken_in(shared: Shared, url: str) -> None:
+    mine, _other = shared.keys()
+    with pytest.raises(UnexpectedPartitionError, match=r"1 rows .* k=never-seen"):
+        shared.write([mine], ("never-seen", 1))
+
+
+@story(GITHUB + "delta-io/delta-rs/issues/4126")
+def test_an_overwrite_never_becomes_an_append(shared: Shared, url: str) -> None:
+    mine, _other = shared.keys()
+    for n in (1, 2):
+        shared.write([mine], (mine, n))
+    shared.check()
+
+
+@story(GITHUB + "apache/hudi/pull/19720")
+def test_two_first_writers_of_a_partition_do_not_both_stay(shared: Shared, url: str) -> None:
+    """Both find it empty; one of them wins, and the other one is told or comes after it."""
+    key = "brand-new"
+    done: list[int] = []
+
+    def write(n: int) -> None:
+        try:
+            shared.table.write(shared.rows((key, n)), shared.scope([key]), run_id=f"first-{n}")
+            done.append(n)
+        except RuntimeFailure:
+            pass
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in (1, 2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    held = [n for k, n in shared.table.rows() if k == key]
+    assert len(held) == 1
+    assert held[0] in done
+    shared.expected[key] = held
+
+
+@story(GITHUB + "delta-io/delta/issues/5259")
+def test_a_write_that_comes_too_late_is_told_so(shared: Shared, url: str) -> None:
+    """Delta itself skips it and reports success."""
+    mine, _other = shared.keys()
+    shared.write([mine], (mine, 1), run_id="monotonic", attempt=2)
+    with pytest.raises(StaleAttemptError):
+        shared.write([mine], (mine, 2), run_id="monotonic", attempt=1)
+
+
+@story(GITHUB + "ClickHouse/ClickHouse/issues/111758")
+def test_a_key_with_a_slash_is_not_the_key_before_it(shared: Shared, url: str) -> None:
+    shared.write(["a", "a/b"], ("a", 1), ("a/b", 2))
+    shared.write(["a/b"])
+    shared.write(["a/b"], ("a/b", 3))
+    shared.check()
+
+
+@story(GITHUB + "delta-io/delta/pull/371")
+def test_there_is_no_write_without_a_scope(shared: Shared, url: str) -> None:
+    with pytest.raises(SpecError, match="no partition at all"):
+        shared.write([], ("x", 1))
+
+
+@story(GITHUB + "delta-io/delta/issues/2343")
+def test_another_time_zone_does_not_move_rows_between_days(shared: Shared, url: str) -> None:
+    mine, _other = shared.keys()
+    shared.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with pytest.raises(SessionError, match="timeZone"):
+            shared.write([mine], (mine, 1))
+    finally:
+        shared.spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@story(GITHUB + "delta-io/delta/pull/6544")
+def test_timestamps_whose_text_has_two_forms_are_no_keys(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, url: str
+) -> None:
+    made = make_table(tmp_path / "t", ("at",))
+    frame = spark.sql("SELECT TIMESTAMP'2024-01-01 00:00:00Z' AS at, 1 AS n")
+    with pytest.raises(TableError, match="of type timestamp, whose values have no one text"):
+        made.write(frame, ["2024-01-01T00:00:00Z"])
+
+
+@story(GITHUB + "dagster-io/dagster/issues/34064")
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_table_that_cannot_be_looked_at_is_not_a_new_table(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
+) -> None:
+    folder = tmp_path / "t" / ("_delta_log" if kind == "delta" else "k=1")
+    folder.parent.mkdir()
+    folder.symlink_to(folder)  # reading it fails with ELOOP, not with "there is none"
+    before = sorted((tmp_path / "t").iterdir())
+    with pytest.raises((TableError, OSError)):
+        make_table(tmp_path / "t", ("k",), kind).write(
+            spark.createDataFrame([("1", 1)], "k STRING, n INT"), ["1"]
+        )
+    assert [path for path in sorted((tmp_path / "t").iterdir()) if path.name[0] != "."] == before
+
+
+@story(GITHUB + "apache/paimon/pull/9353")
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_without_partitions_an_empty_result_leaves_an_empty_table(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
+) -> None:
+    made = make_table(tmp_path / "t", (), kind)
+    made.write(spark.createDataFrame([(1,)], "n INT"), [{}])
+    made.write(spark.createDataFrame([], "n INT"), [{}], run_id="r-2")
+    assert made.rows() == []
+
+
+@story(GITHUB + "delta-io/delta/pull/5022")
+def test_what_a_week_old_table_held_can_be_put_back(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, url: str
+) -> None:
+    """Delta refuses to read versions older than a week, whether their files are there or not."""
+    made = make_table(tmp_path / "t", ("k",))
+    made.write(spark.createDataFrame([("1", 0)], "k STRING, n INT"), ["1"])
+    long_ago = time.time() - 10 * 86_400
+    for file in (Path(made.path) / "_delta_log").glob("*.json"):
+        os.utime(file, (long_ago, long_ago))
+    made.write(spark.createDataFrame([("1", 1)], "k STRING, n INT"), ["1"], run_id="r-2")
+    undo_run(spark, token="b-1-r-2-1", location=made.path)
+    assert made.rows() == [("1", 0)]
+
+
+@pytest.fixture
+def parquet(spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path) -> Any:
+    made = make_table(tmp_path / "t", ("k",), "parquet")
+    frame = spark.createDataFrame([("1", 0), ("2", 0), ("3", 0)], "k STRING, n INT")
+    made.write(frame, ["1", "2", "3"], run_id="r-0")
+    return made
+
+
+@story(GITHUB + "apache/spark/pull/35862")
+def test_a_killed_or_failed_overwrite_has_deleted_nothing(
+    spark: SparkSession, parquet: Any, url: str
+) -> None:
+    """Spark's own static overwrite deletes first, and everything."""
+    frame = spark.createDataFrame([("1", 0)], "k STRING, n INT")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        parquet.write(frame.selectExpr("k", "CAST(1 / n AS INT) AS n"), ["1"])
+    assert parquet.rows() == [("1", 0), ("2", 0), ("3", 0)] or len(parquet.rows()) == 3
+
+
+@story("https://issues.apache.org/jira/browse/SPARK-29037")
+def test_what_a_dead_job_has_left_is_never_committed(
+    spark: SparkSession, parquet: Any, url: str
+) -> None:
+    """Spark's own append publishes what an earlier, killed job had written."""
+    root = Path(parquet.path)
+    left = root / "_temporary" / "0" / "task_1" / "k=1"
+    left.mkdir(parents=True)
+    shutil.copy(next((root / "k=1").glob("*.parquet")), left)
+    dead = root / "_lineage_backfill" / "staging" / "0123456789abcdef" / "k=1"
+    shutil.copytree(left, dead)
+    parquet.write(
+        spark.createDataFrame([("1", 7)], "k STRING, n INT"), ["1"], mode="append", run_id="r-2"
+    )
+    assert sorted(n for k, n in parquet.rows() if k == "1") == [0, 7]
+    assert not dead.exists()
+
+
+@story(GITHUB + "apache/spark/pull/52720")
+def test_writers_under_one_root_do_not_lose_each_others_rows(
+    spark: SparkSession, parquet: Any, url: str
+) -> None:
+    """Spark's jobs share a folder under the table and delete it under each other's feet."""
+    errors: list[BaseException] = []
+
+    def write(key: str) -> None:
+        try:
+            for n in (1, 2):
+                frame = spark.createDataFrame([(key, n)], "k STRING, n INT")
+                parquet.write(frame, [key], run_id=f"r-{key}-{n}", mode="append")
+        except BaseException as error:  # noqa: BLE001 (shown by the assertion below)
+            errors.append(error)
+
+    writers = [threading.Thread(target=write, args=(key,)) for key in ("1", "2", "3")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert errors == []
+    assert parquet.rows() == [(key, n) for key in ("1", "2", "3") for n in (0, 1, 2)]
