@@ -135,12 +135,12 @@ from pyspark.sql import functions as F
 from spark_runtime import job
 
 
-@job(inputs={"raw": "raw"}, output="clean")
+@job(inputs={"raw": "raw"}, output="clean", batch="range")
 def clean(raw):
     return raw.where("n > 0")
 
 
-@job(inputs={"clean": "clean"}, output="daily")
+@job(inputs={"clean": "clean"}, output="daily", batch="range")
 def daily(clean):
     return clean.groupBy(F.substring("hour", 1, 10).alias("day")).agg(F.sum("n").alias("n"))
 
