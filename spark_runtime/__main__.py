@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import NothingToRunError, RuntimeFailure, SpecError
+from spark_runtime.errors import NothingToRunError, RuntimeFailure, SpecError, Stopped
 from spark_runtime.job import load_job
 from spark_runtime.ordinary import declare, run_specs
+from spark_runtime.outbox import default_folder, replay
 from spark_runtime.project import load_project
 from spark_runtime.runner import run
 from spark_runtime.session import get_session
@@ -32,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
+        if options.command == "replay":
+            return _replay(options)
+        signal.signal(signal.SIGTERM, _stop)
         if options.command == "worker":
             return serve(options.reply_fd, conf)
         return _run(options, conf)
@@ -71,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     start = told.add_mutually_exclusive_group(required=True)
     start.add_argument("--after", type=int, metavar="VERSION", help="after this version")
     start.add_argument("--since", type=datetime.fromisoformat, help="since this instant")
-    for command in (single, warm, told):
+    again = commands.add_parser("replay", help="send the lineage events that were not sent yet")
+    again.add_argument("--outbox", type=Path, help="their folder, if not that of the project file")
+    again.add_argument("--url", help="where to, if not to the address in the project file")
+    again.add_argument("--config", type=Path, metavar="FILE", help="the project file")
+    for command in (single, warm, told, again):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -116,6 +125,21 @@ def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str
 def _name(entrypoint: str) -> str:
     """Return the name of a job that goes by its entrypoint: its function's or its file's."""
     return entrypoint.rpartition(":")[2] if ":" in entrypoint else Path(entrypoint).stem
+
+
+def _replay(options: argparse.Namespace) -> int:
+    project = load_project(Path(options.project), options.config)
+    folder, url = options.outbox or project.outbox or default_folder(), options.url or project.url
+    if url is None:
+        raise SpecError("there is no address to send lineage to", hint="name it: --url URL")
+    sent = replay(folder, url)
+    print(f"{sent.now} events sent to {url}, {sent.refused} refused, {sent.before} sent before")
+    return 1 if sent.refused else 0
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    """Let a process that is told to end say so in its lineage first."""
+    raise Stopped(128 + number)
 
 
 def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:

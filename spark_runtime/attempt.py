@@ -110,7 +110,7 @@ class Attempt:
         """
         if self.result is None:
             described = None if error is None else describe_error(error)
-            self._tell(described)
+            self._tell(described, stopped=not isinstance(error, Exception | None))
             self.result = RunResult(
                 run_id=self.spec.run_id,
                 attempt=self.spec.attempt,
@@ -138,9 +138,11 @@ class Attempt:
             )
         return found[0]
 
-    def _tell(self, error: ErrorResult | None) -> None:
+    def _tell(self, error: ErrorResult | None, *, stopped: bool) -> None:
         if error is None:
             self._emitter.complete(*self._seen())
+        elif stopped:
+            self._emitter.abort(*self._seen(), error.message)
         else:
             self._emitter.fail(*self._seen(), error.message)
 

@@ -121,3 +121,16 @@ class VerificationError(RuntimeFailure):
 
 class UndoRefusedError(RuntimeFailure):
     """Partitions that cannot be put back without harm; nothing was changed."""
+
+
+class EndpointError(RuntimeFailure):
+    """A lineage endpoint that does not take events now; they wait in the outbox."""
+
+    transient = True
+
+
+class Stopped(SystemExit):
+    """The end of a process that was told to end; the run that it was in is aborted."""
+
+    def __str__(self) -> str:
+        return f"stopped by signal {int(self.code or 0) - 128}"

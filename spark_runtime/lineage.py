@@ -1,7 +1,7 @@
 """Tells lineage what a run reads and writes: START and one last event, each of them complete.
 
-Events are OpenLineage's. They go to a file (one line each) and, where an address is given, over
-HTTP from a thread of its own: no run waits for it longer than `GRACE`, and none fails by it.
+Events are OpenLineage's. They go to a file of the outbox (one line each) and, where an address is
+given, from there over HTTP: no run waits for that long, none fails by it, and no event is lost.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from spark_runtime.outbox import Sender, append, default_folder
 from spark_runtime.spec import (
     DatasetName,
     InputSpec,
@@ -30,12 +29,6 @@ from spark_runtime.spec import (
 from spark_runtime.state import TableState
 
 PRODUCER = "urn:lineage-backfill"
-#: Seconds that a run waits at its end for its events to leave by HTTP.
-GRACE = 0.5
-#: Seconds to connect, and to wait for an answer.
-TIMEOUT = (0.5, 2.0)
-#: Seconds without further attempts after one that failed.
-PAUSE = 30.0
 
 _log = logging.getLogger(__name__)
 _FILE = f"{time.time_ns()}-{os.getpid()}.ndjson"
@@ -80,6 +73,12 @@ class Emitter:
         """Say that the run has failed, and why."""
         self._emit("FAIL", inputs, outputs, message)
 
+    def abort(
+        self, inputs: Sequence[InputSeen], outputs: Sequence[OutputSeen], message: str
+    ) -> None:
+        """Say that the run was stopped, and by what."""
+        self._emit("ABORT", inputs, outputs, message)
+
     def _emit(
         self,
         kind: str,
@@ -92,10 +91,10 @@ class Emitter:
             return
         try:
             line = json.dumps(self._event(kind, inputs, outputs, message), ensure_ascii=False)
-            if lineage.outbox is not None:
-                _append(Path(lineage.outbox), line)
+            file = (Path(lineage.outbox) if lineage.outbox else default_folder()) / _FILE
+            append(file, line)
             if lineage.url is not None:
-                _sender(lineage.url).send(line, last=kind != "START")
+                _sender(file, lineage.url).send(last=kind != "START")
         except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
             _log.warning("lineage event %s of run %s is lost: %s", kind, self._run.run_id, error)
 
@@ -243,51 +242,10 @@ def _run_uuid(started_at: datetime, identity: str) -> uuid.UUID:
     return uuid.UUID(int=number)
 
 
-def _append(folder: Path, line: str) -> None:
-    # One file per process and one write per event: lines of several workers never mix.
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _FILE).open("ab", buffering=0) as file:
-        file.write(f"{line}\n".encode())
+_senders: dict[tuple[Path, str], Sender] = {}
 
 
-class _Sender:
-    """Sends events to one address, in order, from a thread that nobody waits for long."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/") + "/api/v1/lineage"
-        self._queue: queue.Queue[tuple[str, threading.Event]] = queue.Queue()
-        self._quiet_until = 0.0
-        threading.Thread(target=self._work, name="lineage", daemon=True).start()
-
-    def send(self, line: str, *, last: bool) -> None:
-        sent = threading.Event()
-        self._queue.put((line, sent))
-        if last:
-            sent.wait(GRACE)
-
-    def _work(self) -> None:
-        import requests
-
-        while True:
-            line, sent = self._queue.get()
-            try:
-                if time.monotonic() >= self._quiet_until:
-                    headers = {"Content-Type": "application/json"}
-                    body = line.encode()
-                    requests.post(
-                        self._url, data=body, headers=headers, timeout=TIMEOUT
-                    ).raise_for_status()
-            except requests.RequestException as error:
-                self._quiet_until = time.monotonic() + PAUSE
-                _log.warning("lineage is not sent to %s: %s", self._url, error)
-            finally:
-                sent.set()
-
-
-_senders: dict[str, _Sender] = {}
-
-
-def _sender(url: str) -> _Sender:
-    if url not in _senders:
-        _senders[url] = _Sender(url)
-    return _senders[url]
+def _sender(file: Path, url: str) -> Sender:
+    if (file, url) not in _senders:
+        _senders[file, url] = Sender(file, url)
+    return _senders[file, url]

@@ -26,7 +26,7 @@ from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.attempt import Attempt
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
-from spark_runtime.errors import EntrypointError, RuntimeFailure
+from spark_runtime.errors import EntrypointError, RuntimeFailure, Stopped
 from spark_runtime.ordinary import Batch, declare, run_specs
 from spark_runtime.project import load_project
 from spark_runtime.session import get_session
@@ -118,6 +118,8 @@ class Script:
         try:
             with _entered(context):
                 runpy.run_path(str(self.path), run_name="__main__")
+        except Stopped:
+            raise
         except SystemExit as exit_:
             if exit_.code not in (None, 0):
                 raise EntrypointError(f"{self.path} ended with exit code {exit_.code}") from exit_

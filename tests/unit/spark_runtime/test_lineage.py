@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -15,7 +18,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from spark_runtime.errors import EndpointError, Stopped
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.outbox import Sent, replay
 from spark_runtime.spec import RunSpec, parse_spec
 from spark_runtime.state import TableState
 
@@ -106,14 +111,18 @@ def test_an_outbox_that_cannot_be_written_is_no_error(
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Keeps what it is sent."""
+    """Keeps what it takes; answers with the first of `answers`, else takes it."""
 
     received: ClassVar[list[dict[str, Any]]] = []
+    answers: ClassVar[list[int]] = []
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.received.append({"path": self.path, **json.loads(body)})
-        self.send_response(201)
+        answer = self.answers.pop(0) if self.answers else 201
+        if answer == 201:
+            key = self.headers.get("Authorization")
+            self.received.append({"path": self.path, "key": key, **json.loads(body)})
+        self.send_response(answer)
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
@@ -122,6 +131,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
+    Receiver.received, Receiver.answers = [], []
     server = HTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -153,3 +163,119 @@ def test_an_endpoint_that_is_dead_or_hangs_costs_less_than_a_second(
             emit(parse_spec(document))
             assert time.monotonic() - started < 1
     assert len(lines(document)) == 6
+
+
+def kinds() -> list[str]:
+    return [event["eventType"] for event in Receiver.received]
+
+
+def test_what_was_not_sent_is_sent_later_in_order_and_once(
+    document: dict[str, Any], endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(document["lineage"]["outbox"])
+    emit(parse_spec(document))
+    emit(parse_spec({**document, "token": "t-2"}), fail="no such day")
+    monkeypatch.setenv("OPENLINEAGE_API_KEY", "secret")
+    assert replay(folder, endpoint) == Sent(now=4)
+    assert kinds() == ["START", "COMPLETE", "START", "FAIL"]
+    assert {event["key"] for event in Receiver.received} == {"Bearer secret"}
+    assert replay(folder, endpoint) == Sent(before=4)
+    assert len(Receiver.received) == 4
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        replay(folder, "http://127.0.0.1:9")  # another address has had nothing yet
+    assert "secret" not in "".join(path.read_text() for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("answers", "sent", "taken"),
+    [
+        ([422], Sent(now=1, refused=1), ["COMPLETE"]),  # refused for good: passed over
+        ([500], Sent(now=2), ["START", "COMPLETE"]),  # Marquez, once in a while
+        ([500, 500], None, []),
+        ([201, 401], None, ["START"]),
+    ],
+)
+def test_an_endpoint_that_does_not_take_everything(
+    document: dict[str, Any],
+    endpoint: str,
+    answers: list[int],
+    sent: Sent | None,
+    taken: list[str],
+) -> None:
+    folder = Path(document["lineage"]["outbox"])
+    emit(parse_spec(document))
+    Receiver.answers.extend(answers)
+    if sent is None:
+        with pytest.raises(EndpointError, match=f"answers {answers[-1]}"):
+            replay(folder, endpoint)
+    else:
+        assert replay(folder, endpoint) == sent
+    assert kinds() == taken
+    replay(folder, endpoint)
+    # Nothing is lost, whatever it took.
+    assert kinds() == ["START", "COMPLETE"] if sent is None else taken
+
+
+def test_an_event_that_is_being_written_is_left_for_later(
+    document: dict[str, Any], endpoint: str
+) -> None:
+    folder = Path(document["lineage"]["outbox"])
+    folder.mkdir()
+    (folder / "torn.ndjson").write_text('{"eventType": "START"}\n{"eventType": "COMP')
+    assert replay(folder, endpoint) == Sent(now=1)
+    with (folder / "torn.ndjson").open("a") as file:
+        file.write('LETE"}\n')
+    assert replay(folder, endpoint) == Sent(now=1, before=1)
+    assert kinds() == ["START", "COMPLETE"]
+
+
+def test_a_run_that_follows_on_a_failure_sends_what_was_left(
+    document: dict[str, Any], endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_runtime.outbox.PAUSE", 0.0)
+    document["lineage"]["url"] = endpoint
+    Receiver.answers.extend([503] * 4)
+    emit(parse_spec(document))
+    emit(parse_spec({**document, "token": "t-2"}))
+    assert kinds() == ["START", "COMPLETE", "START", "COMPLETE"]
+
+
+def test_a_run_that_is_stopped_is_aborted(document: dict[str, Any]) -> None:
+    Emitter(parse_spec(document), NOW).abort([], [], str(Stopped(143)))
+    (event,) = lines(document)
+    assert event["eventType"] == "ABORT"
+    assert event["run"]["facets"]["errorMessage"]["message"] == "stopped by signal 15"
+
+
+def test_an_address_without_a_folder_has_an_outbox_all_the_same(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    document["lineage"] = {"url": "http://127.0.0.1:9"}
+    emit(parse_spec(document))
+    (file,) = (tmp_path / "state" / "lineage-backfill" / "lineage").glob("*.ndjson")
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_the_command_replays_an_outbox(
+    document: dict[str, Any], endpoint: str, tmp_path: Path
+) -> None:
+    emit(parse_spec(document))
+    command = [sys.executable, "-m", "spark_runtime", "replay", "--project", str(tmp_path)]
+    command += ["--outbox", document["lineage"]["outbox"]]
+    environment = {name: os.environ[name] for name in os.environ if "LINEAGE" not in name}
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        done = [*command, *more]
+        return subprocess.run(done, capture_output=True, text=True, env=environment, check=False)
+
+    sent = run("--url", endpoint)
+    assert (sent.returncode, sent.stdout) == (
+        0,
+        f"2 events sent to {endpoint}, 0 refused, 0 sent before\n",
+    )
+    assert kinds() == ["START", "COMPLETE"]
+    nowhere = run()
+    assert nowhere.returncode == 1
+    assert nowhere.stderr.startswith("SpecError: there is no address to send lineage to")
+    assert "EndpointError" in run("--url", "http://127.0.0.1:9").stderr
