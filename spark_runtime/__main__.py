@@ -11,6 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+if not __package__:
+    # spark-submit runs this file by its path: its neighbours are to be found as ours only, as one
+    # of them bears the name of Delta's own package.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog

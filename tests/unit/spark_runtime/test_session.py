@@ -82,6 +82,23 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_the_command_is_the_same_by_its_path_as_spark_submit_runs_it(tmp_path: Path) -> None:
+    import spark_runtime.__main__ as command
+
+    # Whatever is imported then is Delta's package, not our module of that name.
+    program = (
+        "import runpy, sys; sys.argv[1:] = ['run', '--spec', 'none.json']\n"
+        f"sys.path[0] = {str(Path(command.__file__).parent)!r}\n"
+        f"try: runpy.run_path({command.__file__!r}, run_name='__main__')\n"
+        "except SystemExit as ended: import delta; print(ended.code, hasattr(delta, 'tables'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stderr.startswith("SpecError: run spec")
+    assert done.stdout == "1 True\n"
+
+
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     environment = {**os.environ, JARS_VARIABLE: str(tmp_path)}
