@@ -185,6 +185,8 @@ def _backfill(record: BackfillRecord) -> Document:
         "updated_at": instant(record.updated_at),
         "ended_at": instant(record.ended_at),
         "left": list(record.left),
+        "undo_of": record.undo_of,
+        "undone_by": record.undone_by,
     }
 
 

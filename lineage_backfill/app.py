@@ -29,6 +29,7 @@ from lineage_backfill.errors import (
 
 if TYPE_CHECKING:
     from lineage_backfill.config.draft import Draft
+    from lineage_backfill.executor.drive import SpecBuilder
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.graph.select import Neighbours
@@ -412,6 +413,52 @@ def retry(project: Project, backfill: str | None, **options: Any) -> Ended:
     return _again(project, backfill, Executor.retry, **options)
 
 
+def undo(
+    project: Project,
+    backfill: str | None,
+    *,
+    ask: Callable[[Plan], None],
+    timeout: timedelta | None = None,
+    **options: Any,
+) -> Ended:
+    """Put back what a backfill wrote, the newest first, or go on with that; see `start`.
+
+    `ask` is shown what would be put back, and raises where that is not wanted. Raises UsageError
+    for a backfill that is an undo itself, or has written nothing.
+    """
+    from lineage_backfill.executor.loop import Executor
+    from lineage_backfill.executor.undo import undo_plan
+    from lineage_backfill.model import BackfillState
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        if record.undo_of is not None:
+            raise UsageError(
+                f"{record.id} is itself the undo of {record.undo_of}",
+                hint="To repair again what it put back, `run` the same request.",
+            )
+        if record.undone_by is None:
+            plans = _plans(store, record.id)
+            snapshot = read_lineage(project)
+            catalog = _catalog(project, snapshot, plans[-1].now, _request(plans[-1]))
+            attempts = store.attempts(record.id)
+            plan = undo_plan(plans, store.runs(record.id), attempts, catalog)
+            if not plan.runs:
+                raise UsageError(
+                    f"{record.id} has written nothing", hint="There is nothing to put back."
+                )
+            ask(plan)
+            with _executor(
+                project, snapshot, [plan], store, undo_of=record.id, must_open=True, **options
+            ) as executor:
+                undo_id = executor.start(plan, submitted_by=account(), undo_of=record.id)
+                return _drive(executor, executor.drive, undo_id, timeout)
+        undoing = store.backfill(record.undone_by)
+    if undoing.state is BackfillState.SUCCEEDED:
+        return Ended(id=undoing.id, state=undoing.state)
+    return _again(project, undoing.id, Executor.retry, timeout=timeout, **options)
+
+
 def pause(project: Project, backfill: str | None) -> Ended:
     """Ask whoever drives a backfill to start no more runs; returns the state that it was in.
 
@@ -552,6 +599,7 @@ def _again(
             reporter=reporter,
             max_parallel=max_parallel or record.settings.max_parallel,
             engines=engines,
+            undo_of=record.undo_of,
         ) as executor:
             return _drive(executor, partial(verb, executor), record.id, timeout)
 
@@ -591,10 +639,15 @@ def _executor(
     max_parallel: int | None = None,
     engines: Mapping[str, Engine] | None = None,
     must_open: bool = False,
+    undo_of: str | None = None,
 ) -> Iterator[Executor]:
-    """Make the executor of a plan; without a snapshot it can give runs up, not judge them."""
+    """Make the executor of plans; without a snapshot it can give runs up, not judge them.
+
+    With `undo_of` the runs take back those of that backfill.
+    """
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
+    from lineage_backfill.executor.undo import UndoSpecs
     from lineage_backfill.executor.workshop import Workshop
     from lineage_backfill.graph.lineage import LineageSnapshot
 
@@ -609,6 +662,10 @@ def _executor(
         outbox=project.outbox,
         is_ours=partial(_holds, store),
     )
+    judges = snapshot is not None and undo_of is None
+    spec_builder: SpecBuilder = workshop.spec
+    if undo_of is not None:
+        spec_builder = UndoSpecs(workshop.spec, store.attempts(undo_of))
     runs = [run for plan in plans for run in plan.runs or ()]
     used = {run.engine for run in runs}
     with nullcontext(engines) if engines else open_engines(project, used) as opened:
@@ -618,7 +675,7 @@ def _executor(
         yield Executor(
             store=store,
             engines=opened,
-            spec_builder=workshop.spec,
+            spec_builder=spec_builder,
             reporter=reporter,
             max_parallel=max_parallel or declarations.limits.max_parallel,
             pools=declarations.pools,
@@ -628,8 +685,8 @@ def _executor(
                 if (declared := workshop.catalog.job_declaration(ref)) is not None
             },
             state_dir=_state_dir(project),
-            cutoff=workshop.cutoff if snapshot else None,
-            tail=workshop.tail if snapshot else None,
+            cutoff=workshop.cutoff if judges else None,
+            tail=workshop.tail if judges else None,
         )
 
 

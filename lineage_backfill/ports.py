@@ -88,7 +88,11 @@ class Outcome:
 
 
 class Engine(Protocol):
-    """Runs attempts elsewhere; `token` makes a submission idempotent."""
+    """Runs attempts elsewhere; `token` makes a submission idempotent.
+
+    An engine whose attempts heed `undo` in the run spec has an attribute `can_undo` that is true;
+    any other would run the job again.
+    """
 
     def open(self) -> None:
         """Make ready to submit; raises EnvironmentMissingError, and is no error when repeated."""
@@ -298,7 +302,11 @@ class RunStore(Protocol):
     def create(
         self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]
     ) -> None:
-        """Write a new backfill, its plan document and its runs, all pending."""
+        """Write a new backfill, its plan document and its runs, all pending.
+
+        One that undoes another marks that as undone; raises ConflictError while that is driven, or
+        where it was undone before.
+        """
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
         """Return one backfill; raises UnknownNameError."""

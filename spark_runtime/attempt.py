@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from spark_runtime.spec import (
     write_result,
 )
 from spark_runtime.stamp import stamped
+from spark_runtime.undo import undo_attempts
 from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
@@ -89,6 +91,11 @@ class Attempt:
         self._written[output.dataset] = result
         return result
 
+    def undo(self, tokens: Sequence[str]) -> None:
+        """Put back what the attempts with these tokens, the newest first, wrote to the outputs."""
+        for output in self.spec.outputs:
+            self._written[output.dataset] = undo_attempts(self.spark, output, tokens, self.tables)
+
     @property
     def unwritten(self) -> list[str]:
         """The outputs that are not yet written."""
@@ -139,6 +146,8 @@ class Attempt:
         return found[0]
 
     def _tell(self, error: ErrorResult | None, *, stopped: bool) -> None:
+        if self.spec.undo is not None:
+            return  # it is no run of the job: an event without inputs would say that it reads none
         if error is None:
             self._emitter.complete(*self._seen())
         elif stopped:

@@ -23,6 +23,9 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
     """
     attempt = Attempt(spark, spec, tables)
     try:
+        if spec.undo is not None:
+            attempt.undo(spec.undo)
+            return attempt.end()
         attempt.begin()
         job = load_job(spec.job.entrypoint)
         check_batch(job, spec)

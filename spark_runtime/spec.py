@@ -140,7 +140,8 @@ class RunSpec:
 
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
-    have no `result_path`.
+    have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
+    newest first, wrote to the outputs is put back.
     """
 
     backfill_id: str
@@ -155,6 +156,7 @@ class RunSpec:
     parameters: Mapping[str, Any]
     lineage: LineageSpec
     result_path: str | None
+    undo: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +300,7 @@ def parse_spec(document: object) -> RunSpec:
             parameters=top.get("parameters", dict, default={}),
             lineage=LineageSpec() if lineage is None else _lineage(lineage),
             result_path=top.get("result_path", str),
+            undo=None if top.peek("undo") is None else tuple(top.items("undo", _text)),
         )
     )
 

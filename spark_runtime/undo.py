@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import UndoRefusedError, VerificationError
+from spark_runtime.outcome import output_result
 from spark_runtime.parquet import DAYS_KEPT
 from spark_runtime.schema import numbered
 from spark_runtime.session import assert_safe
-from spark_runtime.spec import DatasetName, Target
+from spark_runtime.spec import DatasetName, OutputResult, OutputSpec, Target
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.tables import Tables
-from spark_runtime.values import Values, describe
+from spark_runtime.values import Values, describe, scope_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +78,28 @@ def undo_runs(
     after = log.state().tokens
     undone = [after[undo_token(t)] for t in tokens if undo_token(t) in after]
     return {"version": max(undone, default=None), "partitions": partitions}
+
+
+def undo_attempts(
+    spark: SparkSession, output: OutputSpec, tokens: Sequence[str], tables: Tables
+) -> OutputResult:
+    """Put back what these attempts wrote to an output; see `undo_runs`."""
+    before = tables.state(output)
+    if before is None:
+        return output_result(output, {}, TableState(), TableState())
+    undo_runs(
+        spark,
+        tokens=tokens,
+        location=output.location,
+        table=output.table,
+        format=output.format,
+    )
+    after = tables.state(output)
+    assert after is not None
+    scope = scope_values(before.columns, output.scope)
+    return output_result(
+        output, scope, before, before if after.version == before.version else after
+    )
 
 
 def _verify(log: TableLog, undone: Sequence[Commit]) -> None:

@@ -26,13 +26,13 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint
+from spark_runtime.outcome import output_result
 from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import (
     InputResult,
     OutputResult,
     OutputSpec,
-    PartitionResult,
     RunSpec,
 )
 from spark_runtime.state import Commit, TableState, Transaction, undo_token
@@ -322,26 +322,8 @@ class _Write:
         self.storage.put_back([ours], transaction)
 
     def _outcome(self, before: TableState, after: TableState) -> OutputResult:
-        parts = []
-        for values, key in self.scope.items():
-            old, new = before.contents(values), after.contents(values)
-            parts.append(
-                PartitionResult(
-                    key=key,
-                    rows_before=old.rows,
-                    rows=new.rows,
-                    fingerprint_before=old.fingerprint,
-                    fingerprint=new.fingerprint,
-                    emptied=new.rows == 0 and old.rows != 0,
-                )
-            )
-        return OutputResult(
-            dataset=self.output.dataset,
-            version_before=before.version,
-            version=after.version if after is not before else None,
-            partitions=tuple(parts),
-            drift=self.fit.drift,
-        )
+        result = output_result(self.output, self.scope, before, after)
+        return replace(result, drift=self.fit.drift)
 
     def _describe(self, partitions: Iterable[Values]) -> str:
         texts = sorted(describe(self.columns, values) for values in partitions)

@@ -1,8 +1,9 @@
-"""`run`, `resume`, `retry` and `watch`: the verbs that stay until a backfill ends."""
+"""`run`, `resume`, `retry`, `undo` and `watch`: the verbs that stay until a backfill ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ _NEXT = {
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for verb in (run, watch, resume, retry):
+    for verb in (run, watch, resume, retry, undo):
         app.command()(verb)
 
 
@@ -150,6 +151,43 @@ def retry(
 
 
 @takes_options
+def undo(
+    source: SourceOptions,
+    backfill: BackfillArgument = None,
+    yes: YesOption = False,
+    max_parallel: ParallelOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put back what a backfill wrote, the newest first; what others changed since is refused."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.asking import read_duration
+    from lineage_backfill.cli.progress import progress
+    from lineage_backfill.cli.render import counted
+
+    project, limit = source.open(), read_duration(timeout)
+    reporter = progress(terminal.err())
+
+    def ask(plan: Plan) -> None:
+        said = f"{counted(plan.totals['runs'], 'run')} of {counted(plan.totals['jobs'], 'job')}"
+        terminal.say(f"To be put back: what {said} wrote.")
+        _confirm(plan, yes, above=project.declarations.limits.confirm_above, verb="Undo")
+        shown.enter_context(reporter.showing())
+
+    with ExitStack() as shown:
+        ended = app.undo(
+            project,
+            backfill,
+            ask=ask,
+            reporter=reporter,
+            max_parallel=max_parallel,
+            timeout=limit,
+        )
+    _finish(project, ended, as_json=as_json)
+
+
+@takes_options
 def watch(
     source: SourceOptions,
     backfill: BackfillArgument = None,
@@ -181,8 +219,8 @@ def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None
     return Path(datasets[0])
 
 
-def _confirm(plan: Plan, yes: bool, *, above: int) -> None:
-    """Ask before anything is run; for more runs than `above`, their number has to be typed."""
+def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
+    """Ask before anything is done; for more runs than `above`, their number has to be typed."""
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import counted
 
@@ -190,19 +228,19 @@ def _confirm(plan: Plan, yes: bool, *, above: int) -> None:
         return
     if not terminal.is_interactive():
         raise GuardRailError(
-            "There is nobody to ask whether to run this", hint="Say so with --yes."
+            f"There is nobody to ask whether to {verb.lower()} this", hint="Say so with --yes."
         )
     number = plan.totals["runs"]
     if number > above:
         typed = typer.prompt(
-            f"These are {counted(number, 'run')}. Type the number to run them",
+            f"These are {counted(number, 'run')}. Type the number to {verb.lower()} them",
             default="",
             show_default=False,
             err=True,
         )
         agreed = typed.strip().replace(",", "") == str(number)
     else:
-        agreed = typer.confirm(f"Run {counted(number, 'run')}?", err=True)
+        agreed = typer.confirm(f"{verb} {counted(number, 'run')}?", err=True)
     if not agreed:
         terminal.say("Nothing was run.")
         raise typer.Exit(1)

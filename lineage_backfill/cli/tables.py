@@ -206,9 +206,13 @@ def _not_succeeded(groups: Iterable[Document], names: Names) -> RenderableType:
 
 
 def _title(document: Document) -> Text:
-    return Text.assemble(
+    title = Text.assemble(
         ("Backfill ", "bold"), f"{safe(document['id'])}  ", state(document["state"])
     )
+    for what, words in (("undo_of", "the undo of"), ("undone_by", "undone by")):
+        if document[what]:
+            title.append(f", {words} {safe(document[what])}")
+    return title
 
 
 def _instant(text: str | None) -> str:

@@ -21,7 +21,8 @@ class CommandEngine:
     """Starts `argv` for each attempt; a placeholder such as `{spec}` stands for a value.
 
     A value never becomes more than a part of the one argument that names it. The command succeeds
-    by its result file, or by exit code 0 where it writes none.
+    by its result file, or by exit code 0 where it writes none. `undo` says that it heeds `undo` in
+    the run spec, as `python -m spark_runtime run` does.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class CommandEngine:
         state_dir: Path,
         argv: Sequence[str],
         env: Mapping[str, str] | None = None,
+        undo: bool = False,
     ) -> None:
         named = {name for item in argv for _, name, _, _ in Formatter().parse(item) if name}
         if unknown := sorted(named - set(PLACEHOLDERS)):
@@ -40,6 +42,7 @@ class CommandEngine:
         if not argv:
             raise ValueError("`argv` is empty")
         self._argv = tuple(argv)
+        self.can_undo = undo
         self._project = project
         self._signs = state_dir / "commands"
         self._environment = dict(env or {})

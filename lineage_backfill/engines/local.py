@@ -37,6 +37,8 @@ class LocalEngine:
     the workers, `python` runs them, `conf` holds Spark settings.
     """
 
+    can_undo = True
+
     def __init__(
         self,
         *,

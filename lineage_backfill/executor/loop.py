@@ -99,17 +99,20 @@ class Executor:
         parameters: Mapping[str, Any] | None = None,
         code_version: str = "",
         settings: Settings | None = None,
+        undo_of: str | None = None,
     ) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
-        Raises UsageError for a run without an engine, GuardRailError for a plan without its runs.
+        With `undo_of` it takes that backfill back, which is not gone on with any more. Raises
+        UsageError for a run without an engine, GuardRailError for a plan without its runs,
+        ConflictError where the backfill to be undone is driven, or was undone.
         """
         if plan.runs is None:
             raise GuardRailError(
                 f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
                 hint="Narrow the request, or allow more with --allow-max-runs.",
             )
-        self._check_engines(plan.runs)
+        self._check_engines(plan.runs, undo=undo_of is not None)
         now = self._clock.now()
         record = BackfillRecord(
             id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
@@ -123,6 +126,7 @@ class Executor:
             parameters=parameters or {},
             code_version=code_version,
             settings=settings or Settings(),
+            undo_of=undo_of,
         )
         self._store.create(record, plan_to_dict(plan), plan.runs)
         return record.id
@@ -180,6 +184,11 @@ class Executor:
     def _drive(self, lease: Lease) -> BackfillState:
         """Drive the runs of a backfill to an end, and then those that its tail adds."""
         record = self._store.backfill(lease.backfill_id)
+        if record.undone_by is not None:
+            raise ConflictError(
+                f"backfill {record.id} is undone by {record.undone_by}",
+                hint="`run` repairs anew what it had repaired.",
+            )
         documents = (self._store.plan(record.id), *self._store.tails(record.id))
         plans = [plan_from_dict(document) for document in documents]
         self._reporter.backfill_started(record.id, _together(plans))
@@ -213,7 +222,7 @@ class Executor:
         runs = {run.id: run for plan in plans for run in plan.runs or ()}
         records = self._store.runs(record.id)
         left = [runs[one.run_id] for one in records if not one.state.is_final]
-        self._check_engines(left)
+        self._check_engines(left, undo=record.undo_of is not None)
         engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
         if record.wish is None:  # else nothing will be submitted
             self._store.lock(lease, _writes(left))
@@ -246,8 +255,18 @@ class Executor:
         with _ctrl_c(drive):
             return drive.run(runs, records)
 
-    def _check_engines(self, runs: Sequence[PlannedRun]) -> None:
+    def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
         for run in runs:
+            if (
+                undo
+                and run.engine
+                and not getattr(self._engines.get(run.engine), "can_undo", False)
+            ):
+                raise UsageError(
+                    f"job {run.job} cannot be undone: engine {run.engine!r} would run it again",
+                    hint="Where its command runs `python -m spark_runtime run`, say `undo = true`"
+                    f" in [engines.{run.engine}].",
+                )
             if run.engine not in self._engines:
                 missing = f"engine {run.engine!r} is not declared" if run.engine else "no engine"
                 raise UsageError(

@@ -26,6 +26,7 @@ from lineage_backfill.ports import (
 )
 from lineage_backfill.store.rules import (
     SOURCES,
+    already_undone,
     lease_held,
     lease_lost,
     overlap,
@@ -85,10 +86,16 @@ class MemoryRunStore:
     def create(
         self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]
     ) -> None:
-        """Write a new backfill, its plan document and its runs, all pending."""
+        """Write a new backfill, its plan document and its runs, all pending.
+
+        One that undoes another marks that as undone; raises ConflictError while that is driven, or
+        where it was undone before.
+        """
         with self._mutex:
             if record.id in self._held:
                 raise StoreError(f"there is a backfill {record.id} already")
+            if record.undo_of is not None:
+                self._mark_undone(record, record.undo_of)
             self._held[record.id] = held = _Held(record, plan, _pending(runs))
             self._event(held, None, record.submitted_at, "created", {})
 
@@ -247,6 +254,14 @@ class MemoryRunStore:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _mark_undone(self, undo: BackfillRecord, backfill_id: str) -> None:
+        held, now = self._of(backfill_id), undo.submitted_at
+        held.refuse_driven(now)
+        if held.record.undone_by is not None:
+            raise already_undone(backfill_id, held.record.undone_by)
+        held.record = replace(held.record, undone_by=undo.id, updated_at=now)
+        self._event(held, None, now, "undone", {"by": undo.id})
 
     def _of(self, backfill_id: str) -> _Held:
         with self._mutex:

@@ -59,6 +59,14 @@ def lease_lost(backfill_id: str) -> ConflictError:
     )
 
 
+def already_undone(backfill_id: str, undone_by: str) -> ConflictError:
+    """Return the error for a backfill that another one has taken back, or is about to."""
+    return ConflictError(
+        f"backfill {backfill_id} is undone by {undone_by}",
+        hint=f"`status {undone_by}` says how far that has come; `run` repairs anew.",
+    )
+
+
 def partitions_locked(holder: str, dataset: DatasetRef, keys: KeySet) -> ConflictError:
     """Return the error for partitions that another backfill is writing."""
     shown = ", ".join(str(key) for key in keys)

@@ -32,6 +32,7 @@ from lineage_backfill.ports import (
 )
 from lineage_backfill.store.rules import (
     SOURCES,
+    already_undone,
     lease_held,
     lease_lost,
     overlap,
@@ -103,11 +104,17 @@ class SqlRunStore:
     def create(
         self, record: BackfillRecord, plan: Mapping[str, Any], runs_: Sequence[PlannedRun]
     ) -> None:
-        """Write a new backfill, its plan document and its runs, all pending."""
+        """Write a new backfill, its plan document and its runs, all pending.
+
+        One that undoes another marks that as undone; raises ConflictError while that is driven, or
+        where it was undone before.
+        """
         row = {column.name: getattr(record, column.name) for column in _RECORD}
         row["settings"] = asdict(record.settings)
         row["left"] = list(record.left) or None
         with self._write() as connection:
+            if record.undo_of is not None:
+                _mark_undone(connection, record, record.undo_of)
             connection.execute(sa.insert(backfills).values(row | {"plan": plan}))
             _add_runs(connection, record.id, runs_)
             _log(connection, record.id, record.submitted_at, "created", {})
@@ -481,6 +488,18 @@ def _held(lease: Lease) -> sa.Update:
     return sa.update(leases).where(
         leases.c.backfill_id == lease.backfill_id, leases.c.fence == lease.fence
     )
+
+
+def _mark_undone(connection: sa.Connection, undo: BackfillRecord, backfill_id: str) -> None:
+    held = _lease(connection, backfill_id)
+    if held is not None and held.owner and undo.submitted_at < held.expires_at:
+        raise lease_held(backfill_id, held.owner, held.expires_at)
+    query = sa.select(backfills.c.undone_by).where(backfills.c.id == backfill_id)
+    row = connection.execute(query).one_or_none()
+    if row is not None and row.undone_by is not None:
+        raise already_undone(backfill_id, row.undone_by)
+    _change(connection, backfill_id, {"undone_by": undo.id, "updated_at": undo.submitted_at})
+    _log(connection, backfill_id, undo.submitted_at, "undone", {"by": undo.id})
 
 
 def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[PlannedRun]) -> None:

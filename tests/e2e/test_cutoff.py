@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from lineage_backfill import app
 from lineage_backfill.engines.local import LocalEngine
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.plan.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
@@ -30,8 +31,8 @@ with Path("journal").open("a") as journal:
     journal.write(f"{job} {spec['partitions'][0]}\\n")
 while json.loads(Path("does.json").read_text()).get(job) == "wait" and not Path("go").exists():
     time.sleep(0.05)
-def place(part, key):
-    return Path("tables", part["dataset"]["name"], key["key"])
+def place(part, key, *above):
+    return Path(*above, "tables", part["dataset"]["name"], key["key"])
 def text(part, key):
     return place(part, key).read_text() if place(part, key).exists() else "empty"
 reads = [
@@ -47,10 +48,16 @@ for part in spec["outputs"]:
         made = said.get(key["key"], hashlib.sha256(repr(said).encode()).hexdigest())
         one = {"key": key["key"], "rows_before": 1, "rows": 1, "emptied": False}
         one |= {"fingerprint_before": text(part, key), "fingerprint": made}
-        place(part, key).parent.mkdir(parents=True, exist_ok=True)
+        old = place(part, key, "old", spec["token"])
+        for folder in (place(part, key).parent, old.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        for token in spec.get("undo", ()):
+            made = place(part, key, "old", token).read_text()
+        old.write_text(text(part, key))
         place(part, key).write_text(made)
         partitions.append(one)
-    outputs.append({"dataset": part["dataset"], "version": 1, "partitions": partitions})
+    version = len(list(Path("old").iterdir()))
+    outputs.append({"dataset": part["dataset"], "version": version, "partitions": partitions})
 result = {
     "schema_version": 1, "run_id": spec["run_id"], "attempt": spec["attempt"],
     "token": spec["token"], "state": "succeeded", "outputs": outputs, "inputs": reads,
@@ -128,6 +135,40 @@ def test_an_input_repaired_by_a_backfill_that_was_cancelled_before_its_reader(
 
     shop(*run, "--no-cutoff")
     assert shop.ran() == ["clean", "daily"]
+
+
+def test_a_backfill_is_undone_gone_on_with_and_not_resumed(shop: TableShop) -> None:
+    run = ("run", *FIX, "--yes")
+    assert "no backfill has been run" in shop("undo", code=64).stderr
+    shop(*run)
+    clean = shop.folder / "tables" / "clean" / "2024-01-02T00"
+    daily = shop.folder / "tables" / "daily" / "2024-01-02"
+    before = clean.read_text(), daily.read_text()
+    shop.fix("a fix that was none")
+    shop(*run)
+    done = shop.document("status", schema="status")["id"]
+    assert (clean.read_text(), daily.read_text()) != before
+    refused = shop("undo", "--yes", code=64)
+    assert "engine 'here' would run it again" in refused.stderr
+    project = shop.folder / "lineage-backfill.toml"
+    project.write_text(project.read_text().replace("[engines.here]", "[engines.here]\nundo = true"))
+    assert "Say so with --yes" in shop("undo", code=9).stderr
+
+    shop.ran()
+    said = shop("undo", done, "--yes").stderr
+    assert "To be put back: what 2 runs of 2 jobs wrote" in said
+    assert (clean.read_text(), daily.read_text()) == before
+    assert shop.ran() == ["daily", "clean"]
+    undo = shop.document("status", schema="status")
+    assert (undo["state"], undo["undo_of"]) == ("succeeded", done)
+    assert shop.document("status", done, schema="status")["undone_by"] == undo["id"]
+    assert f"undone by {undo['id']}" in shop("status", done).stdout
+    assert shop.document("undo", done, "--yes", schema="status")["id"] == undo["id"]
+    assert shop.ran() == []
+    assert f"is undone by {undo['id']}" in shop("resume", done, code=6).stderr
+    assert "is itself the undo of" in shop("undo", undo["id"], "--yes", code=64).stderr
+    shop(*run)
+    assert shop.ran() == ["clean", "daily"]  # what they read last was taken back
 
 
 JOBS = """
@@ -239,6 +280,15 @@ class SparkShop:
         assert {run["state"] for run in runs.values()} <= {"succeeded", "skipped", "cancelled"}
         return runs
 
+    def undo(self, backfill: str) -> app.Ended:
+        return app.undo(
+            self.project,
+            backfill,
+            ask=lambda _plan: None,
+            reporter=Reporter(),
+            engines={"local": self.engine},
+        )
+
 
 class CancelsOnce(Reporter):
     """Cancels the backfill from elsewhere as soon as its first run has started."""
@@ -273,5 +323,16 @@ def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
         assert report["touched_is_planned"], report
 
         assert shop.run()["daily"]["state"] == "skipped"
+
+        newest, mended, *_ = (one["id"] for one in app.history(shop.project)["backfills"])
+        refused = shop.undo(mended)
+        assert refused.state is BackfillState.FAILED
+        (why,) = app.report(shop.project, refused.id)["not_succeeded"]
+        assert newest in why["error"]  # which has written the same partitions since
+        assert shop.undo(newest).state is BackfillState.SUCCEEDED
+        assert shop.undo(mended) == replace(refused, state=BackfillState.SUCCEEDED)
+        assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
+        assert app.report(shop.project, refused.id)["touched_is_planned"]
+        assert shop.run()["daily"]["cut_off"] == ["2024-01-02"]
     finally:
         engine.close()
