@@ -1,0 +1,67 @@
+"""Kills processes of small backfills at random, until enough have died or something is wrong.
+
+Each backfill is killed, resumed and killed again, then left to end; then its tables, its run store
+and its partitions outside the plan are checked. What is wrong is told with the folder, which is
+kept, and the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from tests import postgres
+from tests.chaos.delta import DeltaTables
+from tests.chaos.driver import SUCCEEDED
+from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
+
+_AT_ONCE = 12  # kills of one backfill at most
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, metavar="N")
+    parser.add_argument("--tables", choices=["files", "delta"], default="files")
+    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    print(f"seed {options.seed}", flush=True)
+    kills = backfills = 0
+    with postgres.server() if options.store == "postgresql" else nullcontext() as server:
+        while kills < options.kills:
+            folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
+            with _store(folder, server) as url:
+                tables = DeltaTables(folder, DAYS) if options.tables == "delta" else None
+                scenario = Scenario(folder, url, tables)
+                wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))
+                patience = 0.6 if tables is None else 30.0
+                disturb_at_random(scenario, chance, kills=wanted, patience=patience)
+                assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
+                scenario.check(rewritten=scenario.workers_killed)
+            kills += scenario.kills
+            backfills += 1
+            shutil.rmtree(folder)
+            print(f"{kills} kills, {backfills} backfills: all as if undisturbed", flush=True)
+    return 0
+
+
+@contextmanager
+def _store(folder: Path, server: sa.URL | None) -> Iterator[str]:
+    if server is None:
+        yield f"sqlite:///{folder}/runs.db"
+        return
+    with postgres.schema(server) as url:
+        yield url
+
+
+if __name__ == "__main__":
+    sys.exit(main())

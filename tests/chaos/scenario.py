@@ -1,0 +1,169 @@
+"""One backfill of the small world, whose processes are disturbed, and what it must come to."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.store.sql import SqlRunStore
+from tests.chaos import world
+from tests.chaos.driver import STEPS, SUCCEEDED, Drive, drive
+
+DAYS = ("2024-03-01", "2024-03-02", "2024-03-03")
+_TIMEOUT = 600  # seconds; a drive that takes longer hangs
+
+
+@cache
+def _server() -> Any:
+    """A process that has imported everything: what it forks starts at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.chaos.driver"])
+    return context
+
+
+class Scenario:
+    """A backfill in a folder; `store` is the address of an empty run store of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: str,
+        tables: world.Tables | None = None,
+        *,
+        days: Sequence[str] = DAYS,
+        per_key: Sequence[str] = ("a", "c", "e"),
+    ) -> None:
+        self.folder = folder
+        self.store = store
+        self.days = days
+        self.plan = world.plan(days, per_key)
+        self.tables = tables or world.FileTables(folder, days)
+        self.kills = 0
+        self.workers_killed = 0
+        self.tables.make()
+        self.before = self.tables.stamps()
+
+    @property
+    def id(self) -> str | None:
+        """The id of the backfill, None before it stands in the store."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "id").read_text()
+        return None
+
+    def start(
+        self,
+        disturb: Mapping[tuple[str, int], str] | None = None,
+        worker_kills: Sequence[tuple[str, int]] = (),
+    ) -> ForkServerProcess:
+        """Start a process that begins the backfill, or goes on with it."""
+        for reached in self.folder.glob("reached *"):
+            reached.unlink()
+        asked = Drive(
+            folder=self.folder,
+            store=self.store,
+            plan=self.plan,
+            tables=self.tables,
+            backfill_id=self.id,
+            disturb=disturb or {},
+            worker_kills=worker_kills,
+        )
+        self._worker_kills = worker_kills
+        process: ForkServerProcess = _server().Process(target=drive, args=(asked,))
+        process.start()
+        return process
+
+    def end(self, process: ForkServerProcess) -> int:
+        """Wait for the end of a process; returns its exit code, negative for a signal."""
+        process.join(_TIMEOUT)
+        if process.exitcode is None:
+            process.kill()
+            raise TimeoutError(f"it hangs:\n{self.log()}")
+        workers = sum(self._reached(step) >= number for step, number in self._worker_kills)
+        self.kills += workers + (process.exitcode == -signal.SIGKILL)
+        self.workers_killed += workers
+        return process.exitcode
+
+    def run(
+        self,
+        *steps: tuple[str, int],
+        action: str = "kill",
+        worker_kills: Sequence[tuple[str, int]] = (),
+    ) -> int:
+        """Drive with a disturbance at each of these steps, as often as they were reached."""
+        return self.end(self.start(dict.fromkeys(steps, action), worker_kills))
+
+    def check(self, *, rewritten: int = 0) -> None:
+        """Check tables, store, and that so many runs at most have written a second time."""
+        assert self.tables.read() == world.expected(self.days), self.log()
+        assert self.tables.stamps() == self.before
+        journal = self.tables.journal()
+        runs = Counter(run for run, _ in journal)
+        planned = Counter(run.id for run in self.plan.runs or ())
+        assert planned - runs == Counter(), self.log()
+        assert (runs - planned).total() <= rewritten, (runs - planned, self.log())
+        assert set(Counter(token for _, token in journal).values()) == {1}
+        assert self.id is not None
+        store = SqlRunStore(self.store)
+        try:
+            world.check_store(store, self.id, self.plan)
+        finally:
+            store.close()
+
+    def kill_a_worker(self) -> bool:
+        """Kill a worker that is at work now, with all its children; False if there is none."""
+        for path in self.folder.glob("state/backfills/*/runs/*/*/claim.json"):
+            attempt = AttemptFolder(path.parent)
+            claim = attempt.claimed_by()
+            if claim is not None and attempt.outcome() is None and attempt.life_sign():
+                os.killpg(claim["pid"], signal.SIGKILL)
+                self.kills += 1
+                self.workers_killed += 1
+                return True
+        return False
+
+    def log(self) -> str:
+        """What the drives have said."""
+        path = self.folder / "driver.log"
+        return path.read_text() if path.exists() else ""
+
+    def _reached(self, step: str) -> int:
+        path = self.folder / f"reached {step}"
+        return path.stat().st_size if path.exists() else 0
+
+
+def disturb_at_random(
+    scenario: Scenario, chance: random.Random, *, kills: int, patience: float = 0.6
+) -> None:
+    """Kill executors and workers until so many died or the backfill is done.
+
+    One that is killed at no named step is killed within `patience` seconds.
+    """
+    while scenario.kills < kills:
+        what = chance.choice(("step", "worker", "both", "moment", "moment of a worker"))
+        disturb = {(chance.choice(STEPS), chance.randint(1, 4)): "kill"}
+        worker_kills = [(chance.choice(scenario.tables.worker_steps), chance.randint(1, 3))]
+        process = scenario.start(
+            disturb if what in ("step", "both") else {},
+            worker_kills if what in ("worker", "both") else (),
+        )
+        if what.startswith("moment"):
+            time.sleep(chance.uniform(0, patience))
+            if what == "moment":
+                process.kill()
+            else:
+                scenario.kill_a_worker()
+        code = scenario.end(process)
+        assert code in (SUCCEEDED, -signal.SIGKILL), scenario.log()
+        if code == SUCCEEDED:
+            break
