@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, JobRef, RunState
@@ -25,7 +23,6 @@ from lineage_backfill.ports import (
     Trace,
     Wish,
 )
-from lineage_backfill.store import schema
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
 from tests.fakes import NOW, backfill_record, planned_run
@@ -35,11 +32,7 @@ LATER = NOW + timedelta(seconds=31)
 PLAN = {"kind": "plan", "runs": []}
 
 
-#: A PostgreSQL database to make empty and try as well.
-POSTGRES = os.environ.get("LINEAGE_BACKFILL_TEST_POSTGRES")
-
-
-@pytest.fixture(params=["memory", "sqlite", *(["postgresql"] if POSTGRES else [])])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     made: RunStore
     if request.param == "memory":
@@ -47,13 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     elif request.param == "sqlite":
         made = SqlRunStore(f"sqlite:///{tmp_path}/new/folder/runs.db")
     else:
-        assert POSTGRES
-        engine = sa.create_engine(POSTGRES)
-        with engine.begin() as connection:
-            schema.metadata.drop_all(connection)
-            connection.execute(sa.text(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}"))
-        engine.dispose()
-        made = SqlRunStore(POSTGRES)
+        made = SqlRunStore(request.getfixturevalue("postgres_url"))
     yield made
     made.close()
 

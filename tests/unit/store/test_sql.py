@@ -60,19 +60,15 @@ def test_the_known_revisions_are_those_that_there_are() -> None:
     assert tuple(reversed(revisions)) == schema.REVISIONS
 
 
-def test_opening_an_existing_store_is_fast_and_needs_no_alembic(url: str) -> None:
+def test_opening_an_existing_store_needs_no_alembic(url: str) -> None:
     SqlRunStore(url).close()
     code = f"""
-import sys, time
+import sys
 from lineage_backfill.store.sql import SqlRunStore
 SqlRunStore({url!r}).close()
-begun = time.perf_counter()
-SqlRunStore({url!r}).close()
-print(time.perf_counter() - begun)
 assert "alembic" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert float(done.stdout) < 0.05
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:

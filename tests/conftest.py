@@ -1,0 +1,24 @@
+"""A real PostgreSQL for the tests that want one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests import postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[sa.URL]:
+    """A PostgreSQL that this run of the tests has for itself, or the one given."""
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: sa.URL) -> Iterator[str]:
+    """The address of an empty schema."""
+    with postgres.schema(postgres_server) as url:
+        yield url
