@@ -35,8 +35,8 @@ def request_from_dict(document: Any, place: str) -> Request:
             for ref, keys, one in _roots(document, "changed", "dataset", DatasetRef, place)
         ),
         jobs=tuple(
-            ChangedJob(job=ref, keys=keys)
-            for ref, keys, _ in _roots(document, "jobs", "job", JobRef, place)
+            ChangedJob(job=ref, keys=keys, exact=one.get("exact") is True)
+            for ref, keys, one in _roots(document, "jobs", "job", JobRef, place)
         ),
         **{**settings, "allow": frozenset(settings.get("allow", ()))},
     )
@@ -52,7 +52,12 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     }
     if request.jobs:
         document["jobs"] = [
-            {"job": _ref(part.job), "partitions": _listed(part.keys)} for part in request.jobs
+            {
+                "job": _ref(part.job),
+                "partitions": _listed(part.keys),
+                **({"exact": True} if part.exact else {}),
+            }
+            for part in request.jobs
         ]
     for name in ("columns", "select", "exclude"):
         if getattr(request, name):

@@ -116,6 +116,7 @@ class Planning:
         self._roots: dict[DatasetFacts, PartitionSet] = {}
         self._unknown: dict[DatasetFacts, KeySet | None] = {}
         self._root_jobs: dict[JobFacts, PartitionSet] = {}
+        self._settled: dict[JobFacts, PartitionSet] = {}
         self._find_roots()
         roots: dict[DatasetFacts, Dirty] = {**self._roots, **dict.fromkeys(self._unknown, UNKNOWN)}
         self.propagation: Propagation = propagate(
@@ -151,7 +152,11 @@ class Planning:
                 self._root_jobs[job] = WHOLE  # it is blocked, whatever its keys are
                 continue
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
-            self._root_jobs[job] = self._root_jobs.get(job, NOTHING) | keys
+            before, settled = (
+                found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
+            )
+            self._settled[job] = settled | (keys - before) if rerun.exact else settled - keys
+            self._root_jobs[job] = before | keys
 
     def _say_logged(self, changed: ChangedDataset) -> None:
         log = changed.log
@@ -214,6 +219,7 @@ class Planning:
             cuts_any=chosen,
             pruned=self._find_missed(),
             expired=cache(_expired) if retained and "expired" not in request.allow else None,
+            settled=self._settled,
             exact=request.exact,
         )
 

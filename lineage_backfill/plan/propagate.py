@@ -82,12 +82,14 @@ class Restraints:
     `cut` says why a job is not to run, or None; it gets the job and its distance from the roots,
     and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the edges that the
     changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
+    `settled` are keys of root jobs that lookback does not widen.
     """
 
     cut: Callable[[JobFacts, int], Cause | None]
     cuts_any: bool
     pruned: AbstractSet[tuple[JobRef, DatasetRef]]
     expired: Callable[[DatasetFacts], PartitionSet] | None
+    settled: Mapping[JobFacts, PartitionSet]
     exact: bool
 
 
@@ -227,7 +229,9 @@ class _Run:
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the stale run keys, and what they would be without the widening."""
         facts, dirty, unite = result.facts, self.dirty, calendar.unite
-        direct = calendar.intern(calendar.clip(asked)) if asked else NOTHING
+        settled = self.restraints.settled.get(facts, NOTHING) if facts.lookback else NOTHING
+        direct = calendar.intern(calendar.clip(asked - settled)) if asked else NOTHING
+        settled = calendar.clip(settled)
         own_stale = NOTHING
         for edge in result.stale_inputs:
             changed = dirty[edge.data]
@@ -240,11 +244,12 @@ class _Run:
                 direct = unite(direct, affected)
         if not facts.lookback and not facts.own:
             return direct, direct
-        closed = self._closed(result, widen(calendar, direct, facts.lookback) | own_stale)
+        widened_keys = widen(calendar, direct, facts.lookback)
+        closed = self._closed(result, widened_keys | own_stale | settled)
         widened = calendar.intern(closed)
         if not self.restraints.exact or not facts.lookback:
             return widened, widened
-        return widened, self._closed(result, direct | own_stale)
+        return widened, self._closed(result, direct | own_stale | settled)
 
     @staticmethod
     def _closed(result: JobResult, keys: PartitionSet) -> PartitionSet:

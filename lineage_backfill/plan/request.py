@@ -35,10 +35,14 @@ class ChangedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedJob:
-    """A job whose run keys are to be run again, as if their inputs were stale."""
+    """A job whose run keys are to be run again, as if their inputs were stale.
+
+    They are widened by the job's lookback, unless `exact` says that they are all that is stale.
+    """
 
     job: JobRef
     keys: KeySet | None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
