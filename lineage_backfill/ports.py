@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
@@ -37,8 +37,53 @@ class TableChanges:
     partitions: tuple[Mapping[str, str | None], ...]
 
 
+#: A partition of a table: a text, or None for NULL, of each partition column.
+TablePartition = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """One commit, as far as no later one came over its partitions.
+
+    `changed` are those whose contents it changed, `made` those that it wrote, also with the same
+    contents or with none. `job` says that it made them, of versions of its inputs that it `read`,
+    each where it is known.
+    """
+
+    version: int
+    at: datetime
+    changed: tuple[TablePartition, ...]
+    made: tuple[TablePartition, ...]
+    job: str | None
+    read: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHistory:
+    """When each partition of a table changed last, and how it was made.
+
+    `version` is None where there is no table. `old` are partitions whose last commit is no longer
+    in the log, which begins at `since`; without `whole` there may be more of those.
+    """
+
+    version: int | None
+    columns: Mapping[str, str]
+    commits: tuple[TableCommit, ...]
+    old: tuple[TablePartition, ...]
+    since: datetime | None
+    whole: bool
+
+
 class TableLogs(Protocol):
     """Tells what changed in tables; a part of the changes is an error, never an answer."""
+
+    def histories(
+        self, tables: Sequence[tuple[str | None, str | None]]
+    ) -> Sequence[TableHistory | TableLogError]:
+        """Return the history of each table, named by its location or in the catalog, or the error.
+
+        Raises TableLogError where nothing can be read at all.
+        """
 
     def changes(
         self,

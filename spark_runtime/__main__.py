@@ -1,4 +1,4 @@
-"""`python -m spark_runtime`: run a run spec or a job, serve from a warm session, tell changes."""
+"""`python -m spark_runtime`: run a run spec or a job, serve from a warm session, read logs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import NothingToRunError, RuntimeFailure, SpecError, Stopped
+from spark_runtime.history import history
 from spark_runtime.job import load_job
 from spark_runtime.ordinary import declare, run_specs
 from spark_runtime.outbox import default_folder, replay
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
+        if options.command == "history":
+            return _histories(conf)
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -85,7 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--outbox", type=Path, help="their folder, if not that of the project file")
     again.add_argument("--url", help="where to, if not to the address in the project file")
     again.add_argument("--config", type=Path, metavar="FILE", help="the project file")
-    for command in (single, warm, told, again):
+    past = commands.add_parser(
+        "history",
+        help="print when each partition of Delta tables changed last, one table on a line; a JSON"
+        " list on stdin names them by location or table",
+    )
+    for command in (single, warm, told, past, again):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -149,6 +157,31 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     """Print what changed, or what is wrong, as one JSON document on stdout."""
+    try:
+        log = _open(options.location, options.table, conf)
+        found = changes(log, after=options.after, since=options.since)
+    except RuntimeFailure as error:
+        print(json.dumps(_wrong(error)))
+        return 1
+    print(json.dumps(found.to_dict(), ensure_ascii=False))
+    return 0
+
+
+def _histories(conf: Mapping[str, str]) -> int:
+    """Print what the log of each table tells, or what is wrong, as one JSON document on a line."""
+    wrong = 0
+    for named in json.load(sys.stdin):
+        try:
+            log = _open(named.get("location"), named.get("table"), conf)
+            document = history(log).to_dict()
+        except RuntimeFailure as error:
+            document, wrong = _wrong(error), 1
+        print(json.dumps(document, ensure_ascii=False), flush=True)
+    return wrong
+
+
+def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> DeltaLog:
+    """Return the log of a table; Spark is started only for what it alone can tell."""
 
     def tables() -> Tables:
         return Tables(get_session(conf))
@@ -157,20 +190,14 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
         # Only where Delta has left no checksum of a version, and only then Spark is started.
         return tables().read_checkpoint(files)
 
-    location = options.location
-    try:
-        if location is None:
-            name = DatasetName("", options.table)
-            location = tables().location(
-                Target(dataset=name, format="delta", columns=(), table=options.table)
-            )
-        log = DeltaLog(location, checkpoint_reader=read_checkpoint)
-        found = changes(log, after=options.after, since=options.since)
-    except RuntimeFailure as error:
-        print(json.dumps({"error": {"message": error.message, "hint": error.hint}}))
-        return 1
-    print(json.dumps(found.to_dict(), ensure_ascii=False))
-    return 0
+    if location is None:
+        name = DatasetName("", table or "")
+        location = tables().location(Target(dataset=name, format="delta", columns=(), table=table))
+    return DeltaLog(location, checkpoint_reader=read_checkpoint)
+
+
+def _wrong(error: RuntimeFailure) -> dict[str, Any]:
+    return {"error": {"message": error.message, "hint": error.hint}}
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -77,10 +77,11 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
         after=after,
         version=newest,
         columns=log.layout(newest).columns,
-        partitions=tuple(sorted(touched, key=_order)),
+        partitions=tuple(sorted(touched, key=in_order)),
         commits=commits,
     )
 
 
-def _order(values: Values) -> tuple[tuple[bool, str], ...]:
+def in_order(values: Values) -> tuple[tuple[bool, str], ...]:
+    """Return what partitions are sorted by: their values, NULL last."""
     return tuple((value is None, value or "") for value in values)

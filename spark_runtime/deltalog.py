@@ -127,6 +127,31 @@ class DeltaLog:
             )
         return found
 
+    def oldest_commit(self, until: int) -> int:
+        """Return the first of the commits that are all there up to a version."""
+        commits, _ = self._list()
+        first = until + 1
+        while first - 1 in commits:
+            first -= 1
+        return first
+
+    def times(self, first: int, until: int) -> dict[int, datetime]:
+        """Return when each of these versions was committed; never earlier than those before.
+
+        Times are those by which Delta itself travels. Raises TableError if a commit is gone.
+        """
+        found: dict[int, datetime] = {}
+        for version in range(first, until + 1):
+            stat = self._stat(version)
+            if stat is None:
+                self._read(version)  # raises
+            at = self._committed_at(version)
+            if at is None and stat is not None:
+                at = datetime.fromtimestamp(stat[1] / 1e9, UTC)
+            assert at is not None
+            found[version] = max(at, found.get(version - 1, at))
+        return found
+
     def layout(self, version: int) -> TableState:
         """Return schema and partition columns at a version; of its contents nothing is promised.
 

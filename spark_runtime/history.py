@@ -1,0 +1,174 @@
+"""When each partition of a Delta table changed last, and how it was made: from its log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from spark_runtime.changes import in_order
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import TableError
+from spark_runtime.state import Commit
+from spark_runtime.values import PartitionColumn, Values
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One commit, as far as no later one came over its partitions.
+
+    `changed` are those whose contents it changed, `made` those that it wrote, also with the same
+    contents or with none. `job` is the job that says that it made them, with the versions of the
+    inputs that it `read`; of somebody else's commit neither is known.
+    """
+
+    version: int
+    at: datetime
+    changed: tuple[Values, ...]
+    made: tuple[Values, ...]
+    job: str | None = None
+    read: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a log tells of each partition: the last commits over it, the oldest first.
+
+    `version` is None where there is no table. `old` are partitions with data whose last commit is
+    no longer in the log, which begins at `since`; without `whole` there may be more of those.
+    """
+
+    location: str
+    version: int | None = None
+    columns: tuple[PartitionColumn, ...] = ()
+    events: tuple[Event, ...] = ()
+    old: tuple[Values, ...] = ()
+    since: datetime | None = None
+    whole: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `python -m spark_runtime history` prints of a table."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "table_history",
+            "location": self.location,
+            "version": self.version,
+            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
+            "commits": [
+                {
+                    "version": event.version,
+                    "at": event.at.isoformat(),
+                    "changed": _listed(event.changed),
+                    "made": _listed(event.made),
+                    "job": event.job,
+                    "read": dict(event.read),
+                }
+                for event in self.events
+            ],
+            "old": _listed(self.old),
+            "since": None if self.since is None else self.since.isoformat(),
+            "whole": self.whole,
+        }
+
+
+def history(log: DeltaLog) -> History:
+    """Return what the log tells of each partition; raises TableError where it cannot be read.
+
+    The cost grows with the commits that are in the log. Where the first ones have been cleaned up,
+    a checkpoint tells which partitions there were.
+    """
+    newest = log.latest_version()
+    if newest is None:
+        return History(location=log.location)
+    first = log.oldest_commit(newest)
+    if first > newest:
+        raise TableError(
+            f"the log of {log.location} has no commits left",
+            hint="commit to it once, for instance by the job that writes it",
+        )
+    times = log.times(first, newest)
+    known = _Known()
+    for found in log.commits(first - 1, newest):
+        commit = found
+        if commit.repartitioned:
+            # All that was there before is gone; what is there now, the commit itself does not tell.
+            known, first = _Known(), 0
+            commit = replace(commit, touched=frozenset(log.state(commit.version).partitions))
+        known.take(commit)
+    state = log.state(newest) if first else None
+    held = state.partitions if state is not None else {}
+    return History(
+        location=log.location,
+        version=newest,
+        columns=log.layout(newest).columns,
+        events=tuple(known.events(times)),
+        old=tuple(sorted(set(held) - known.made.keys(), key=in_order)),
+        since=times[first] if first else None,
+        whole=state is None or state.complete,
+    )
+
+
+class _Known:
+    """The last commits over each partition."""
+
+    def __init__(self) -> None:
+        self._changed: dict[Values, Commit] = {}
+        self._made: dict[Values, list[Commit]] = {}
+        self._contents: dict[Values, str | None] = {}
+
+    @property
+    def made(self) -> dict[Values, Commit]:
+        """The commit that made what each partition holds."""
+        return {values: commits[-1] for values, commits in self._made.items() if commits}
+
+    def take(self, commit: Commit) -> None:
+        """Add a later commit."""
+        said = {
+            tuple(values): fingerprint
+            for values, _rows, fingerprint in commit.metadata.get("partitions", ())
+        }
+        undone = {commit.metadata.get(name) for name in ("undo_of", "taken_back")} - {None}
+        for values in commit.touched | said.keys():
+            fingerprint = said.get(values)
+            same = fingerprint is not None and self._contents.get(values) == fingerprint
+            if values in commit.touched and not same:
+                self._changed[values] = commit
+            self._contents[values] = fingerprint
+            before = self._made.setdefault(values, [])
+            if undone:
+                # It holds again what the commit before that one has made.
+                names = [{one.metadata.get("token"), one.version} for one in before]
+                at = next((n for n, name in enumerate(names) if name & undone), len(before))
+                del before[at:]
+            else:
+                before.append(commit)
+
+    def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
+        """Yield the commits that are the last over some partition, the oldest first."""
+        last = self.made
+        changed, made = _by_version(self._changed), _by_version(last)
+        commits = {one.version: one for one in (*self._changed.values(), *last.values())}
+        for version in sorted(commits):
+            metadata = commits[version].metadata
+            yield Event(
+                version=version,
+                at=times[version],
+                changed=tuple(sorted(changed.get(version, ()), key=in_order)),
+                made=tuple(sorted(made.get(version, ()), key=in_order)),
+                job=metadata.get("job"),
+                read={name: read for name, read in metadata.get("inputs", ()) if read is not None},
+            )
+
+
+def _by_version(commits: Mapping[Values, Commit]) -> dict[int, list[Values]]:
+    found: dict[int, list[Values]] = {}
+    for values, commit in commits.items():
+        found.setdefault(commit.version, []).append(values)
+    return found
+
+
+def _listed(partitions: Iterable[Values]) -> list[list[str | None]]:
+    return [list(values) for values in partitions]
