@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.plan import Plan, PlannedRun
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
+    from lineage_backfill.plan.staleness import Staleness
     from lineage_backfill.plan.timeline import Spans
     from lineage_backfill.ports import (
         BackfillRecord,
@@ -286,6 +287,41 @@ def see_changes(
         log = LogRange(after=told.after, until=told.until, ignored=ignored)
         found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
     return replace(request, changed=tuple(found))
+
+
+def find_stale(
+    project: Project,
+    snapshot: LineageSnapshot,
+    *,
+    now: datetime,
+    select: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    since: datetime | None = None,
+    logs: TableLogs | None = None,
+) -> tuple[tuple[Staleness, ...], Mapping[DatasetRef, str]]:
+    """Return what is missing or older than its inputs, and why nothing is known of other tables.
+
+    `select` and `exclude` choose among the jobs; of keys older than `since` nothing is said. Raises
+    TableLogError where no log can be read at all.
+    """
+    from lineage_backfill import evidence
+    from lineage_backfill.graph.select import select as choose
+    from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.plan.staleness import find_stale
+    from lineage_backfill.sources.table_logs import DeltaTableLogs
+
+    functions = _functions(project)
+    catalog = Catalog(snapshot, project.declarations, now=now, functions=functions)
+    edges = catalog.edges
+    graph = neighbours(project, snapshot)
+    jobs = choose(select, snapshot, graph) if select else set(edges.jobs)
+    jobs -= choose(exclude, snapshot, graph) if exclude else set()
+    touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
+    reader = logs or DeltaTableLogs(conf=_spark_conf(project))
+    tables, silent = evidence.of_tables(catalog, sorted(touched), reader)
+    with open_store(project) as store:
+        runs = evidence.of_runs(catalog, snapshot.history, store)
+    return find_stale(catalog, tables=tables, runs=runs, jobs=jobs, since=since), silent
 
 
 def _spark_conf(project: Project) -> Mapping[str, object]:

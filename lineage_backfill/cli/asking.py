@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from lineage_backfill import app
 from lineage_backfill.cli import documents
-from lineage_backfill.cli.options import RequestOptions
+from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import resolve
@@ -142,14 +142,21 @@ def read_request(
             hint="Name a dataset, as in `lineage-backfill impact DATASET --from KEY`, or --job.",
         )
     return replace(
-        asked,
+        limits_of(options, asked),
         columns=_listed(options.columns) or asked.columns,
-        select=tuple(options.select or asked.select),
-        exclude=tuple(options.exclude or asked.exclude),
         depth=options.depth or asked.depth,
         exact=options.exact or asked.exact,
-        reverse=options.reverse or asked.reverse,
         include_former=options.include_former or asked.include_former,
+    )
+
+
+def limits_of(options: PlanOptions, asked: Request) -> Request:
+    """Return the request with what the options say of how far it goes, of its author and reason."""
+    return replace(
+        asked,
+        select=tuple(options.select or asked.select),
+        exclude=tuple(options.exclude or asked.exclude),
+        reverse=options.reverse or asked.reverse,
         author=asked.author or app.account(),
         reason=options.reason or asked.reason,
         as_of=options.now is not None or asked.as_of,
@@ -163,12 +170,11 @@ def asks_logs(options: RequestOptions) -> bool:
     return options.since_version is not None or options.changed_since is not None
 
 
-def read_since(options: RequestOptions, now: datetime) -> datetime | None:
-    """Return the instant since which changes are asked for, if any; raises UsageError.
+def read_moment(text: str | None, now: datetime) -> datetime | None:
+    """Return the instant that is named, if any; raises UsageError.
 
     A length of time counts back from `now`.
     """
-    text = options.changed_since
     if text is None:
         return None
     length = read_duration(text) if _DURATION.fullmatch(text.strip()) else None

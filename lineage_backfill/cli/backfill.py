@@ -26,9 +26,13 @@ from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from lineage_backfill.app import Ended
     from lineage_backfill.config import Project
+    from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.plan.plan import Plan
+    from lineage_backfill.ports import Settings
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
@@ -69,10 +73,8 @@ def run(
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
     from lineage_backfill import app
-    from lineage_backfill.cli import terminal
     from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.planning import load_plan, make_plan, show
-    from lineage_backfill.cli.progress import progress
+    from lineage_backfill.cli.planning import load_plan, make_plan
     from lineage_backfill.ports import Settings
 
     limit = read_duration(timeout)
@@ -85,6 +87,35 @@ def run(
         snapshot = app.read_lineage(project)
         plan = load_plan(saved)
         app.check_plan(project, snapshot, plan)
+    carry_out(
+        project,
+        snapshot,
+        plan,
+        yes=yes,
+        max_parallel=max_parallel,
+        timeout=limit,
+        settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
+        as_json=as_json,
+    )
+
+
+def carry_out(
+    project: Project,
+    snapshot: LineageSnapshot,
+    plan: Plan,
+    *,
+    yes: bool,
+    max_parallel: int | None,
+    timeout: timedelta | None,
+    settings: Settings,
+    as_json: bool,
+) -> None:
+    """Show a plan, ask, run it, and exit by how it ended."""
+    from lineage_backfill import app
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.planning import show
+    from lineage_backfill.cli.progress import progress
+
     show(plan, terminal.err(), snapshot=snapshot)
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
@@ -98,8 +129,8 @@ def run(
             plan,
             reporter=reporter,
             max_parallel=max_parallel,
-            timeout=limit,
-            settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
+            timeout=timeout,
+            settings=settings,
         )
     _finish(project, ended, as_json=as_json)
 

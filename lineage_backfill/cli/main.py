@@ -24,6 +24,7 @@ from lineage_backfill.cli import (
     look,
     plan,
     settings,
+    stale,
     stop,
 )
 from lineage_backfill.errors import BackfillError, UsageError
@@ -42,6 +43,7 @@ for _module in (
     impact,
     plan,
     backfill,
+    stale,
     stop,
     look,
     lineage,

@@ -19,6 +19,8 @@ _WHAT = "What changed"
 _HOW_FAR = "How far to go"
 _RAILS = "Guard rails"
 _LINEAGE = "Lineage"
+#: The order in which help shows them.
+_PANELS = (_WHAT, _HOW_FAR, _RAILS, _LINEAGE)
 
 
 class View(StrEnum):
@@ -81,7 +83,68 @@ class SourceOptions(LineageOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOptions:
+class PlanOptions:
+    """How far a plan goes, and which guard rails it overrides."""
+
+    select: Annotated[
+        list[str] | None,
+        Option(
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
+            rich_help_panel=_HOW_FAR,
+            metavar="SELECTOR",
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        Option(help="Not these jobs.", rich_help_panel=_HOW_FAR, metavar="SELECTOR"),
+    ] = None
+    reverse: Annotated[
+        bool, Option("--reverse", help="Newest keys first.", rich_help_panel=_HOW_FAR)
+    ] = False
+    now: Annotated[
+        str | None,
+        Option(
+            help="Plan as of this instant, as 2024-04-01T00:00:00Z.",
+            rich_help_panel=_HOW_FAR,
+            metavar="INSTANT",
+        ),
+    ] = None
+    reason: Annotated[
+        str | None,
+        Option(
+            help="Why it is done; kept with the plan and the backfill.",
+            rich_help_panel=_HOW_FAR,
+            metavar="TEXT",
+        ),
+    ] = None
+    allow_protected: Annotated[
+        bool,
+        Option("--allow-protected", help="Run protected jobs too.", rich_help_panel=_RAILS),
+    ] = False
+    allow_not_idempotent: Annotated[
+        bool,
+        Option(
+            "--allow-not-idempotent",
+            help="Run jobs declared idempotent = false.",
+            rich_help_panel=_RAILS,
+        ),
+    ] = False
+    allow_expired: Annotated[
+        bool,
+        Option("--allow-expired", help="Read keys beyond retention.", rich_help_panel=_RAILS),
+    ] = False
+    allow_max_runs: Annotated[
+        bool,
+        Option(
+            "--allow-max-runs",
+            help="Plan more runs than limits.max_runs.",
+            rich_help_panel=_RAILS,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions(PlanOptions):
     """What changed, and how far to go."""
 
     job: Annotated[
@@ -143,18 +206,6 @@ class RequestOptions:
             help="Only these columns changed; by commas.", rich_help_panel=_WHAT, metavar="NAMES"
         ),
     ] = None
-    select: Annotated[
-        list[str] | None,
-        Option(
-            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
-            rich_help_panel=_HOW_FAR,
-            metavar="SELECTOR",
-        ),
-    ] = None
-    exclude: Annotated[
-        list[str] | None,
-        Option(help="Not these jobs.", rich_help_panel=_HOW_FAR, metavar="SELECTOR"),
-    ] = None
     depth: Annotated[
         int | None,
         Option(help="Stop after N jobs in a row.", rich_help_panel=_HOW_FAR, min=1, metavar="N"),
@@ -167,55 +218,12 @@ class RequestOptions:
             rich_help_panel=_HOW_FAR,
         ),
     ] = False
-    reverse: Annotated[
-        bool, Option("--reverse", help="Newest keys first.", rich_help_panel=_HOW_FAR)
-    ] = False
     include_former: Annotated[
         bool,
         Option(
             "--include-former",
             help="Follow edges that only older runs had.",
             rich_help_panel=_HOW_FAR,
-        ),
-    ] = False
-    now: Annotated[
-        str | None,
-        Option(
-            help="Plan as of this instant, as 2024-04-01T00:00:00Z.",
-            rich_help_panel=_HOW_FAR,
-            metavar="INSTANT",
-        ),
-    ] = None
-    reason: Annotated[
-        str | None,
-        Option(
-            help="Why it is done; kept with the plan and the backfill.",
-            rich_help_panel=_HOW_FAR,
-            metavar="TEXT",
-        ),
-    ] = None
-    allow_protected: Annotated[
-        bool,
-        Option("--allow-protected", help="Run protected jobs too.", rich_help_panel=_RAILS),
-    ] = False
-    allow_not_idempotent: Annotated[
-        bool,
-        Option(
-            "--allow-not-idempotent",
-            help="Run jobs declared idempotent = false.",
-            rich_help_panel=_RAILS,
-        ),
-    ] = False
-    allow_expired: Annotated[
-        bool,
-        Option("--allow-expired", help="Read keys beyond retention.", rich_help_panel=_RAILS),
-    ] = False
-    allow_max_runs: Annotated[
-        bool,
-        Option(
-            "--allow-max-runs",
-            help="Plan more runs than limits.max_runs.",
-            rich_help_panel=_RAILS,
         ),
     ] = False
 
@@ -306,6 +314,11 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 @cache
 def _flattened(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
+
+    def place(name: str) -> int:
+        (option,) = hints[name].__metadata__
+        return _PANELS.index(option.rich_help_panel)
+
     return [
         inspect.Parameter(
             field.name,
@@ -313,5 +326,5 @@ def _flattened(group: Any) -> list[inspect.Parameter]:
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(group)
+        for field in sorted(fields(group), key=lambda field: place(field.name))
     ]

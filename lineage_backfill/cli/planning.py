@@ -11,7 +11,7 @@ import typer
 
 from lineage_backfill import app
 from lineage_backfill.cli import documents
-from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_request, read_since
+from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_moment, read_request
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
 from lineage_backfill.config import Project
 from lineage_backfill.errors import UsageError
@@ -86,7 +86,7 @@ def _request(
     request = read_request(datasets, options, snapshot, project.declarations)
     if not asks_logs(options):
         return request
-    since, after = read_since(options, now), options.since_version
+    since, after = read_moment(options.changed_since, now), options.since_version
     return app.see_changes(project, snapshot, request, now=now, after=after, since=since)
 
 

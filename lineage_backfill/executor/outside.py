@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import RunRecord
 from lineage_backfill.model import JobRef
-from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.ordinals import OrdinalSet
-from lineage_backfill.partitions.text import parse, parse_partitions
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.propagate import widen
+from lineage_backfill.plan.recorded import touched_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class OutsideRuns:
             found = self._found[job] = tuple(
                 OutsideRun(
                     record,
-                    widen(calendar, _keys(record, calendar), facts.lookback),
+                    widen(calendar, touched_keys(record, calendar), facts.lookback),
                     None if record.state == "RUNNING" else record.ended_at or record.started_at,
                 )
                 for record in self._records[job]
@@ -66,19 +63,3 @@ class OutsideRuns:
             if instant is None or run.ended_at is None or run.ended_at >= instant:
                 keys |= run.keys
         return keys
-
-
-def _keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
-    """Return the keys of a recorded run; all of them where it does not tell."""
-    if record.partition_key:
-        try:
-            return parse(calendar, parse_partitions(record.partition_key))
-        except UsageError:
-            return calendar.existing
-    time, start, end = calendar.time, record.nominal_start, record.nominal_end
-    if time is None or start is None:
-        return calendar.existing
-    first = int(start.timestamp())
-    last = max(first, int(end.timestamp()) - 1) if end else first
-    covered = OrdinalSet.range(time.grid.at(first), time.grid.at(last))
-    return PartitionSet.of([(covered, calendar.full_mask)])

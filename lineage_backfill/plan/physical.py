@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
@@ -71,6 +71,18 @@ def keys_of(
     `types` names the table's partition columns and their types. Raises DeclarationError where the
     declarations do not tell the keys.
     """
+    reader = reader_of(catalog, dataset, types)
+    if reader.calendar.is_whole:
+        return ((EVERY,) if partitions else ()), ()
+    found, strange = reader.find(partitions)
+    return render(reader.calendar, found), strange
+
+
+def reader_of(catalog: Catalog, dataset: DatasetRef, types: Mapping[str, str]) -> TableKeys:
+    """Return what reads the partitions of a dataset's table; raises DeclarationError.
+
+    `types` names the table's partition columns and their types.
+    """
     calendar, declared = catalog.calendar(dataset), table_of(catalog, dataset)
     if calendar is None:
         raise DeclarationError(
@@ -85,28 +97,27 @@ def keys_of(
             hint="Correct its `columns` in the project file.",
         )
     if calendar.is_whole:
-        return ((EVERY,) if partitions else ()), ()
-    reader = TableKeys(
+        return TableKeys(calendar=calendar, columns={}, types={})
+    return TableKeys(
         calendar=calendar,
         columns=columns,
         types={column: types[names[column.lower()]] for column in columns},
+        names={column: names[column.lower()] for column in columns},
     )
-    found, strange = reader.find(
-        {column: values[names[column.lower()]] for column in columns} for values in partitions
-    )
-    return render(calendar, found), strange
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableKeys:
     """Reads the partitions of a table as keys of its calendar.
 
-    `types` names the type of each physical column as the table's schema does.
+    `types` names the type of each physical column as the table's schema does, `names` the column
+    itself where it is spelled otherwise there.
     """
 
     calendar: Calendar
     columns: PhysicalColumns
     types: Mapping[str, str]
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def find(
         self, partitions: Iterable[Mapping[str, str | None]]
@@ -117,7 +128,8 @@ class TableKeys:
         """
         times: dict[int, list[int]] = {}
         strange = []
-        for values in partitions:
+        for held in partitions:
+            values = {column: held[self.names.get(column, column)] for column in self.columns}
             ordinals, mask = self._ordinals(values), self._mask(values)
             if ordinals and mask:
                 times.setdefault(mask, []).extend(ordinals)

@@ -38,8 +38,7 @@ class Making:
     """Partitions of a dataset, and how they were made last.
 
     `at` is when that was done, `read_at` when it began to read, `read` the versions of its inputs,
-    each where it is known. `job` is None where nobody tells. One that was `undone` holds what was
-    there before, which is as good as never made.
+    each where it is known. `job` is None where nobody tells.
     """
 
     keys: PartitionSet
@@ -47,7 +46,6 @@ class Making:
     read_at: datetime | None = None
     read: Mapping[DatasetRef, int] = field(default_factory=dict)
     job: JobRef | None = None
-    undone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,11 +341,13 @@ class _Evidence:
         self.old = table.old if table is not None else NOTHING
         self.since = table.since if table is not None else None
         by_point: dict[_Point, Making] = {}
+        changed: dict[_Point, datetime] = {}
         for making in table.makings if table is not None else ():
-            for point in _points(making.keys):
-                by_point[point] = making
+            by_point.update(dict.fromkeys(_points(making.keys), making))
+        for change in table.changes if table is not None else ():
+            changed.update(dict.fromkeys(_points(change.keys), change.at))
         for run in sorted((r for r in runs if r.ended_at is not None), key=lambda r: r.started_at):
-            _add_run(by_point, side.written(run.keys), run, job)
+            _add_run(by_point, changed, side.written(run.keys), run, job)
         self._groups = _grouped(by_point)
         self.made = self.old
         for keys in self._groups.values():
@@ -385,9 +385,7 @@ class _Evidence:
         known = [version for version in versions if version is not None]
         found: dict[int, PartitionSet] = defaultdict(lambda: NOTHING)
         for making, keys in self._groups.items():
-            if making.undone:
-                place = 0
-            elif dataset in making.read and len(known) == len(changes):
+            if dataset in making.read and len(known) == len(changes):
                 place = bisect_right(known, making.read[dataset])
             else:
                 place = bisect_right(times, making.read_at or making.at)
@@ -399,26 +397,27 @@ class _Evidence:
 _Point = tuple[int, int]
 
 
-def _add_run(by_point: dict[_Point, Making], written: PartitionSet, run: Run, job: JobRef) -> None:
+def _add_run(
+    by_point: dict[_Point, Making],
+    changed: Mapping[_Point, datetime],
+    written: PartitionSet,
+    run: Run,
+    job: JobRef,
+) -> None:
     """Let a recorded run tell what it made, where no later commit says otherwise."""
     assert run.ended_at is not None
     alone = Making(keys=written, at=run.ended_at, read_at=run.started_at, read=run.read, job=job)
-    told: dict[int, Making] = {}
+    told: dict[Making, Making] = {}
     for point in _points(written):
         known = by_point.get(point)
+        if point in changed and changed[point] > run.ended_at:
+            continue  # somebody else's commit came later, or it was undone
         if known is None or run.started_at >= known.at:
             by_point[point] = alone  # nothing was there to be committed, or nothing changed
-        elif run.ended_at >= known.at and not known.undone and not known.read:
+        elif not known.read:
             # The commit is this run's; what it read is no younger than its beginning.
-            if id(known) not in told:
-                told[id(known)] = Making(
-                    keys=known.keys,
-                    at=known.at,
-                    read_at=run.started_at,
-                    read=run.read,
-                    job=job,
-                )
-            by_point[point] = told[id(known)]
+            told.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
+            by_point[point] = told[known]
 
 
 def _grouped(by_point: Mapping[_Point, Making]) -> dict[Making, PartitionSet]:

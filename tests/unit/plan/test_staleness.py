@@ -193,13 +193,21 @@ def test_the_versions_that_were_read_decide() -> None:
         assert world.says("clean") == ({"older than raw": older} if older else {})
 
 
-def test_what_was_undone_is_as_old_as_can_be() -> None:
+def test_what_was_undone_is_as_old_as_what_it_holds_again() -> None:
     world = World()
-    world.table("raw", (ALL, 1))
-    undone = Making(keys=world.parse("tidy", "2024-01-05"), at=at(9), undone=True)
-    rest = Making(keys=world.parse("tidy", ALL) - undone.keys, at=at(2))
-    world.tables[dataset("tidy")] = TableRecord(makings=(rest, undone))
-    assert world.says("clean") == {"older than raw": "2024-01-05"}
+    world.table("raw", (ALL, 1), ("2024-01-05..2024-01-06", 5))
+    world.table("tidy", (ALL, 2))
+    both = world.parse("tidy", "2024-01-05..2024-01-06")
+    table = world.tables[dataset("tidy")]
+    world.run("clean", "2024-01-05..2024-01-06", 6, 7)
+    assert world.says("clean") == {}
+    # One of the two was put back; nothing made what it holds now but the first commit.
+    undone = Change(keys=world.parse("tidy", "2024-01-06"), at=at(8), version=2)
+    kept = Change(keys=both - undone.keys, at=at(6.5), version=1)
+    world.tables[dataset("tidy")] = TableRecord(
+        changes=(*table.changes, kept, undone), makings=table.makings
+    )
+    assert world.says("clean") == {"older than raw": "2024-01-06"}
 
 
 def test_a_run_that_made_nothing_is_known_by_its_record() -> None:

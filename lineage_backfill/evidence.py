@@ -1,0 +1,172 @@
+"""What logs, lineage and run store tell of tables and runs, gathered to judge what is stale."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
+from lineage_backfill.graph.lineage import RunRecord as OutsideRecord
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse
+from lineage_backfill.plan.catalog import Catalog
+from lineage_backfill.plan.physical import TableKeys, reader_of, table_of
+from lineage_backfill.plan.recorded import touched_keys, whole_keys
+from lineage_backfill.plan.staleness import Change, Making, Run, TableRecord
+from lineage_backfill.ports import RunRecord, RunStore, TableHistory, TableLogs
+
+#: A table as it is asked for: its location, or its name in the catalog.
+_Place = tuple[str | None, str | None]
+
+
+def of_tables(
+    catalog: Catalog, datasets: Iterable[DatasetRef], logs: TableLogs
+) -> tuple[dict[DatasetRef, TableRecord], dict[DatasetRef, str]]:
+    """Return what the logs of the datasets' tables tell, and of the others why nothing is known.
+
+    Raises TableLogError where no log can be read at all.
+    """
+    places: dict[DatasetRef, _Place] = {}
+    silent: dict[DatasetRef, str] = {}
+    for dataset in datasets:
+        try:
+            table = table_of(catalog, dataset)
+            places[dataset] = (table.location, table.table)
+        except DeclarationError as error:
+            silent[dataset] = str(error)
+    known: dict[DatasetRef, TableRecord] = {}
+    names = _Names(catalog)
+    told = logs.histories(list(places.values()))
+    for dataset, history in zip(places, told, strict=True):
+        try:
+            if isinstance(history, BackfillError):
+                raise history
+            known[dataset] = _record(catalog, dataset, history, names)
+        except BackfillError as error:
+            silent[dataset] = str(error)
+    return known, silent
+
+
+class _Names:
+    """Finds datasets and jobs by their names in full."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.datasets = {str(ref): ref for ref in catalog.edges.datasets}
+        self.jobs = {str(ref): ref for ref in catalog.edges.jobs}
+
+
+def _record(
+    catalog: Catalog, dataset: DatasetRef, history: TableHistory, names: _Names
+) -> TableRecord:
+    """Return the history of a table in keys of its dataset."""
+    if history.version is None:
+        return TableRecord()
+    reader = reader_of(catalog, dataset, history.columns)
+    changes, makings = [], []
+    for commit in history.commits:
+        if changed := _keys(reader, commit.changed):
+            changes.append(Change(keys=changed, at=commit.at, version=commit.version))
+        if made := _keys(reader, commit.made):
+            read = {
+                names.datasets[name]: version
+                for name, version in commit.read.items()
+                if name in names.datasets
+            }
+            job = names.jobs.get(commit.job or "")
+            makings.append(Making(keys=made, at=commit.at, read=read, job=job))
+    return TableRecord(
+        changes=tuple(changes),
+        makings=tuple(makings),
+        old=_keys(reader, history.old),
+        since=history.since,
+        whole=history.whole,
+    )
+
+
+def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> PartitionSet:
+    return reader.find(partitions)[0]
+
+
+def of_runs(
+    catalog: Catalog, history: Iterable[OutsideRecord], store: RunStore
+) -> dict[JobRef, list[Run]]:
+    """Return the runs of each job that the lineage or the run store tells of."""
+    found: dict[JobRef, list[Run]] = defaultdict(list)
+    ours: set[str] = set()
+    for record in store.backfills():
+        ours.add(record.id)
+        since = record.submitted_at if record.state is BackfillState.RUNNING else None
+        results = {
+            attempt.run_id: attempt.result
+            for attempt in store.attempts(record.id)
+            if attempt.result
+        }
+        for run in store.runs(record.id):
+            result = results.get(run.run_id)
+            found[run.job].extend(_ours(catalog, run, result, since))
+    for outside in history:
+        # What our own runs sent is known better from the run store.
+        if outside.backfill is None or outside.backfill not in ours:
+            found[outside.job].extend(_outside(catalog, outside))
+    return found
+
+
+def _ours(
+    catalog: Catalog, run: RunRecord, result: Mapping[str, Any] | None, since: datetime | None
+) -> Iterator[Run]:
+    """Yield what a run of a backfill tells: what it made, and what it found to be as it should.
+
+    `since` is when the backfill began if it goes on.
+    """
+    calendar = _calendar(catalog, run.job)
+    if calendar is None:
+        return
+    if run.state in (RunState.SUCCEEDED, RunState.SKIPPED) and run.ended_at is not None:
+        at = run.started_at or run.ended_at
+        cut_off = _parsed(calendar, run.cut_off)
+        if cut_off:
+            yield Run(keys=cut_off, started_at=at, ended_at=run.ended_at)
+        made = _parsed(calendar, run.partitions) - cut_off
+        if made:
+            read = _versions(result)
+            yield Run(keys=made, started_at=at, ended_at=run.ended_at, read=read)
+    elif since is not None and not run.state.is_final:
+        yield Run(keys=_parsed(calendar, run.partitions), started_at=run.started_at or since)
+
+
+def _versions(result: Mapping[str, Any] | None) -> dict[DatasetRef, int]:
+    """Return the versions of its inputs that a run says it has read."""
+    inputs = (result or {}).get("inputs", ())
+    return {
+        DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one["version"]
+        for one in inputs
+        if isinstance(one.get("version"), int)
+    }
+
+
+def _outside(catalog: Catalog, record: OutsideRecord) -> Iterator[Run]:
+    calendar = _calendar(catalog, record.job)
+    at = record.started_at or record.ended_at
+    if calendar is None or at is None:
+        return
+    if record.state == "RUNNING":
+        yield Run(keys=touched_keys(record, calendar), started_at=at)
+    elif record.state == "COMPLETE":
+        keys = whole_keys(record, calendar)
+        if keys:
+            yield Run(keys=keys, started_at=at, ended_at=record.ended_at or at)
+
+
+def _calendar(catalog: Catalog, job: JobRef) -> Calendar | None:
+    return catalog.job(job).calendar if job in catalog.edges.jobs else None
+
+
+def _parsed(calendar: Calendar, keys: KeySet) -> PartitionSet:
+    try:
+        return parse(calendar, keys)
+    except UsageError:  # the calendar is another one since
+        return PartitionSet(())

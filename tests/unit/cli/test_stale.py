@@ -1,0 +1,201 @@
+"""`stale` and `catchup` over tables whose logs are written by hand; jobs need no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.cli.main import main
+from tests.delta_logs import METADATA, Log, add, ours
+from tests.unit.cli.documents import fits
+
+START = datetime(2024, 1, 5, tzinfo=UTC)
+NOW = ["--now", "2024-01-06T00:00:00Z"]  # five days are complete
+PROGRAM = """
+import json, sys
+from pathlib import Path
+spec = json.loads(Path(sys.argv[1]).read_text())
+with Path("journal").open("a") as journal:
+    journal.write(f"{spec['job']['name']} {' '.join(spec['partitions'])}\\n")
+"""
+
+
+def event(job: str, reads: str, writes: str) -> dict[str, Any]:
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": "2024-01-01T00:00:00Z",
+        "run": {"runId": f"00000000-0000-4000-8000-{len(job):012}"},
+        "job": {"namespace": "s", "name": job},
+        "inputs": [{"namespace": "s", "name": reads}],
+        "outputs": [{"namespace": "s", "name": writes}],
+        "producer": "https://example.org/",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+    }
+
+
+class Shop:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        events = [event("clean", "raw", "tidy"), event("totals", "tidy", "sums")]
+        (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+        (folder / "program.py").write_text(PROGRAM)
+        tables = "".join(
+            f'[[dataset]]\nname = "{name}"\ngrain = "day"\nstart = "2024-01-01"\n'
+            f'column = "day"\nlocation = "{name}"\n'
+            for name in ("raw", "tidy", "sums")
+        )
+        (folder / "lineage-backfill.toml").write_text(
+            '[project]\nnamespace = "s"\n[lineage]\nevents = ["events.ndjson"]\n'
+            f'[engines.here]\nkind = "command"\nargv = ["{sys.executable}", "program.py", '
+            f'"{{spec}}"]\n[[job]]\nname = "*"\nengine = "here"\nentrypoint = "a:b"\n'
+            f'batch = "range"\n{tables}'
+        )
+
+    def table(self, name: str, *commits: tuple[int, str]) -> Log:
+        """Write the log of a table: in each commit, at that hour, these days."""
+        log = Log(self.folder / name)
+        log.commit(METADATA, {"commitInfo": {"operation": "CREATE TABLE"}})
+        for number, (_, days) in enumerate(commits):
+            adds = [add(f"{number}-{day}", f"2024-01-0{day}") for day in days]
+            log.commit(*adds, {"commitInfo": {"operation": "WRITE"}})
+        for version, hour in enumerate([0, *(hour for hour, _ in commits)]):
+            at = (START + timedelta(hours=hour)).timestamp()
+            os.utime(log.path(version), (at, at))
+        return log
+
+    @property
+    def journal(self) -> list[str]:
+        path = self.folder / "journal"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def asked(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def ask(*arguments: str, code: int = 0) -> Any:
+        assert main(["stale", *NOW, "--json", *arguments]) == code
+        document = json.loads(capsys.readouterr().out)
+        assert fits(document, "stale")
+        return document
+
+    return ask
+
+
+def said(document: Any) -> dict[str, dict[str, Any]]:
+    """Return what is said of each job, without what is empty."""
+    found = {}
+    for one in document["jobs"]:
+        older = {what["dataset"]["name"]: what["partitions"] for what in one["older"]}
+        parts = {what: one[what] for what in ("missing", "running", "unjudged", "why") if one[what]}
+        found[one["job"]["name"]] = {**parts, **({"older": older} if older else {})}
+    return found
+
+
+def test_first_deployment(shop: Shop, asked: Callable[..., Any]) -> None:
+    shop.table("raw", (1, "12345"))
+    document = asked("--detailed-exitcode", code=2)
+    assert said(document) == {
+        "clean": {"missing": ["2024-01-01..2024-01-05"]},
+        "totals": {"missing": ["2024-01-01..2024-01-05"]},
+    }
+    assert document["stale"] == 10
+    assert document["to_run"] == {"jobs": 2, "partitions": 10, "runs": 2}
+
+
+def test_only_the_rest_and_what_follows_from_it(
+    shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "12345"), (7, "2"))
+    shop.table("tidy", (2, "1235"))
+    shop.table("sums", (3, "12345"))
+    document = asked()
+    assert said(document) == {
+        "clean": {"missing": ["2024-01-04"], "older": {"raw": ["2024-01-02"]}},
+        "totals": {},
+    }
+    (older,) = document["jobs"][0]["older"]
+    assert (older["version"], older["changed_at"]) == (2, "2024-01-05T07:00:00.000Z")
+    assert document["to_run"] == {"jobs": 2, "partitions": 4, "runs": 4}
+
+    assert main(["catchup", *NOW]) == 9  # nobody to ask
+    assert "+  clean  2024-01-04  never made" in capsys.readouterr().err
+    assert main(["catchup", *NOW, "--yes", "--max-parallel", "1"]) == 0
+    assert sorted(shop.journal) == [
+        "clean 2024-01-02",
+        "clean 2024-01-04",
+        "totals 2024-01-02",
+        "totals 2024-01-04",
+    ]
+
+
+def test_what_a_backfill_has_made_is_known_although_the_tables_do_not_tell(
+    shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "12345"))
+    assert main(["catchup", *NOW, "--yes"]) == 0
+    assert len(shop.journal) == 2
+    capsys.readouterr()
+    # The program has written nothing: that it was run is in the run store.
+    assert said(asked()) == {"clean": {}, "totals": {}}
+    assert main(["catchup", *NOW]) == 0
+    assert "Nothing is stale." in capsys.readouterr().err
+    assert len(shop.journal) == 2
+
+
+def test_only_some_jobs_or_keys(shop: Shop, asked: Callable[..., Any]) -> None:
+    shop.table("raw", (1, "12345"))
+    assert said(asked("--select", "clean")) == {"clean": {"missing": ["2024-01-01..2024-01-05"]}}
+    assert asked("--select", "clean")["to_run"] == {"jobs": 1, "partitions": 5, "runs": 1}
+    newest = {"clean": {"missing": ["2024-01-04..2024-01-05"]}}
+    assert said(asked("--select", "clean", "--since", "2d")) == newest
+    assert said(asked("--exclude", "totals", "--since", "2024-01-04T00:00:00Z")) == newest
+
+
+def test_what_cannot_be_known_is_said(
+    shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("tidy", (2, "12345"))
+    (shop.folder / "raw").mkdir()
+    (shop.folder / "raw" / "file.csv").touch()
+    document = asked("--select", "clean")
+    assert said(document) == {"clean": {"why": ["nothing tells when s:raw changed"]}}
+    (silent,) = document["silent"]
+    assert silent["dataset"]["name"] == "raw"
+    assert "is no Delta table" in silent["why"]
+    assert main(["stale", *NOW]) == 0
+    text = capsys.readouterr().out
+    assert "nothing tells when s:raw changed" in text
+    assert "is no Delta table" in text
+
+
+def test_the_plan_can_be_saved_and_run(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.table("raw", (1, "12345"))
+    shop.table("tidy", (2, "12345"))
+    assert main(["stale", *NOW, "--out", "plan.json"]) == 0
+    assert "never made" in capsys.readouterr().out
+    assert main(["run", "plan.json", "--yes"]) == 0
+    assert shop.journal == ["totals 2024-01-01..2024-01-05"]
+
+
+def test_our_own_commits_tell_what_they_were_made_from(
+    shop: Shop, asked: Callable[..., Any]
+) -> None:
+    shop.table("raw", (1, "12345"), (5, "3"))
+    log = shop.table("tidy", (9, ""))
+    partitions = [[[f"2024-01-0{day}"], 1, f"f{day}"] for day in range(1, 6)]
+    adds = [add(f"t-{day}", f"2024-01-0{day}") for day in range(1, 6)]
+    # Committed after both versions of its input, and made from the first one.
+    log.commit(*adds, ours("t", *partitions, job="s:clean", inputs=[["s:raw", 1]]))
+    assert said(asked("--select", "clean")) == {"clean": {"older": {"raw": ["2024-01-03"]}}}
