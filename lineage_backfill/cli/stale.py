@@ -115,7 +115,6 @@ def catchup(
         found.snapshot,
         found.plan,
         yes=yes,
-        max_parallel=max_parallel,
         timeout=limit,
         settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
         as_json=as_json,

@@ -138,7 +138,9 @@ class Shop:
             day: sum(sum(clean.get(one, [])) for one in range(day - 2, day + 1)) for day in clean
         }
         expected = {
-            "clean": sorted([f"2024-01-{day:02}", n] for day, found in clean.items() for n in found),
+            "clean": sorted(
+                [f"2024-01-{day:02}", n] for day, found in clean.items() for n in found
+            ),
             "rolling": [[f"2024-01-{day:02}", n] for day, n in sorted(rolling.items())],
         }
         return expected == {name: self.content(name) for name in expected}
