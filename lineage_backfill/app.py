@@ -6,7 +6,7 @@ import getpass
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.plan import Plan, PlannedRun
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
-    from lineage_backfill.plan.staleness import Staleness
+    from lineage_backfill.plan.staleness import Staleness, TableRecord
     from lineage_backfill.plan.timeline import Spans
     from lineage_backfill.ports import (
         BackfillRecord,
@@ -308,20 +308,41 @@ def find_stale(
     from lineage_backfill.graph.select import select as choose
     from lineage_backfill.plan.catalog import Catalog
     from lineage_backfill.plan.staleness import find_stale
-    from lineage_backfill.sources.table_logs import DeltaTableLogs
 
     functions = _functions(project)
     catalog = Catalog(snapshot, project.declarations, now=now, functions=functions)
-    edges = catalog.edges
     graph = neighbours(project, snapshot)
-    jobs = choose(select, snapshot, graph) if select else set(edges.jobs)
+    jobs = choose(select, snapshot, graph) if select else set(catalog.edges.jobs)
     jobs -= choose(exclude, snapshot, graph) if exclude else set()
-    touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
-    reader = logs or DeltaTableLogs(conf=_spark_conf(project))
-    tables, silent = evidence.of_tables(catalog, sorted(touched), reader)
+    tables, silent = _read_logs(project, catalog, jobs, logs)
     with open_store(project) as store:
         runs = evidence.of_runs(catalog, snapshot.history, store)
     return find_stale(catalog, tables=tables, runs=runs, jobs=jobs, since=since), silent
+
+
+def read_logs(
+    project: Project, snapshot: LineageSnapshot, *, now: datetime, logs: TableLogs | None = None
+) -> tuple[Mapping[DatasetRef, TableRecord], Mapping[DatasetRef, str]]:
+    """Return what the logs of all tables tell that jobs touch, and why others tell nothing.
+
+    Raises TableLogError where no log can be read at all.
+    """
+    from lineage_backfill.plan.catalog import Catalog
+
+    catalog = Catalog(snapshot, project.declarations, now=now)
+    return _read_logs(project, catalog, catalog.edges.jobs, logs)
+
+
+def _read_logs(
+    project: Project, catalog: Catalog, jobs: Iterable[JobRef], logs: TableLogs | None
+) -> tuple[Mapping[DatasetRef, TableRecord], Mapping[DatasetRef, str]]:
+    from lineage_backfill import evidence
+    from lineage_backfill.sources.table_logs import DeltaTableLogs
+
+    edges = catalog.edges
+    touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
+    reader = logs or DeltaTableLogs(conf=_spark_conf(project))
+    return evidence.of_tables(catalog, sorted(touched), reader)
 
 
 def _spark_conf(project: Project) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lineage_backfill.config import Project
 
 _JAVA = 17
+_CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 _JARS = """
 import sys
 from spark_runtime.errors import RuntimeFailure
@@ -45,12 +46,15 @@ class Check:
 
 @takes_options
 def doctor(source: SourceOptions, as_json: JsonOption = False) -> None:
-    """Check Java, Spark, its jars, the lineage and the run store; say how to mend what is not."""
+    """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to mend each."""
     project = source.open()
     looks: dict[str, Callable[[], str]] = {
         "project": partial(_project, project),
         "lineage": partial(_lineage, project),
         "store": partial(_store, project),
+        "tables": partial(_tables, project),
+        "clock": partial(_clock, project),
+        "permissions": partial(_permissions, project),
         "java": _java,
         "spark": _spark,
         "jars": _jars,
@@ -94,6 +98,73 @@ def _store(project: Project) -> str:
 
     with open_store(project) as store:
         return f"{len(store.backfills())} backfills"
+
+
+def _tables(project: Project) -> str:
+    """Read the log of every declared Delta table that a job of the lineage reads or writes."""
+    from datetime import UTC, datetime
+
+    from lineage_backfill.app import read_lineage, read_logs
+
+    known, silent = read_logs(project, read_lineage(project), now=datetime.now(UTC))
+    if silent:
+        name, why = next(iter(sorted(silent.items())))
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        raise EnvironmentMissingError(
+            f"{len(known)} are read, and of others nothing is known: {name}: {why}{more}",
+            hint="Correct its `location` and `columns`; `stale --json` names them all.",
+        )
+    cut = [one.since for one in known.values() if one.since is not None]
+    reach = f"; the logs reach back to {max(cut):%Y-%m-%d %H:%M}Z" if cut else ""
+    return f"{len(known)} are read{reach}"
+
+
+def _clock(project: Project) -> str:
+    """Compare this clock with that of the file system and with the newest lineage event."""
+    import tempfile
+    import time
+    from datetime import UTC, datetime, timedelta
+
+    from lineage_backfill.app import read_lineage
+
+    hint = "Set the clocks of both machines by a time server (NTP)."
+    try:
+        with tempfile.NamedTemporaryFile(dir=project.root) as file:
+            off = Path(file.name).stat().st_mtime - time.time()
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"{project.root} cannot be written: {error.strerror}",
+            hint="Run as somebody who may write there.",
+        ) from error
+    if abs(off) > _CLOCK_SLACK:
+        raise EnvironmentMissingError(
+            f"the clock of the file system is {off:+.0f} s off this one", hint=hint
+        )
+    newest = read_lineage(project).taken_at
+    ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
+    if ahead > timedelta(seconds=_EVENT_SLACK):
+        raise EnvironmentMissingError(
+            f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
+        )
+    return "right beside the file system and the lineage"
+
+
+def _permissions(project: Project) -> str:
+    """Look whether what is to be written may be written, and what is to be read may be read."""
+    import os
+
+    places = {project.root / ".lineage-backfill": os.W_OK, project.outbox: os.W_OK}
+    for declared in project.declarations.datasets:
+        if declared.location is not None and "://" not in declared.location:
+            places.setdefault(Path(declared.location), os.R_OK)
+    for place, mode in places.items():
+        there = next(path for path in (place, *place.parents) if path.exists())
+        if not os.access(there, mode | os.X_OK):
+            word = "written" if mode == os.W_OK else "read"
+            raise EnvironmentMissingError(
+                f"{there} may not be {word}", hint="Run as somebody who may, or give the right."
+            )
+    return f"{len(places)} folders are as they should be"
 
 
 def _java() -> str:

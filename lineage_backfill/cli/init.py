@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from lineage_backfill.cli.options import LineageOptions, takes_options
-from lineage_backfill.config import FILE_NAME, find_file
 from lineage_backfill.errors import UsageError
+
+_FILE = "lineage-backfill.toml"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def init(
     lineage: LineageOptions,
     out: Annotated[
         Path, typer.Option(help="The file to write; - prints it.", metavar="FILE")
-    ] = Path(FILE_NAME),
+    ] = Path(_FILE),
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
 ) -> None:
     """Draft a project file: what the lineage tells of partitions, and questions for the rest."""
@@ -31,6 +32,7 @@ def init(
     from lineage_backfill import app
     from lineage_backfill.cli import documents, terminal
     from lineage_backfill.cli.render import counted
+    from lineage_backfill.config import FILE_NAME, find_file
 
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)

@@ -1,0 +1,75 @@
+"""`doctor`: each failure is named with what mends it; it never fails by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.cli.main import main
+from tests.delta_logs import METADATA, Log, add
+from tests.unit.cli.documents import fits
+from tests.unit.cli.test_stale import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    made = Shop(tmp_path)
+    for name in ("raw", "tidy", "sums"):
+        log = Log(tmp_path / name)
+        log.commit(METADATA, add("a", "2024-01-01"), {"commitInfo": {"operation": "WRITE"}})
+    return made
+
+
+@pytest.fixture
+def checks(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]]:
+    def look() -> dict[str, Any]:
+        code = main(["doctor", "--json"])
+        document = json.loads(capsys.readouterr().out)
+        assert fits(document, "doctor")
+        assert code == int(not all(one["ok"] for one in document["checks"]))
+        assert all(one["fix"] for one in document["checks"] if not one["ok"])
+        return {one["name"]: one for one in document["checks"]}
+
+    return look
+
+
+def test_what_is_well_is_said(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+    found = checks()
+    for name in ("project", "lineage", "store", "tables", "clock", "permissions"):
+        assert found[name]["ok"], found[name]
+    assert found["tables"]["detail"] == "3 are read"
+
+
+def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+    for path in (shop.folder / "raw" / "_delta_log").iterdir():
+        path.unlink()
+    (shop.folder / "raw" / "_delta_log").rmdir()
+    (shop.folder / "raw" / "data.csv").touch()
+    found = checks()["tables"]
+    assert not found["ok"]
+    assert "is no Delta table" in found["detail"]
+
+
+def test_lineage_from_the_future(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+    events = shop.folder / "events.ndjson"
+    later = (datetime.now(UTC) + timedelta(hours=3)).strftime("%FT%TZ")
+    events.write_text(events.read_text().replace("2024-01-01T00:00:00Z", later))
+    found = checks()["clock"]
+    assert "in the future" in found["detail"]
+    assert "time server" in found["fix"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+    shop.folder.chmod(0o500)
+    try:
+        assert "may not be written" in checks()["permissions"]["detail"]
+    finally:
+        shop.folder.chmod(0o700)

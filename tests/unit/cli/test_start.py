@@ -1,0 +1,48 @@
+"""The command line starts fast: it imports what is heavy only where it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SHOP = ROOT / "docs" / "examples" / "shop"
+PROGRAM = """
+import sys
+from lineage_backfill.cli.main import main
+code = main(sys.argv[2:])
+wrong = set(sys.argv[1].split(",")) & set(sys.modules)
+sys.exit(f"imported {sorted(wrong)}" if wrong else code)
+"""
+#: What no verb needs that does not run a job on this machine, serve pages or ask a service.
+HEAVY = "pyspark,delta,pandas,numpy,fastapi,flask,uvicorn,starlette,openlineage"
+#: And what help needs neither.
+OURS = "lineage_backfill.app,lineage_backfill.config,lineage_backfill.plan,networkx,sqlalchemy"
+CHANGE = ["raw_orders", "--from", "2024-03-10T22"]
+VERBS: list[tuple[str, list[str]]] = [
+    (f"{HEAVY},{OURS},requests,alembic,pydantic", ["--help"]),
+    (f"{HEAVY},{OURS},requests,alembic", ["impact", "--help"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["impact", *CHANGE]),
+    (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["impact", *CHANGE, "--format", "tree"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["config", "show"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic", ["config", "check"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic", ["lineage", "show"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic", ["history"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic", ["stale"]),
+]
+
+
+@pytest.mark.parametrize(("unwanted", "arguments"), VERBS, ids=lambda one: " ".join(one)[:30])
+def test_a_verb_imports_nothing_that_it_does_not_need(unwanted: str, arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, unwanted, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=SHOP,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
