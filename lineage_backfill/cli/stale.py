@@ -140,7 +140,7 @@ def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Fo
     asked = tuple(one.asked() for one in jobs if one.stale)
     plan = None
     if asked:
-        request = limits_of(options, Request(jobs=asked))
+        request = limits_of(options, Request(jobs=asked, as_of=options.now is not None))
         plan = app.make_plan(project, snapshot, request, now=now)
     return _Found(project=project, snapshot=snapshot, now=now, jobs=jobs, silent=silent, plan=plan)
 

@@ -18,5 +18,6 @@ def fits(document: Any, schema: str) -> bool:
     published = json.loads((SCHEMAS / f"{schema}.schema.json").read_text())
     Draft202012Validator.check_schema(published)
     validator = Draft202012Validator(published, format_checker=FormatChecker())
-    assert [f"{one.json_path}: {one.message}" for one in validator.iter_errors(document)] == []
+    wrong = [f"{one.json_path}: {one.message}" for one in validator.iter_errors(document)]
+    assert not wrong, wrong
     return True
