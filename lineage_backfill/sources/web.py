@@ -114,7 +114,7 @@ class WebClient:
             raise LineageError(f"{url}: the answer is cut off: {error}", hint=_AGAIN) from error
         except requests.RequestException as error:
             raise ServiceUnreachableError(
-                f"{url}: cannot be reached: {error}",
+                f"{url}: cannot be reached: {_reason(error)}",
                 hint="Check the address (`marquez` in [lineage], --marquez) and that it runs.",
             ) from error
 
@@ -165,6 +165,13 @@ class WebClient:
                 hint=_ITSELF,
             )
         return target
+
+
+def _reason(error: requests.RequestException) -> str:
+    """Return what urllib3 says at the bottom of its message about pools and retries."""
+    inner = error.args[0] if error.args else error
+    text = str(getattr(inner, "reason", inner))
+    return text.partition("): ")[2] or text
 
 
 class _PatientRetry(Retry):

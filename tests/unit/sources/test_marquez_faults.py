@@ -191,6 +191,16 @@ def test_an_event_of_a_million_datasets_is_refused() -> None:
         read(FakeMarquez([event(1, inputs=many, outputs=[])]))
 
 
+def test_a_server_that_is_not_there_is_said_in_few_words() -> None:
+    with pytest.raises(ServiceUnreachableError) as caught:
+        MarquezSource("http://127.0.0.1:9", settings=WebSettings(retries=0)).read()
+    assert re.fullmatch(
+        r"http://127.0.0.1:9/api/v1/events/lineage: cannot be reached:"
+        r" Failed to establish a new connection: \[Errno \d+\] Connection refused",
+        str(caught.value),
+    )
+
+
 class _Cut(BaseHTTPRequestHandler):
     """Announces more than it sends."""
 
