@@ -87,6 +87,8 @@ class FakeMarquez:
         self.asked: list[tuple[str, dict[str, str]]] = []
         #: Called before each answer, which it may give itself.
         self.before_answer: Callable[[str, dict[str, str]], Answer | None] = lambda *_: None
+        #: Called between the moment that events are found and that in which they are counted.
+        self.before_count: Callable[[], object] = lambda: None
         for event in events:
             assert self.post(event) == 201
 
@@ -224,13 +226,16 @@ class FakeMarquez:
         return _NOT_FOUND
 
     def _events(self, query: dict[str, str]) -> Any:
-        after, before = _instant(query["after"]), _instant(query["before"])
-        window = [(w, e) for e in self.events if after <= (w := _instant(e["eventTime"])) < before]
-        shown = [one for one in window if "run" in one[1]]
+        shown = [one for one in self._window(query) if "run" in one[1]]
         shown.sort(key=lambda one: one[0], reverse=query["sortDirection"] == "desc")
         first = int(query["offset"])
         page = shown[first : first + int(query["limit"])]
-        return {"events": [event for _, event in page], "totalCount": len(window)}
+        self.before_count()
+        return {"events": [event for _, event in page], "totalCount": len(self._window(query))}
+
+    def _window(self, query: dict[str, str]) -> list[tuple[str, Any]]:
+        after, before = _instant(query["after"]), _instant(query["before"])
+        return [(w, e) for e in self.events if after <= (w := _instant(e["eventTime"])) < before]
 
     def _is_poisoned(self) -> bool:
         return any((event.get("job") or {}).get("name") == "" for event in self.events)

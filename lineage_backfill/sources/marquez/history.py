@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -101,20 +101,24 @@ class EventHistory:
         # What comes while this is read lies after the last window, and changes no count.
         until = max(after, _just_before(newest[0]))
         known = self._newest
-        start, total, first = "", 0, True
+        start, total, first = after, _count(api, after, until), True
         for begin, events, count in chain(_pages(api, after, until), _pages(api, until, _LAST)):
             self._close(start, min(begin, until), total - (count if begin < until else 0))
             start, total = begin, count
             self._fold(events)
-            # Events of one time come in any order, but on the first page that is asked for.
+            # The newest event so far lies on the first page, whatever comes at its time now.
             if first and known and known not in map(_key, events):
                 return False
-            first = first and not events
-        return not (first and known)
+            first = False
+        return True
 
     def _close(self, start: str, end: str, count: int) -> None:
-        """Add a window of time that was read, unless it is empty."""
-        if start and start < end:
+        """Add a window of time that was read.
+
+        The server counts after it has found the events of a page. One that comes in between is
+        counted and not shown; it is missing in the count of the window before, which tells of it.
+        """
+        if start < end or count:
             self._windows.append(_Window(start, end, count))
             self._unsaved += count
         if len(self._windows) > _MAX_WINDOWS and len(self._windows) % 2 == 0:
@@ -152,24 +156,25 @@ class EventHistory:
         if _count(api, start, end) == sum(window.count for window in self._windows[low:high]):
             return
         if high - low == 1:
-            self._windows[low] = _Window(start, end, self._reread(api, start, end))
+            for number in range(low, min(low + 2, len(self._windows))):
+                self._windows[number] = self._reread(api, self._windows[number])
             return
         middle = (low + high) // 2
         self._repair(api, low, middle)
         self._repair(api, middle, high)
 
-    def _reread(self, api: Api, start: str, end: str) -> int:
-        """Fold in a window once more, until its number of events stands still; return that."""
-        count = _count(api, start, end)
+    def _reread(self, api: Api, window: _Window) -> _Window:
+        """Fold in a window once more, until its number of events stands still."""
+        count = _count(api, window.start, window.end)
         for _ in range(_TRIES):
-            for _, events, _ in _pages(api, start, end):
+            for _, events, _ in _pages(api, window.start, window.end):
                 self._fold(events)
-            before, count = count, _count(api, start, end)
+            before, count = count, _count(api, window.start, window.end)
             if count == before:
                 self._unsaved += count
-                return count
+                return replace(window, count=count)
         raise LineageError(
-            f"the events from {start} to {end} keep changing while they are read",
+            f"the events from {window.start} to {window.end} keep changing while they are read",
             hint="Try again when no old events are being loaded into Marquez.",
         )
 
