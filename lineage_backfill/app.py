@@ -756,28 +756,22 @@ def open_engines(
     Making one starts nothing yet; raises ConfigError for settings that do not fit.
     """
     from lineage_backfill.engines import create_engine
+    from lineage_backfill.plan.declarations import SPARK_ENGINES
 
     with ExitStack() as stack:
         engines = {}
         for declared in project.declarations.engines:
             if names is not None and declared.name not in names:
                 continue
-            settings = dict(declared.settings)
-            if declared.kind == "local" and project.spark:
-                python = str(settings.pop("python", sys.executable))
-                settings.setdefault("command", _worker(python, project.spark))
+            settings: dict[str, Any] = dict(declared.settings)
+            if declared.kind in SPARK_ENGINES:
+                settings["conf"] = {**project.spark, **settings.get("conf", {})}
             engine = create_engine(
                 declared.kind, settings, project=project.code, state_dir=_state_dir(project)
             )
             stack.callback(engine.close)
             engines[declared.name] = engine
         yield engines
-
-
-def _worker(python: str, spark: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command of a Spark worker with the project's Spark properties."""
-    properties = (part for item in spark.items() for part in ("--conf", "=".join(item)))
-    return (python, "-m", "spark_runtime", "worker", *properties)
 
 
 def _state_dir(project: Project) -> Path:

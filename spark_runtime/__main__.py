@@ -1,9 +1,10 @@
-"""`python -m spark_runtime`: run a run spec or a job, serve from a warm session, read logs."""
+"""`python -m spark_runtime`: run or settle a run, serve from a warm session, read logs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,8 @@ from spark_runtime.ordinary import declare, run_specs
 from spark_runtime.outbox import default_folder, replay
 from spark_runtime.project import load_project
 from spark_runtime.runner import run
-from spark_runtime.session import get_session
+from spark_runtime.session import find_jars, get_session
+from spark_runtime.settle import settle
 from spark_runtime.spec import DatasetName, RunSpec, Target, load_spec
 from spark_runtime.tables import Tables
 from spark_runtime.worker import serve
@@ -35,8 +37,14 @@ from spark_runtime.worker import serve
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
     options = _parser().parse_args(arguments)
-    sys.path.insert(0, str(Path(options.project).resolve()))
     try:
+        if options.command == "jars":
+            print(*find_jars(), sep="\n")
+            return 0
+        if options.command == "settle":
+            settle(load_spec(options.spec), Tables())
+            return 0
+        sys.path.insert(0, str(Path(options.project).resolve()))
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
@@ -46,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
         if options.command == "worker":
+            if options.memory is not None:
+                # Spark's processes inherit it. Not of the address space: a JVM reserves far more
+                # of it than it ever uses.
+                resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
             return serve(options.reply_fd, conf)
         return _run(options, conf)
     except NothingToRunError as nothing:
@@ -75,8 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument(
         "--config", type=Path, metavar="FILE", help="the project file, if not found upward"
     )
+    dead = commands.add_parser(
+        "settle", help="write the result of a run whose process died after it had committed"
+    )
+    dead.add_argument("--spec", required=True, help="the run spec, a JSON file")
+    commands.add_parser("jars", help="print where Delta's jars are")
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for answers")
+    warm.add_argument(
+        "--memory", type=int, metavar="BYTES", help="the most that each process may allocate"
+    )
     told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
     place = told.add_mutually_exclusive_group(required=True)
     place.add_argument("--location", help="where the table is")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spark_runtime.errors import EntrypointError, RuntimeFailure
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
+from spark_runtime.session import is_alive
 from spark_runtime.spec import (
     DatasetName,
     ErrorResult,
@@ -85,7 +86,12 @@ class Attempt:
                 hint="put the rows together, and write them once",
             )
         self._read = self._inputs.results()
-        options = replace(options, inputs=self._read, since=self._since[output.dataset])
+        options = replace(
+            options,
+            inputs=self._read,
+            since=self._since[output.dataset],
+            started_at=self.started_at,
+        )
         frame = stamped(frame, output, self.tables.state(output))
         result = write_partitions(frame, output, self.spec, self.tables, options)
         self._written[output.dataset] = result
@@ -117,6 +123,9 @@ class Attempt:
         """
         if self.result is None:
             described = None if error is None else describe_error(error)
+            if described is not None and not is_alive(self.spark):
+                # Whoever's fault it is, with a new JVM it may go well.
+                described = replace(described, transient=True)
             self._tell(described, stopped=not isinstance(error, Exception | None))
             self.result = RunResult(
                 run_id=self.spec.run_id,
@@ -175,8 +184,8 @@ class Attempt:
 def describe_error(error: BaseException) -> ErrorResult:
     """Return an error as the result file holds it, without the JVM's stack."""
     text = _STACK.sub("", str(error)).strip() or type(error).__name__
-    lost = isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
-    transient = error.transient if isinstance(error, RuntimeFailure) else lost
+    is_lost = isinstance(error, ConnectionError)
+    transient = error.transient if isinstance(error, RuntimeFailure) else is_lost
     return ErrorResult(
         class_name=type(error).__name__, message=text[:_MESSAGE_LENGTH], transient=transient
     )

@@ -10,9 +10,16 @@ from spark_runtime.values import Values
 
 
 def output_result(
-    output: OutputSpec, scope: Mapping[Values, Key], before: TableState, after: TableState
+    output: OutputSpec,
+    scope: Mapping[Values, Key],
+    before: TableState,
+    after: TableState,
+    drift: tuple[str, ...] = (),
 ) -> OutputResult:
-    """Return the partitions of the scope as they were and as they are, with their keys."""
+    """Return the partitions of the scope as they were and as they are, with their keys.
+
+    `after` is `before` where nothing was done.
+    """
     parts = []
     for values, key in scope.items():
         old, new = before.contents(values), after.contents(values)
@@ -31,4 +38,5 @@ def output_result(
         version_before=before.version,
         version=after.version if after is not before else None,
         partitions=tuple(parts),
+        drift=drift,
     )

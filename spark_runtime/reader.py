@@ -22,7 +22,9 @@ _log = logging.getLogger(__name__)
 class Inputs:
     """The inputs of one run, each pinned to a version when the run starts."""
 
-    def __init__(self, spark: SparkSession, specs: tuple[InputSpec, ...], tables: Tables) -> None:
+    def __init__(
+        self, spark: SparkSession | None, specs: tuple[InputSpec, ...], tables: Tables
+    ) -> None:
         self._tables = tables
         self._pinned = tuple(self._pin(spec) for spec in specs)
 

@@ -108,6 +108,14 @@ def assert_safe(spark: SparkSession) -> None:
             )
 
 
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the session's JVM still answers; without one it is of no use."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 (a dead JVM shows in many ways)
+        return False
+
+
 def find_jars() -> tuple[Path, ...]:
     """Return the jars named by LINEAGE_BACKFILL_JARS, else those in the cache folder.
 

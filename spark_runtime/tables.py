@@ -22,11 +22,21 @@ if TYPE_CHECKING:
 
 
 class Tables:
-    """The tables that one session works on; keep it as long as the session."""
+    """The tables that one session works on; keep it as long as the session.
 
-    def __init__(self, spark: SparkSession) -> None:
+    Without a session, logs of tables that are named by their location can be read.
+    """
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
         self._logs: dict[tuple[str, str], DeltaLog | ParquetLog] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; raises TableError if there is none."""
+        if self._spark is None:
+            raise TableError("this can be known in a Spark session only")
+        return self._spark
 
     def location(self, target: Target) -> str:
         """Return where the table is; raises TableError for a catalog table that does not exist."""
@@ -39,14 +49,14 @@ class Tables:
                 "learn of its new partitions",
                 hint="give its `location` instead of `table`, or make it a Delta table",
             )
-        if not self._spark.catalog.tableExists(name):
+        if not self.spark.catalog.tableExists(name):
             raise TableError(
                 f"table {name} does not exist in the catalog",
                 hint="create it once, partitioned as the project file says",
             )
         from delta.tables import DeltaTable
 
-        return str(DeltaTable.forName(self._spark, name).detail().collect()[0]["location"])
+        return str(DeltaTable.forName(self.spark, name).detail().collect()[0]["location"])
 
     def log(self, target: Target) -> TableLog:
         """Return the log of the table."""
@@ -54,7 +64,7 @@ class Tables:
 
     def latest_version(self, target: Target) -> int | None:
         """Return the newest version of the table, None if there is no table."""
-        if target.table is not None and not self._spark.catalog.tableExists(target.table):
+        if target.table is not None and not self.spark.catalog.tableExists(target.table):
             return None
         return self.log(target).latest_version()
 
@@ -68,8 +78,8 @@ class Tables:
         """Return the table as one run reads and writes it."""
         log = self._log(target)
         if isinstance(log, ParquetLog):
-            return ParquetStorage(self._spark, log)
-        return DeltaStorage(self._spark, log)
+            return ParquetStorage(self.spark, log)
+        return DeltaStorage(self.spark, log)
 
     def create(self, output: OutputSpec, schema: StructType) -> None:
         """Make the table, empty, if there is none; raises SchemaMismatchError."""
@@ -77,24 +87,25 @@ class Tables:
         if isinstance(log, ParquetLog):
             if not log.is_recorded():
                 _check_storable(schema, output)
-                parquet.create(self._spark, log, schema, output.columns)
+                parquet.create(self.spark, log, schema, output.columns)
         elif self.latest_version(output) is None:
             _check_storable(schema, output)
-            delta.create(self._spark, schema, output)
+            delta.create(self.spark, schema, output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         """Return the actions that Parquet files of a Delta log hold."""
-        rows = self._spark.read.parquet(*[f"file:{file}" for file in files])
+        rows = self.spark.read.parquet(*[f"file:{file}" for file in files])
         return [json.loads(text) for text in rows.toJSON().collect()]
 
     def _log(self, target: Target) -> DeltaLog | ParquetLog:
         location = self.location(target)
         found = self._logs.get((target.format, location))
         if found is None:
+            reader = None if self._spark is None else self.read_checkpoint
             found = (
                 ParquetLog(location)
                 if target.format == "parquet"
-                else DeltaLog(location, checkpoint_reader=self.read_checkpoint)
+                else DeltaLog(location, checkpoint_reader=reader)
             )
             self._logs[target.format, location] = found
         return found

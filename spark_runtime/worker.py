@@ -19,7 +19,7 @@ from spark_runtime.attempt import describe_error
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import load_function
 from spark_runtime.runner import run
-from spark_runtime.session import get_session
+from spark_runtime.session import get_session, is_alive
 from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables
 
@@ -41,10 +41,12 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
         _reply(replies, op="ready")
         for line in requests:
             if line.strip():
-                _reply(replies, **worker.answer(line))
+                answer = worker.answer(line)
                 sys.stdout.flush()
-                if not worker.is_alive():
+                if not is_alive(spark):
+                    _reply(replies, **answer, ends=True)
                     return 1
+                _reply(replies, **answer)
         spark.stop()
     return 0
 
@@ -73,13 +75,6 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 (whatever a job raises is an answer)
             traceback.print_exc(file=sys.stderr)
             return {"op": "raised", "id": identity, "error": _error(error)}
-
-    def is_alive(self) -> bool:
-        """Whether the JVM still answers; a worker without one is of no use."""
-        try:
-            return not self._spark.sparkContext._jsc.sc().isStopped()
-        except Exception:  # noqa: BLE001 (a dead JVM shows in many ways)
-            return False
 
     def _run(self, path: str) -> dict[str, Any]:
         spec = load_spec(path)

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from spark_runtime.checks import Audit, Check, problem
@@ -52,7 +53,8 @@ class WriteOptions:
     """What a job declares about its writes, and what its run has seen so far.
 
     `since` is the table's version when the run started (-1: there was none; None: the present
-    one): a partition of the scope that somebody changed after it is a conflict.
+    one): a partition of the scope that somebody changed after it is a conflict. `started_at` is
+    when that was; the commit tells it to whoever has to find out what became of the run.
     """
 
     checks: Sequence[Check] = ()
@@ -61,6 +63,7 @@ class WriteOptions:
     newest_by: str | None = None
     inputs: Sequence[InputResult] = field(default=())
     since: int | None = None
+    started_at: datetime | None = None
 
 
 def write_partitions(
@@ -99,7 +102,7 @@ class _Write:
         self.log = storage.log
         self.options = options
         found = storage.before()
-        self.columns = _columns(found, output)
+        self.columns = partitioned_by(found, output)
         self.scope = scope_values(self.columns, output.scope)
         self.before = self._counted(found)
         self.fit = fit(frame.schema, found, output.on_drift)
@@ -278,6 +281,11 @@ class _Write:
                     for values, part in rows
                 ],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
+                # For whoever finds the commit and no result of the run; see settle.py.
+                "since": self.since,
+                "started_at": self.options.started_at and self.options.started_at.isoformat(),
+                "ended_at": datetime.now(UTC).isoformat(),
+                "drift": list(self.fit.drift),
             },
         )
 
@@ -322,8 +330,7 @@ class _Write:
         self.storage.put_back([ours], transaction)
 
     def _outcome(self, before: TableState, after: TableState) -> OutputResult:
-        result = output_result(self.output, self.scope, before, after)
-        return replace(result, drift=self.fit.drift)
+        return output_result(self.output, self.scope, before, after, self.fit.drift)
 
     def _describe(self, partitions: Iterable[Values]) -> str:
         texts = sorted(describe(self.columns, values) for values in partitions)
@@ -378,7 +385,7 @@ def _by_partition(
     }
 
 
-def _columns(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ...]:
+def partitioned_by(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ...]:
     """Return the table's partition columns; raises TableError unless they are the declared ones."""
     actual = [column.name for column in state.columns]
     if state.clustered and output.columns:

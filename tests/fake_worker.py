@@ -1,9 +1,11 @@
 """A worker without Spark that speaks the protocol of the local engine.
 
 The entrypoint of a run says what it does: `fake:succeed`, `fake:fail`, `fake:flaky` (fails the
-first attempt for a passing reason), `fake:crash`, `fake:sleep`, `fake:no_result`. Each run that
-gets as far as to write appends its token to `journal` in the project folder: that is its table.
-FAKE_WORKER_KILL names a step at which the worker dies, once for each project folder.
+first attempt for a passing reason), `fake:crash`, `fake:sleep`, `fake:no_result`, `fake:hoard`
+(takes 2 GiB), `fake:meet` (waits for another one). A run that gets as far as to write replaces the
+partitions of its outputs, files in the folder of the table, and appends its token to `journal` in
+the project folder. WORKER_KILLS holds steps and numbers, as in `before commit 2,before reply 1`:
+the worker that is the second to get to the first of these dies there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -54,6 +57,7 @@ def write(spec: dict[str, Any], error: dict[str, Any] | None) -> str:
 
 
 def run(spec: dict[str, Any], journal: Path) -> str:
+    reach("before start", journal)
     action = spec["job"]["entrypoint"].partition(":")[2]
     parameters = spec.get("parameters", {})
     print(f"running {spec['run_id']} attempt {spec['attempt']}", flush=True)  # noqa: T201
@@ -64,28 +68,59 @@ def run(spec: dict[str, Any], journal: Path) -> str:
         return write(spec, error)
     if action == "flaky" and spec["attempt"] == 1:
         return write(spec, {"class": "IOError", "message": "gone for now", "transient": True})
+    if action == "hoard":
+        try:
+            bytearray(2 << 30)
+        except MemoryError:
+            return write(spec, {"class": "MemoryError", "message": "", "transient": False})
+    if action == "meet":
+        journal.with_name(f"met-{spec['token']}").touch()
+        while len(list(journal.parent.glob("met-*"))) < 2:
+            time.sleep(0.01)
     time.sleep(parameters.get("seconds", 30 if action == "sleep" else 0))
     reach("before commit", journal)
-    with journal.open("a") as file:
-        file.write(f"{spec['run_id']} {spec['token']}\n")
+    commit(spec, journal)
     reach("before result", journal)
     state = "succeeded" if action == "no_result" else write(spec, None)
     reach("before reply", journal)
     return state
 
 
+def commit(spec: dict[str, Any], journal: Path) -> None:
+    """Replace the partitions in scope, each of them one more than the sum of its inputs."""
+    for output in spec.get("outputs", ()):
+        if "location" not in output:
+            continue
+        for part in output["scope"]:
+            inputs = [Path(one["location"], part["key"]) for one in spec["inputs"]]
+            temporary = Path(output["location"], f".{part['key']}.{spec['token']}")
+            temporary.write_text(str(1 + sum(int(one.read_text()) for one in inputs)))
+            reach("in commit", journal)
+            temporary.replace(Path(output["location"], part["key"]))
+    with journal.open("a") as file:
+        file.write(f"{spec['run_id']} {spec['token']}\n")
+
+
 def reach(step: str, journal: Path) -> None:
-    killed = journal.with_name("killed")
-    if os.environ.get("FAKE_WORKER_KILL") == step and not killed.exists():
-        killed.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    kills = os.environ.get("WORKER_KILLS", "").split(",")
+    numbers = {int(kill.rpartition(" ")[2]) for kill in kills if kill.startswith(f"{step} ")}
+    if not numbers:
+        return
+    with journal.with_name(f"reached {step}").open("ab", buffering=0) as file:
+        file.write(b".")
+        if file.tell() in numbers:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--reply-fd", type=int)
     parser.add_argument("--project", type=Path)
+    parser.add_argument("--memory", type=int)
+    parser.add_argument("--conf", action="append")
     options = parser.parse_args()
+    if options.memory is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
     if message := os.environ.get("FAKE_WORKER_MISSING"):
         sys.exit(message)
     with os.fdopen(options.reply_fd, "w", buffering=1) as replies:

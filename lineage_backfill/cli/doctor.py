@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
 _JAVA = 17
 _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
-_JARS = """
-import sys
-from spark_runtime.errors import RuntimeFailure
-from spark_runtime.session import find_jars
-try:
-    print(*find_jars(), sep="\\n")
-except RuntimeFailure as error:
-    sys.exit(error.message)
-"""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -197,17 +188,10 @@ def _spark() -> str:
 
 
 def _jars() -> str:
-    import subprocess
-    import sys
+    from lineage_backfill.engines.runtime import find_jars
 
-    # In a process of its own, as the workers are: the tool itself imports nothing of Spark's side.
-    found = subprocess.run(
-        [sys.executable, "-c", _JARS], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        said = found.stderr.strip().splitlines()[-1]
-        raise EnvironmentMissingError(said, hint="Run scripts/fetch-jars once.")
-    return f"{len(found.stdout.split())} jars, as {found.stdout.splitlines()[0]}"
+    found = find_jars()
+    return f"{len(found)} jars, as {found[0]}"
 
 
 def _emit(checks: list[Check]) -> None:

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from lineage_backfill.config.table import Table, near_misses
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.plan.declarations import (
+    SPARK_ENGINES,
     CalendarDeclaration,
     DatasetDeclaration,
     DimensionDeclaration,
@@ -63,8 +64,27 @@ def jobs(
 def engine(name: str, table: Table) -> EngineDeclaration:
     """Read one `[engines.NAME]` table; `kind` is the name where it is not given."""
     kind = table.text("kind") or name
-    settings = {key: table.raw(key) for key in table.names()}
+    settings: dict[str, object] = {}
+    if kind in SPARK_ENGINES and "conf" in table:
+        settings["conf"] = spark_properties(table, "conf")
+    settings |= {key: table.raw(key) for key in table.names()}
     return EngineDeclaration(name=name, kind=kind, settings=settings)
+
+
+def spark_properties(table: Table, key: str) -> dict[str, str]:
+    """Return Spark's properties: `sql.shuffle.partitions = 4` is `spark.sql.shuffle.partitions`."""
+    properties = {}
+    todo = list(table.mapping(key).items())
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, dict):
+            todo += [(f"{name}.{inner}", each) for inner, each in value.items()]
+        elif isinstance(value, list):
+            raise table.error(f"`{name}` of `{key}` must be one value")
+        else:
+            name = name if name.startswith("spark.") else f"spark.{name}"
+            properties[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return dict(sorted(properties.items()))
 
 
 def check_zone(zone: str | None, table: Table) -> str | None:

@@ -284,7 +284,7 @@ def load_project(
     engines = {"local": EngineDeclaration(name="local", kind="local")}
     engines |= _engines(user) | _engines(own)
     pools = _pools(user) | _pools(own)
-    spark = _spark(user) | _spark(own)
+    spark = declare.spark_properties(user, "spark") | declare.spark_properties(own, "spark")
     declarations = Declarations(
         namespace=value["project.namespace"],
         zone=value["project.zone"],
@@ -416,22 +416,6 @@ def _engines(document: Table) -> dict[str, EngineDeclaration]:
 def _pools(document: Table) -> dict[str, int]:
     pools = document.table("pools")
     return {name: pools.integer(name, 1, minimum=1) for name in pools.names()}
-
-
-def _spark(document: Table) -> dict[str, str]:
-    """Return Spark's properties: `sql.shuffle.partitions = 4` is `spark.sql.shuffle.partitions`."""
-    properties = {}
-    todo = list(document.mapping("spark").items())
-    while todo:
-        name, value = todo.pop()
-        if isinstance(value, dict):
-            todo += [(f"{name}.{key}", inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            raise document.error(f"[spark] `{name}` must be one value")
-        else:
-            name = name if name.startswith("spark.") else f"spark.{name}"
-            properties[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return dict(sorted(properties.items()))
 
 
 def _masked(text: str) -> str:

@@ -57,7 +57,7 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
     with app.open_engines(project) as engines:
         engine = engines["local"]
         assert isinstance(engine, LocalEngine)
-        demo = _Demo(project, engine, period, console)
+        demo = Demo(project, engine, period, console)
         holds = demo.build() and demo.fix()
     console.print()
     if holds:
@@ -68,7 +68,7 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
     return 0 if holds else 1
 
 
-class _Demo:
+class Demo:
     """One telling of the story; each chapter returns whether it went well."""
 
     def __init__(

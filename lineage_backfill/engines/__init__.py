@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ENGINES: Mapping[str, str] = {
     "command": "lineage_backfill.engines.command:CommandEngine",
     "local": "lineage_backfill.engines.local:LocalEngine",
+    "spark-submit": "lineage_backfill.engines.spark_submit:SparkSubmitEngine",
 }
 GROUP = "lineage_backfill.engines"
 

@@ -42,6 +42,25 @@ class AttemptFolder:
         spec: Mapping[str, Any] = json.loads(self.spec_path.read_text(encoding="utf-8"))
         return spec
 
+    def check_token(self, token: str) -> None:
+        """Raise EngineError unless the run spec bears this token."""
+        if self.spec()["token"] != token:
+            raise EngineError(f"the run spec {self.spec_path} bears another token than {token}")
+
+    def has_token(self, token: str) -> bool:
+        """Whether a whole run spec with this token is there; half a one was never handed over."""
+        try:
+            return bool(self.spec()["token"] == token)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    def log(self) -> str:
+        """Return what the attempt has printed so far, as far as it stands in its folder."""
+        try:
+            return self.log_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
     def outcome(self) -> Outcome | None:
         """Return what the result file says, None as long as there is none of this attempt."""
         spec = self.spec()
@@ -78,6 +97,12 @@ class AttemptFolder:
         except FileNotFoundError:
             return None
         return claim
+
+    def life_sign(self) -> LifeSign | None:
+        """Return the life sign of who works on the attempt, None if nobody does any more."""
+        claim = self.claimed_by()
+        sign = LifeSign(Path(claim["life_sign"])) if claim is not None else None
+        return sign if sign is not None and sign.is_alive() else None
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFolder, LifeSign, kill_group
+from lineage_backfill.engines.runtime import settle
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
 from lineage_backfill.ports import AttemptState, Outcome
+
+_LEAST_MEMORY = 1 << 30  # bytes; Spark does not work in less
 
 
 @dataclass
@@ -30,11 +36,12 @@ class _Task:
 
 
 class LocalEngine:
-    """Up to `slots` warm workers, started when first needed.
+    """Up to `slots` warm workers, started when first needed; one that is idle for long ends.
 
     A worker that dies is a failed attempt; the next one gets a new worker. The result file is the
     truth: what it says counts, whatever became of the worker. `env` is added to the environment of
-    the workers, `python` runs them, `conf` holds Spark settings.
+    the workers, `python` runs them, `conf` holds Spark settings. With `memory` ("4g"), no process
+    of a worker gets more, where the system can tell; the JVM's heap is what it leaves for it.
     """
 
     can_undo = True
@@ -47,32 +54,41 @@ class LocalEngine:
         slots: int = 1,
         python: str | None = None,
         env: Mapping[str, str] | None = None,
-        conf: Mapping[str, object] | None = None,
+        conf: Mapping[str, str] | None = None,
+        memory: str | None = None,
+        idle_seconds: float = 600,
         command: tuple[str, ...] | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"`slots` must be at least 1, not {slots}")
+        if idle_seconds <= 0:
+            raise ValueError(f"`idle_seconds` must be more than 0, not {idle_seconds}")
+        settings, limits = dict(conf or {}), []
+        if memory is not None:
+            limit = _bytes(memory)
+            limits = [f"--memory={limit}"]
+            settings.setdefault("spark.driver.memory", f"{_heap(limit) >> 20}m")
         worker = tuple(command) if command else (python or SPARK_WORKER[0], *SPARK_WORKER[1:])
-        settings = ((name, _conf_text(value)) for name, value in (conf or {}).items())
-        self._command = (*worker, *(f"--conf={name}={value}" for name, value in settings))
+        confs = (f"--conf={name}={text}" for name, text in settings.items())
+        self._command = (*worker, *limits, *confs)
         self._project = project
         self._folder = state_dir / "workers"
         self._environment = dict(env or {})
-        # A pool prefers an idle thread to a new one, and each thread keeps one worker: a cold
-        # worker is started only while all warm ones work.
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="spark-worker")
-        self._own = threading.local()
         self._mutex = threading.Lock()
         self._workers: list[Worker] = []
+        self._idle: list[Worker] = []  # the one that worked last is last, and the first to work
+        self._idle_seconds = idle_seconds
+        self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
         self._adopted: dict[str, Mapping[str, Any]] = {}
         self._listener: Callable[[str], None] = lambda _handle: None
-        self._is_closed = False
+        self._closing = threading.Event()
 
     def open(self) -> None:
         """Start the first worker, if there is none; raises EnvironmentMissingError."""
         if not self._workers:
-            self._threads.submit(self._worker).result()
+            self._threads.submit(lambda: self._give_back(self._take())).result()
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener(handle)` whenever an attempt has ended."""
@@ -82,8 +98,7 @@ class LocalEngine:
         """Queue the attempt for the next worker that is free; `token` must be that of the spec."""
         handle = str(spec_path.parent)
         folder = AttemptFolder(spec_path.parent)
-        if folder.spec()["token"] != token:
-            raise EngineError(f"the run spec {spec_path} bears another token than {token}")
+        folder.check_token(token)
         with self._mutex:
             if handle in self._tasks or handle in self._adopted:
                 return handle
@@ -98,16 +113,18 @@ class LocalEngine:
         """Return the handle of an attempt that is known, has a result or is still worked on."""
         handle = str(spec_path.parent)
         folder = AttemptFolder(spec_path.parent)
+        if not folder.has_token(token):
+            return None
         if handle in self._tasks:
             return handle
-        if not spec_path.exists() or folder.spec()["token"] != token:
-            return None
         claim = folder.claimed_by()
-        works = claim is not None and LifeSign(Path(claim["life_sign"])).is_alive()
+        works = folder.life_sign() is not None
         if folder.outcome() is not None:  # looked for last: it may have come just now
             return handle
-        if claim is None or not works:
+        if claim is None:
             return None
+        if not works:
+            return handle if settle(folder) is not None else None
         self._adopted[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
         return handle
@@ -158,9 +175,9 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the workers; attempts that still run are stopped."""
-        self._is_closed = True
+        self._closing.set()
         with self._mutex:
-            workers, self._workers = self._workers, []
+            workers, self._workers, self._idle = self._workers, [], []
         for worker in workers:
             if worker.is_busy:
                 worker.kill()
@@ -168,40 +185,83 @@ class LocalEngine:
         for worker in workers:
             worker.close()
 
-    # In the threads of the pool
+    # In the threads of the pool, of which there are as many as slots
 
-    def _worker(self) -> Worker:
-        """Return the worker of this thread, started if need be."""
-        worker: Worker | None = getattr(self._own, "worker", None)
-        if worker is not None and worker.has_ended:
-            self._drop(worker)
-            worker = None
-        if worker is None:
-            worker = Worker(
-                self._command,
-                project=self._project,
-                folder=self._folder,
-                environment=self._environment,
-            )
+    def _take(self) -> Worker:
+        """Return a worker that is ready: the one that was idle for the shortest time, or a new one.
+
+        So a cold one is started only while all warm ones work.
+        """
+        while True:
             with self._mutex:
-                self._workers.append(worker)
-            try:
-                if self._is_closed:  # too late for `close` to have seen this one
-                    worker.kill()
-                worker.wait_until_ready()
-            except BaseException:
-                self._drop(worker)
-                raise
-            self._own.worker = worker
+                warm = self._idle.pop() if self._idle else None
+            if warm is None:
+                return self._new()
+            if not warm.has_ended:
+                return warm
+            self._drop(warm)
+
+    def _new(self) -> Worker:
+        worker = Worker(
+            self._command,
+            project=self._project,
+            folder=self._folder,
+            environment=self._environment,
+        )
+        with self._mutex:
+            self._workers.append(worker)
+        try:
+            if self._closing.is_set():  # too late for `close` to have seen this one
+                worker.kill()
+            worker.wait_until_ready()
+        except BaseException:
+            self._drop(worker)
+            raise
         return worker
 
+    def _give_back(self, worker: Worker) -> None:
+        with self._mutex:
+            if worker not in self._workers:
+                return  # `close` ends it
+            worker.idle_since = time.monotonic()
+            self._idle.append(worker)
+            if self._reaper is None:
+                self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
+                self._reaper.start()
+
     def _drop(self, worker: Worker) -> None:
-        self._own.worker = None
         with self._mutex:
             if worker not in self._workers:
                 return  # `close` ends it
             self._workers.remove(worker)
         worker.close(patience=0)
+
+    @contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        worker = self._take()
+        try:
+            yield worker
+        except WorkerDied:
+            self._drop(worker)
+            raise
+        except BaseException:
+            self._give_back(worker)
+            raise
+        self._give_back(worker)
+
+    def _reap(self) -> None:
+        """End workers that were idle for too long."""
+        patience = self._idle_seconds
+        while not self._closing.wait(patience):
+            now = time.monotonic()
+            with self._mutex:
+                old = [one for one in self._idle if now - one.idle_since >= self._idle_seconds]
+                self._idle = [one for one in self._idle if one not in old]
+                self._workers = [one for one in self._workers if one not in old]
+                first = min((one.idle_since for one in self._idle), default=now)
+            patience = first + self._idle_seconds - now
+            for worker in old:
+                worker.close()
 
     def _run(self, handle: str, task: _Task) -> None:
         try:
@@ -215,18 +275,24 @@ class LocalEngine:
     def _outcome(self, task: _Task) -> Outcome:
         """Run the attempt; what the result file says counts before all else."""
         died = said = None
-        if not (task.is_cancelled or self._is_closed):
+        if not (task.is_cancelled or self._closing.is_set()):
             try:
-                said = self._work(task, self._worker())
+                with self._worker() as worker:
+                    said = self._work(task, worker)
             except WorkerDied as error:
                 died = str(error)
             except BackfillError as error:
                 said = _with_hint(error.message, error.hint)
                 return Outcome(state=AttemptState.FAILED, error=said, transient=True)
+            except OSError as error:
+                said = f"the attempt cannot be handed to a worker: {error}"
+                return Outcome(state=AttemptState.FAILED, error=said, transient=True)
         outcome = task.folder.outcome()
+        if died or (outcome is not None and outcome.transient):
+            outcome = settle(task.folder) or outcome  # Spark may have died after the commit
         if outcome is not None:
             return outcome
-        if task.is_cancelled or self._is_closed:
+        if task.is_cancelled or self._closing.is_set():
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         message = died or said or "the worker finished the attempt and left no result file"
         return Outcome(state=AttemptState.FAILED, error=message, transient=died is not None)
@@ -250,22 +316,19 @@ class LocalEngine:
             reply = worker.ask(
                 {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.folder.spec_path)}
             )
-            if reply["op"] != "raised":
-                return None
-            return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))
-        except WorkerDied:
-            self._drop(worker)
-            raise
         finally:
-            task.folder.log_path.write_bytes(_read_from(worker.log_path, start))
+            with suppress(OSError):  # a full disk takes the log, and not what was done
+                task.folder.log_path.write_bytes(_read_from(worker.log_path, start))
+        if reply["op"] != "raised":
+            return None
+        return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))
 
     def _call(self, entrypoint: str, arguments: Mapping[str, Any]) -> Any:
-        worker = self._worker()
         request = {"op": "call", "id": uuid.uuid4().hex, "entrypoint": entrypoint}
         try:
-            reply = worker.ask({**request, "arguments": dict(arguments)})
+            with self._worker() as worker:
+                reply = worker.ask({**request, "arguments": dict(arguments)})
         except WorkerDied as error:
-            self._drop(worker)
             raise EngineError(f"{entrypoint}: {error}") from error
         if reply["op"] == "raised":
             said = reply["error"]
@@ -278,8 +341,17 @@ class LocalEngine:
         self._listener(handle)
 
 
-def _conf_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _bytes(memory: str) -> int:
+    match = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
+    amount = int(match[1]) << (30 if match[2] == "g" else 20) if match else 0
+    if amount < _LEAST_MEMORY:
+        raise ValueError(f'`memory` must be a size of at least 1g, such as "4g", not {memory!r}')
+    return amount
+
+
+def _heap(limit: int) -> int:
+    """Return the JVM's heap below a limit: it needs room for code, threads and buffers, too."""
+    return limit - max(limit // 4, _LEAST_MEMORY // 2)
 
 
 def _complaint(error: Mapping[str, Any]) -> str:

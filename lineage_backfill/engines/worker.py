@@ -66,6 +66,8 @@ class Worker:
             os.close(write_end)
         self._replies = os.fdopen(reply_end, encoding="utf-8")
         self.is_busy = True  # with starting
+        self._is_ending = False
+        self.idle_since = 0.0  # by the monotonic clock
 
     @property
     def pid(self) -> int:
@@ -74,8 +76,8 @@ class Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is no more."""
-        return self._process.poll() is not None
+        """Whether the process is no more, or has said that it ends."""
+        return self._is_ending or self._process.poll() is not None
 
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
@@ -108,6 +110,7 @@ class Worker:
             reply = self._reply()
             if reply.get("id") == request["id"]:
                 self.is_busy = False
+                self._is_ending = bool(reply.get("ends"))
                 return reply
 
     def kill(self) -> None:

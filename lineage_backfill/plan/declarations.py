@@ -133,6 +133,10 @@ class Limits:
     max_parallel: int = 4
 
 
+#: The kinds of engines that start Spark themselves, and take its properties as `conf`.
+SPARK_ENGINES = ("local", "spark-submit")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeclaration:
     """One `[engines.NAME]` table: its kind and the settings that its adapter takes."""

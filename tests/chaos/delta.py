@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from spark_runtime import RunContext, job, runner
+from spark_runtime import RunContext, attempt, job
 
 
 def reach(step, spark=None):
@@ -37,7 +37,7 @@ def reach(step, spark=None):
                 os.kill(gateway.proc.pid if who else os.getpid(), signal.SIGKILL)
 
 
-write_partitions, write_result_file = runner.write_partitions, runner.write_result_file
+write_partitions, write_result_file = attempt.write_partitions, attempt.write_result
 
 
 def write(frame, *arguments):
@@ -54,7 +54,7 @@ def write_result(*arguments):
     reach("before reply")
 
 
-runner.write_partitions, runner.write_result_file = write, write_result
+attempt.write_partitions, attempt.write_result = write, write_result
 
 
 def table(context):
@@ -70,7 +70,7 @@ def define(name):
     def run(context: RunContext):
         return table(context)
 
-    return job(output=name)(run)
+    return job(output=name, batch="range")(run)
 
 
 for name in "abcde":

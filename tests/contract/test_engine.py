@@ -57,20 +57,34 @@ class Bench:
         return path.read_text().splitlines() if path.exists() else []
 
 
-def settings(kind: str) -> dict[str, object]:
+def settings(kind: str, folder: Path) -> dict[str, object]:
+    here = FAKE_WORKER.parent
+    fake_command = [sys.executable, str(here / "fake_command.py")]
     if kind == "local":
         return {"command": (sys.executable, str(FAKE_WORKER))}
-    return {"argv": [sys.executable, str(FAKE_WORKER.with_name("fake_command.py")), "{spec}"]}
+    if kind == "spark-submit":
+        program = folder / "spark" / "bin" / "spark-submit"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
+        program.chmod(0o755)
+        return {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077", "jars": []}
+    if kind == "acme":
+        return {"program": fake_command}
+    return {"argv": [*fake_command, "{spec}"]}
 
 
-@pytest.fixture(params=["local", "command"])
-def kind(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["local", "command", "spark-submit", "acme"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    # "acme" is a third party's, found by its entry point.
+    monkeypatch.syspath_prepend(FAKE_WORKER.with_name("third_party"))
     return str(request.param)
 
 
 @pytest.fixture
 def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
-    engine = create_engine(kind, settings(kind), project=tmp_path, state_dir=tmp_path / "state")
+    engine = create_engine(
+        kind, settings(kind, tmp_path), project=tmp_path, state_dir=tmp_path / "state"
+    )
     yield Bench(engine, tmp_path)
     engine.close()
 
@@ -148,9 +162,20 @@ def test_close_does_not_wait_for_what_runs(bench: Bench) -> None:
     assert time.monotonic() - begun < 5
 
 
+def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:
+    with pytest.raises(EngineError, match="another token"):
+        bench.engine.submit(bench.spec("succeed"), "t-0")
+    assert bench.journal() == []
+    bench.wait(bench.submit("succeed"))
+    assert bench.engine.find(bench.folder / "runs" / "t-1" / "spec.json", "t-0") is None
+
+
 def test_an_attempt_that_was_never_handed_over_is_not_found(bench: Bench) -> None:
     assert bench.engine.find(bench.folder / "runs" / "t-9" / "spec.json", "t-9") is None
-    assert bench.engine.find(bench.spec("succeed"), "t-1") is None
+    path = bench.spec("succeed")
+    assert bench.engine.find(path, "t-1") is None
+    path.write_text(path.read_text()[:20])  # the disk was full
+    assert bench.engine.find(path, "t-1") is None
 
 
 def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -> None:
@@ -159,7 +184,10 @@ def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -
     while bench.engine.poll(first).state is AttemptState.QUEUED:
         time.sleep(0.01)
     engine = create_engine(
-        kind, settings(kind), project=bench.folder, state_dir=bench.folder / "state"
+        kind,
+        settings(kind, bench.folder),
+        project=bench.folder,
+        state_dir=bench.folder / "state",
     )
     try:
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -179,13 +207,51 @@ def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -
 def test_local_reports_what_is_missing_when_it_is_opened(tmp_path: Path) -> None:
     engine = create_engine(
         "local",
-        settings("local") | {"env": {"FAKE_WORKER_MISSING": "no Java was found"}},
+        settings("local", tmp_path) | {"env": {"FAKE_WORKER_MISSING": "no Java was found"}},
         project=tmp_path,
         state_dir=tmp_path,
     )
     with pytest.raises(EnvironmentMissingError, match="no Java was found"):
         engine.open()
     engine.close()
+
+
+@pytest.fixture
+def local(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """The local engine with settings of the test's own."""
+    engine = create_engine(
+        "local",
+        {**settings("local", tmp_path), **request.param},
+        project=tmp_path,
+        state_dir=tmp_path / "state",
+    )
+    yield Bench(engine, tmp_path)
+    engine.close()
+
+
+@pytest.mark.parametrize("local", [{"idle_seconds": 0.1}], indirect=True)
+def test_local_ends_idle_workers_and_starts_new_ones(local: Bench) -> None:
+    for token in ("t-1", "t-2"):
+        assert local.wait(local.submit("succeed", token=token)) is AttemptState.SUCCEEDED
+        while list(local.folder.glob("state/workers/*.alive")):
+            time.sleep(0.01)
+    assert len(local.journal()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count mapped memory")
+@pytest.mark.parametrize("local", [{"memory": "1g"}], indirect=True)
+def test_local_caps_the_memory_of_its_workers(local: Bench) -> None:
+    greedy = local.submit("hoard", token="t-1")
+    assert local.wait(greedy) is AttemptState.FAILED
+    assert "MemoryError" in (local.engine.poll(greedy).error or "")
+    assert local.wait(local.submit("succeed", token="t-2")) is AttemptState.SUCCEEDED
+
+
+@pytest.mark.parametrize("local", [{"slots": 2}], indirect=True)
+def test_local_works_on_as_many_attempts_as_it_has_slots(local: Bench) -> None:
+    handles = {local.submit("meet", token=f"t-{number}") for number in range(2)}
+    assert {local.ended.get(timeout=20) for _ in handles} == handles
+    assert len(local.journal()) == 2
 
 
 def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
@@ -210,8 +276,14 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("spork", {}, "no engine of kind 'spork'"),
         ("local", {"slots": 0}, "slots"),
         ("local", {"colour": "red"}, "colour"),
+        ("local", {"memory": "512m"}, "at least 1g"),
+        ("local", {"memory": "lots"}, "at least 1g"),
+        ("local", {"idle_seconds": 0}, "idle_seconds"),
         ("command", {}, "argv"),
         ("command", {"argv": ["run", "{spek}"]}, "spek"),
+        ("spark-submit", {"deploy_mode": "custer"}, "custer"),
+        ("spark-submit", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
+        ("spark-submit", {"queue": "x"}, "queue"),
     ],
 )
 def test_wrong_settings_are_refused(
@@ -219,18 +291,3 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         create_engine(kind, settings, project=tmp_path, state_dir=tmp_path)
-
-
-def test_a_third_party_engine_is_found_by_its_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "acme-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[lineage_backfill.engines]\nacme = acme:Engine\n")
-    (tmp_path / "acme.py").write_text(
-        "class Engine:\n    def __init__(self, **settings):\n        self.settings = settings\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    engine = create_engine("acme", {"queue": "q"}, project=tmp_path, state_dir=tmp_path)
-    assert vars(engine)["settings"]["queue"] == "q"

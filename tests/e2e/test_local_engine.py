@@ -34,6 +34,11 @@ def broken(context: RunContext):
 
 
 @job(output="days")
+def greedy(context: RunContext):
+    bytearray(4 << 30)
+
+
+@job(output="days")
 def slow(context: RunContext):
     time.sleep(60)
 
@@ -48,7 +53,7 @@ class Bench:
         self.folder = folder
         (folder / "jobs.py").write_text(JOBS)
         self.table = str(folder / "days")
-        self.engine = LocalEngine(project=folder, state_dir=folder / "state")
+        self.engine = LocalEngine(project=folder, state_dir=folder / "state", memory="2g")
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.engine.listen(self.ended.put)
 
@@ -97,7 +102,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     bench.engine.close()
 
 
-def test_it_writes_partitions_fails_cleanly_and_survives_a_killed_worker(bench: Bench) -> None:
+def test_it_writes_partitions_fails_cleanly_and_survives_greed_and_a_killed_worker(
+    bench: Bench,
+) -> None:
     first = bench.submit("t-1", "days", "2024-03-01", "2024-03-02")
     assert bench.wait(first) is AttemptState.SUCCEEDED
     result = bench.engine.poll(first).result
@@ -112,6 +119,10 @@ def test_it_writes_partitions_fails_cleanly_and_survives_a_killed_worker(bench: 
     assert outcome.error == "ValueError: no such column"
     assert not outcome.transient
     assert "no such column" in bench.engine.logs(broken)
+
+    greedy = bench.submit("t-4", "greedy", "2024-03-01")
+    assert bench.wait(greedy) is AttemptState.FAILED
+    assert "MemoryError" in (bench.engine.poll(greedy).error or "")
 
     slow = bench.submit("t-3", "slow", "2024-03-01")
     while bench.engine.poll(slow).state is AttemptState.QUEUED:

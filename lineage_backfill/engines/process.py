@@ -1,0 +1,241 @@
+"""Runs each attempt as a process of its own, which goes on if the executor dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lineage_backfill.engines.attempt import AttemptFolder, LifeSign, kill_group
+from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.ports import AttemptState, Outcome
+
+_POLL = 5.0  # seconds between two questions to a cluster
+_TAIL = 20_000  # characters of the log in which to look for what explains a failure
+_ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
+
+
+class ProcessEngine(ABC):
+    """Starts the command of each attempt, with the project's folder as its working directory.
+
+    An engine of this sort says what to start and what came of it. The process has a group of its
+    own, so that Ctrl-C in a terminal does not reach it, and a life sign, by which a later executor
+    finds it again.
+    """
+
+    def __init__(
+        self, *, project: Path, state_dir: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.project = project
+        self.environment = {**os.environ, **(env or {})}
+        self._signs = state_dir / "processes"
+        self._watched: dict[str, subprocess.Popen[bytes] | None] = {}
+        self._outcomes: dict[str, Outcome] = {}
+        self._cancelled: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self._closing = threading.Event()
+        self._listener: Callable[[str], None] = lambda _handle: None
+
+    # What an engine of this sort says
+
+    @abstractmethod
+    def command(self, folder: AttemptFolder) -> Sequence[str]:
+        """Return program and arguments for an attempt."""
+
+    @abstractmethod
+    def judge(
+        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+    ) -> Outcome | None:
+        """Return what came of an attempt that nobody works on any more, None if nobody knows.
+
+        `said` is what its result file says, if there is one; `code` the exit code of its process,
+        None where an earlier executor had started it. Raises ServiceUnreachableError where that
+        cannot be known now.
+        """
+
+    def works_elsewhere(self, folder: AttemptFolder) -> bool:
+        """Whether an attempt goes on without its process; raises ServiceUnreachableError."""
+        return False
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of an attempt's process."""
+        process.wait()
+
+    def stop(self, folder: AttemptFolder, pid: int | None) -> None:
+        """Stop an attempt; `pid` is also its process group, None if the process has ended."""
+        if pid is not None:
+            kill_group(pid)
+
+    # The port
+
+    def open(self) -> None:  # noqa: B027 - few have anything to make ready
+        """Nothing to make ready."""
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener(handle)` whenever an attempt has ended."""
+        self._listener = listener
+
+    def submit(self, spec_path: Path, token: str) -> str:
+        """Start the command; raises EngineError if that cannot be done."""
+        handle = self.find(spec_path, token)
+        if handle is not None:
+            if self.poll(handle).state.is_final:
+                self._listener(handle)
+            return handle
+        folder = AttemptFolder(spec_path.parent)
+        folder.check_token(token)
+        process = self._start(folder, token)
+        self._watch(folder, process, lambda: self.wait(process))
+        return str(folder.path)
+
+    def find(self, spec_path: Path, token: str) -> str | None:
+        """Return the handle of an attempt that has an outcome or is still worked on."""
+        folder = AttemptFolder(spec_path.parent)
+        handle = str(folder.path)
+        if not folder.has_token(token):
+            return None
+        if handle in self._watched or handle in self._outcomes:
+            return handle
+        if sign := folder.life_sign():
+            self._watch(folder, None, sign.wait)
+            return handle
+        said = folder.outcome()  # looked for last: it may have come just now
+        if said is None and folder.claimed_by() is None:
+            return None
+        if said is None and self.works_elsewhere(folder):
+            self._watch(folder, None, lambda: None)
+            return handle
+        outcome = self.judge(folder, said=said, code=None)
+        if outcome is None:
+            return None
+        self._keep(handle, outcome)
+        return handle
+
+    def poll(self, handle: str) -> Outcome:
+        """Return what is known of the attempt now."""
+        if handle in self._watched:
+            return Outcome(state=AttemptState.RUNNING)
+        if handle in self._outcomes:
+            return self._outcomes[handle]
+        folder = AttemptFolder(Path(handle))
+        if folder.life_sign():
+            return Outcome(state=AttemptState.RUNNING)
+        return folder.outcome() or _LOST
+
+    def cancel(self, handle: str) -> None:
+        """Stop the attempt."""
+        folder = AttemptFolder(Path(handle))
+        process = self._watched.get(handle)
+        if process is not None:
+            pid = process.pid if process.poll() is None else None
+        else:
+            works = folder.life_sign() is not None
+            pid = (folder.claimed_by() or {}).get("pid") if works else None
+        if pid is not None or handle in self._watched:
+            self._cancelled.add(handle)
+            self.stop(folder, pid)
+
+    def logs(self, handle: str) -> str:
+        """Return what the attempt has printed so far."""
+        return AttemptFolder(Path(handle)).log()
+
+    def close(self) -> None:
+        """Stop what still runs."""
+        for handle in list(self._watched):
+            self.cancel(handle)
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
+
+    # Inside
+
+    def _start(self, folder: AttemptFolder, token: str) -> subprocess.Popen[bytes]:
+        command = list(self.command(folder))
+        sign = LifeSign(self._signs / f"{token}.alive")
+        folder.claim({"life_sign": str(sign.path)})
+        try:
+            with sign.give() as held, folder.log_path.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(held.fileno(),),
+                    start_new_session=True,
+                    cwd=self.project,
+                    env=self.environment,
+                )
+        except OSError as error:
+            raise EngineError(
+                f"{command[0]} cannot be started: {error}",
+                hint="See the settings of this engine in the project file.",
+            ) from error
+        folder.claim({"life_sign": str(sign.path), "pid": process.pid})
+        return process
+
+    def _watch(
+        self,
+        folder: AttemptFolder,
+        process: subprocess.Popen[bytes] | None,
+        wait: Callable[[], object],
+    ) -> None:
+        handle = str(folder.path)
+
+        def watch() -> None:
+            wait()
+            outcome = self._outcome(folder, process)
+            if outcome is not None:
+                self._keep(handle, outcome)
+                del self._watched[handle]
+                self._listener(handle)
+
+        self._watched[handle] = process
+        thread = threading.Thread(target=watch, name=f"watch {handle}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _outcome(
+        self, folder: AttemptFolder, process: subprocess.Popen[bytes] | None
+    ) -> Outcome | None:
+        """Return what came of an attempt; None if this engine is closed before that is known."""
+        code = None if process is None else process.returncode
+        while True:
+            with suppress(ServiceUnreachableError):  # then it is not known, and asked again
+                said = folder.outcome()
+                if said is not None or not self.works_elsewhere(folder):
+                    return self._judged(folder, said, code)
+            if self._closing.wait(_POLL):
+                return None
+
+    def _judged(self, folder: AttemptFolder, said: Outcome | None, code: int | None) -> Outcome:
+        outcome = self.judge(folder, said=said, code=code) or _LOST
+        is_stopped = said is None and str(folder.path) in self._cancelled
+        if is_stopped and outcome.state is not AttemptState.SUCCEEDED:
+            return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
+        return outcome
+
+    def _keep(self, handle: str, outcome: Outcome) -> None:
+        if outcome.result is None:  # else `poll` reads the file; thousands of results are a lot
+            self._outcomes[handle] = outcome
+
+
+_LOST = Outcome(
+    state=AttemptState.LOST,
+    error="the process ended after its executor and left no result",
+    transient=True,
+)
+
+
+def ended(folder: AttemptFolder, code: int) -> Outcome:
+    """Return the failure that an exit code stands for; one by a signal may not come again."""
+    signal = -code if code < 0 else code - 128  # as the JVM and shells tell of signals
+    said = f"ended by signal {signal}" if signal > 0 else f"ended with exit code {code}"
+    lines = [line.strip() for line in folder.log()[-_TAIL:].splitlines() if line.strip()]
+    why = [line for line in lines if _ERROR.search(line)] or lines
+    error = f"{said}: {why[-1]}" if why else said
+    return Outcome(state=AttemptState.FAILED, error=error, transient=signal > 0)

@@ -1,0 +1,68 @@
+"""What engines ask of `spark_runtime`, in a process of its own: this side imports none of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.errors import EnvironmentMissingError
+from lineage_backfill.ports import AttemptState, Outcome
+
+_TIMEOUT = 60  # seconds; reading the logs of tables takes far less
+_SAID = re.compile(r"^\w+: (.*?)(?: \(([^()]*)\))?$")
+
+
+def find_jars() -> tuple[str, ...]:
+    """Return where Delta's jars are on this machine; raises EnvironmentMissingError."""
+    found = _ask("jars")
+    if found.returncode == 0:
+        return tuple(found.stdout.splitlines())
+    said = _SAID.match(found.stderr.strip().rpartition("\n")[2])
+    raise EnvironmentMissingError(
+        said[1] if said else found.stderr.strip(),
+        hint=(said and said[2]) or "Run `lineage-backfill doctor`.",
+    )
+
+
+def find_package() -> Path:
+    """Return the folder of the package `spark_runtime`; raises EnvironmentMissingError."""
+    found = importlib.util.find_spec("spark_runtime")
+    if found is None or found.origin is None:
+        raise EnvironmentMissingError(
+            "the package spark_runtime is not there", hint="Install lineage-backfill anew."
+        )
+    return Path(found.origin).parent
+
+
+def settle(folder: AttemptFolder) -> Outcome | None:
+    """Return the success of an attempt whose process died after its commits; else None.
+
+    The logs of its tables say so; the result file that it could not write any more is written. A
+    log that cannot be read from here says nothing.
+    """
+    places = [output.get("location") for output in folder.spec().get("outputs", ())]
+    if not all(place is not None and Path(place).exists() for place in places) or not places:
+        return None  # asking would take a moment, and come to the same
+    if _ask("settle", "--spec", str(folder.spec_path)).returncode:
+        return None
+    outcome = folder.outcome()
+    return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None
+
+
+def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spark_runtime", *arguments]
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_TIMEOUT} s")

@@ -1,0 +1,279 @@
+"""Runs each attempt as a Spark application of its own, by spark-submit: the way to a cluster.
+
+What came of it is told by, in this order: the result file, which the job writes after a look into
+the logs of its tables; those logs, where the driver died before it could; the cluster, where the
+driver runs there; the exit code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Timer
+from typing import Literal, get_args
+
+from lineage_backfill.engines.attempt import AttemptFolder, kill_group
+from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
+from lineage_backfill.engines.process import ProcessEngine, ended
+from lineage_backfill.engines.runtime import find_jars, find_package, settle
+from lineage_backfill.engines.shipping import find_code, pack
+from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
+from lineage_backfill.ports import AttemptState, Outcome
+
+DeployMode = Literal["client", "cluster"]
+
+#: What makes Delta's tables known to a session; only when it starts can it be told.
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_MAIN = "import sys\n\nfrom spark_runtime.__main__ import main\n\nsys.exit(main())\n"
+_PATIENCE = 10.0  # seconds that a driver has to end by itself before it is killed
+
+
+class SparkSubmitEngine(ProcessEngine):
+    """Submits with the options of spark-submit; lists are given as lists, `conf` as a table.
+
+    With an attempt go `spark_runtime`, the package of the project that its entrypoint is in, and
+    what `py_files` adds: folders, modules, archives or URLs. Without `jars` and `packages`, Delta's
+    jars of this machine go too. `python` runs the job: on this machine, where the driver is here,
+    and on the cluster. Relative paths start from the project's folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        project: Path,
+        state_dir: Path,
+        master: str | None = None,
+        deploy_mode: DeployMode = "client",
+        spark_home: str | None = None,
+        python: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (),
+        repositories: Sequence[str] = (),
+        jars: Sequence[str] | None = None,
+        py_files: Sequence[str] = (),
+        files: Sequence[str] = (),
+        archives: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(project=project, state_dir=state_dir, env=env)
+        if deploy_mode not in get_args(DeployMode):
+            raise ValueError(f"`deploy_mode` is {deploy_mode!r}, not client or cluster")
+        self._is_here = deploy_mode == "client"
+        self._conf = {**_DELTA, **(conf or {})}
+        python = python or (sys.executable if self._is_here else None)
+        if python:
+            self._conf.setdefault("spark.pyspark.python", python)
+        self._folder = state_dir / "spark-submit"
+        self._program, home = _find_program(spark_home, self.environment)
+        if home is not None:
+            self.environment["SPARK_HOME"] = home
+        self._given: dict[str, list[str]] = {
+            "--master": [master] if master else [],
+            "--deploy-mode": [deploy_mode],
+            "--packages": list(packages),
+            "--repositories": list(repositories),
+            "--jars": [self._place(jar) for jar in jars or ()],
+            "--py-files": list(py_files),
+            "--files": [self._place(file) for file in files],
+            "--archives": [self._place(archive) for archive in archives],
+        }
+        self._needs_jars = jars is None and not packages
+        self._arguments = list(arguments)
+        self._code: dict[str, str] = {}
+        self._cluster = None if self._is_here else self._cluster_of(master or "")
+
+    # The port, as far as it is not that of every process
+
+    def open(self) -> None:
+        """Find program and jars, and pack the code; raises EnvironmentMissingError."""
+        if shutil.which(self._program) is None:
+            raise EnvironmentMissingError(
+                f"there is no {self._program}",
+                hint="Name Spark's folder: `spark_home` of this engine, or SPARK_HOME.",
+            )
+        if self._needs_jars:
+            self._given["--jars"] = list(find_jars())
+            self._needs_jars = False
+        self._packed(find_package())
+
+    def logs(self, handle: str) -> str:
+        """Return what spark-submit has printed, and the driver where it runs elsewhere."""
+        said = super().logs(handle)
+        if self._cluster is None:
+            return said
+        try:
+            return said + self._cluster.logs(_token(AttemptFolder(Path(handle))))
+        except ServiceUnreachableError as error:
+            return f"{said}\n{error}\n"
+
+    # What is started
+
+    def command(self, folder: AttemptFolder) -> Sequence[str]:
+        """Return the command line of an attempt."""
+        self.open()
+        spec = folder.spec()
+        token, job = spec["token"], spec["job"]
+        conf = dict(self._conf)
+        given = {option: list(values) for option, values in self._given.items()}
+        given["--py-files"] = self._py_files(job["entrypoint"])
+        spec_path = str(folder.spec_path)
+        if self._cluster is not None:
+            conf |= self._cluster.properties(token, conf)
+            given["--files"].append(spec_path)
+            spec_path = folder.spec_path.name
+        return [
+            self._program,
+            *(
+                part
+                for option, values in given.items()
+                if values
+                for part in (option, _csv(values))
+            ),
+            *("--name", " ".join(f"{job['name']} {token}".split())),
+            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            *self._arguments,
+            str(self._main()),
+            *("run", "--spec", spec_path),
+        ]
+
+    def _py_files(self, entrypoint: str) -> list[str]:
+        code = find_code(self.project, entrypoint)
+        given = [self._shipped(item) for item in self._given["--py-files"]]
+        own = [self._packed(code)] if code is not None else []
+        return list(dict.fromkeys([self._packed(find_package()), *own, *given]))
+
+    def _shipped(self, item: str) -> str:
+        path = self.project / item
+        return self._packed(path) if path.is_dir() else self._place(item)
+
+    def _packed(self, code: Path) -> str:
+        """Return the archive of some code as it was when this engine first used it."""
+        if str(code) not in self._code:
+            self._code[str(code)] = str(pack(code, self._folder))
+        return self._code[str(code)]
+
+    def _place(self, item: str) -> str:
+        return item if "://" in item else str(self.project / item)
+
+    def _main(self) -> Path:
+        main = self._folder / "run_spec.py"
+        if not main.exists():
+            main.parent.mkdir(parents=True, exist_ok=True)
+            temporary = main.with_suffix(f".{os.getpid()}")
+            temporary.write_text(_MAIN, encoding="utf-8")
+            temporary.replace(main)
+        return main
+
+    # What came of it
+
+    def judge(
+        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+    ) -> Outcome | None:
+        """Go by result file, tables' logs, cluster and exit code, in this order."""
+        if said is not None and not said.transient:
+            return said
+        outcome = settle(folder) or said
+        if outcome is not None:
+            return outcome
+        if self._cluster is not None and not (code == 0 and self._cluster.trusts_exit_code):
+            return self._judged_by_cluster(self._cluster, folder, code)
+        if code is None:
+            return None
+        if code:
+            return ended(folder, code)
+        if self._cluster is not None:  # it ran where our files cannot be written
+            return Outcome(state=AttemptState.SUCCEEDED)
+        silent = "the driver ended with exit code 0, and left neither a result file nor a commit"
+        return Outcome(state=AttemptState.FAILED, error=silent)
+
+    def _judged_by_cluster(
+        self, cluster: Cluster, folder: AttemptFolder, code: int | None
+    ) -> Outcome | None:
+        state = cluster.look(_token(folder))
+        if state is None:
+            return ended(folder, code) if code else None
+        if state is AttemptState.SUCCEEDED:
+            return Outcome(state=state)
+        error = f"the cluster says of the application: {state}; see its logs"
+        return Outcome(state=AttemptState.FAILED, error=error)
+
+    def works_elsewhere(self, folder: AttemptFolder) -> bool:
+        """Whether the driver is still at work on the cluster."""
+        state = self._cluster.look(_token(folder)) if self._cluster is not None else None
+        return state is not None and not state.is_final
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the driver's end; Python is ended too where only its JVM has died."""
+        # Not reaped before that, so the id cannot have come to mean another process.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        kill_group(process.pid)
+        process.wait()
+
+    def stop(self, folder: AttemptFolder, pid: int | None) -> None:
+        """Ask the driver to end, which gives its executors back; kill it if it does not."""
+        if pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGTERM)
+            timer = Timer(_PATIENCE, _kill, [folder, pid])
+            timer.daemon = True
+            timer.start()
+        if self._cluster is not None:
+            try:
+                self._cluster.stop(_token(folder))
+            except ServiceUnreachableError as error:
+                with folder.log_path.open("a", encoding="utf-8") as log:
+                    log.write(f"it could not be stopped: {error}\n")
+
+    def _cluster_of(self, master: str) -> Cluster:
+        ask = asker(self.environment)
+        if master == "yarn":
+            return Yarn(ask)
+        if master.startswith("k8s://"):
+            namespace = self._conf.get("spark.kubernetes.namespace", "default")
+            conf = (
+                part
+                for name, value in self._conf.items()
+                if name.startswith("spark.kubernetes.")
+                for part in ("--conf", f"{name}={value}")
+            )
+            submit = (self._program, "--master", master, *conf)
+            return Kubernetes(ask, submit=submit, namespace=namespace)
+        raise ValueError(
+            f'deploy_mode = "cluster" is for YARN and Kubernetes, not for master {master!r}: '
+            "Spark runs no Python driver there"
+        )
+
+
+def _find_program(spark_home: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return spark-submit and its Spark's folder: as given, that of PySpark, or by PATH."""
+    pyspark = importlib.util.find_spec("pyspark")
+    home = spark_home or environment.get("SPARK_HOME")
+    if home is None and pyspark is not None and pyspark.origin is not None:
+        home = str(Path(pyspark.origin).parent)
+    if home is None:
+        return "spark-submit", None
+    return str(Path(home) / "bin" / "spark-submit"), home
+
+
+def _kill(folder: AttemptFolder, pid: int) -> None:
+    if folder.life_sign():
+        kill_group(pid)
+
+
+def _token(folder: AttemptFolder) -> str:
+    return str(folder.spec()["token"])
+
+
+def _csv(values: Sequence[str]) -> str:
+    return ",".join(values)

@@ -1,0 +1,88 @@
+"""What became of an attempt whose process died, by the logs of its tables: no Spark is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from spark_runtime.errors import VerificationError
+from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.outcome import output_result
+from spark_runtime.reader import Inputs
+from spark_runtime.spec import OutputResult, OutputSpec, RunResult, RunSpec, write_result
+from spark_runtime.state import Commit, TableLog, undo_token
+from spark_runtime.tables import Tables
+from spark_runtime.values import scope_values
+from spark_runtime.writer import partitioned_by
+
+
+def settle(spec: RunSpec, tables: Tables) -> RunResult:
+    """End an attempt that had committed all its outputs, as it would have ended by itself.
+
+    Its last lineage event is emitted and its result file is written. Raises a RuntimeFailure unless
+    the logs prove that it has done what it was to do.
+    """
+    written, commits = {}, []
+    for output in spec.outputs:
+        written[output.dataset], commit = _committed(output, spec, tables.log(output))
+        commits.append(commit.metadata)
+    last = max(commits, key=lambda said: datetime.fromisoformat(said["ended_at"]))
+    versions = dict(last["inputs"])
+    pinned = tuple(replace(one, version=versions[str(one.dataset)]) for one in spec.inputs)
+    if any(one.version is None for one in pinned):
+        raise VerificationError("what was read did not exist then, and may exist now")
+    result = RunResult(
+        run_id=spec.run_id,
+        attempt=spec.attempt,
+        token=spec.token,
+        state="succeeded",
+        outputs=tuple(written.values()),
+        inputs=Inputs(None, pinned, tables).results(),
+        error=None,
+        started_at=datetime.fromisoformat(last["started_at"]),
+        ended_at=datetime.fromisoformat(last["ended_at"]),
+    )
+    Emitter(spec, result.started_at).complete(
+        [InputSeen(spec=one, state=tables.state(one, one.version)) for one in pinned],
+        [
+            OutputSeen(
+                spec=one,
+                state=tables.state(one, written[one.dataset].version),
+                result=written[one.dataset],
+            )
+            for one in spec.outputs
+        ],
+    )
+    if spec.result_path is not None:
+        write_result(spec.result_path, result)
+    return result
+
+
+def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputResult, Commit]:
+    """Return what this attempt has written to a table, and its commit.
+
+    Raises VerificationError unless the commit is there, was not taken back or undone, touched only
+    the scope, holds the rows that were counted, and followed on no foreign change of the scope.
+    """
+    state = log.state()
+    version = state.tokens.get(run.token)
+    if version is None or undo_token(run.token) in state.tokens:
+        raise VerificationError(f"the log of {output.dataset} has no commit of {run.token}")
+    scope = scope_values(partitioned_by(state, output), output.scope)
+    (ours,) = log.commits(version - 1, version)
+    before, after = log.state(version - 1), log.state(version)
+    counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
+    is_whole = output.mode == "append" or all(
+        after.contents(values).rows in (None, rows) for values, rows in counted
+    )
+    is_disturbed = any(
+        commit.touched & scope.keys() and commit.metadata.get("run_id") != run.run_id
+        for commit in log.commits(ours.metadata["since"], version - 1)
+    )
+    is_taken_back = any(
+        commit.metadata.get("taken_back") == version
+        for commit in log.commits(version, state.version)
+    )
+    if not (ours.touched <= scope.keys() and is_whole) or is_disturbed or is_taken_back:
+        raise VerificationError(f"{ours} of {output.dataset} is not what the run was to write")
+    return output_result(output, scope, before, after, tuple(ours.metadata["drift"])), ours

@@ -1,0 +1,175 @@
+"""spark-submit on a real standalone cluster of one master and two workers."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.engines.spark_submit import SparkSubmitEngine
+from lineage_backfill.ports import AttemptState
+from spark_runtime.deltalog import DeltaLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "spark-cluster"
+JOBS = """
+import os
+import signal
+import time
+
+from pyspark.sql import functions as F
+
+from pipeline.helper import twice
+from spark_runtime import RunContext, attempt, job
+
+
+@job(output="days", batch="range")
+def days(context: RunContext):
+    rows = [(str(key.key), 1) for key in context.keys]
+    frame = context.spark.createDataFrame(rows, "day string, n long")
+    return frame.withColumn("n", F.udf(twice, "long")("n"))
+
+
+@job(output="others")
+def dies_after_its_commit(context: RunContext):
+    attempt.Emitter.complete = lambda *_: os.killpg(0, signal.SIGKILL)
+    return days(context)
+
+
+@job(output="days", batch="range")
+def slow(context: RunContext):
+    time.sleep(300)
+"""
+# Small: the machine runs master, workers, two drivers and their executors at once.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS: dict[str, Any] = {
+    "conf": {
+        "spark.cores.max": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+    },
+    "env": {"SPARK_LOCAL_IP": "127.0.0.1"},
+}
+
+
+class Bench:
+    def __init__(self, folder: Path, master: str) -> None:
+        self.folder = folder
+        self.master = master
+        code = folder / "pipeline"
+        code.mkdir(parents=True)
+        (code / "__init__.py").touch()
+        (code / "jobs.py").write_text(JOBS)
+        (code / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
+        self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.engine = self.new_engine()
+
+    def new_engine(self) -> SparkSubmitEngine:
+        engine = SparkSubmitEngine(
+            project=self.folder, state_dir=self.folder / "state", master=self.master, **SETTINGS
+        )
+        engine.listen(self.ended.put)
+        engine.open()
+        return engine
+
+    def submit(self, job: str, table: str, *keys: str) -> str:
+        folder = self.folder / "runs" / job
+        folder.mkdir(parents=True)
+        output = {
+            "dataset": {"namespace": "n", "name": table},
+            "format": "delta",
+            "location": str(self.folder / table),
+            "columns": ["day"],
+            "scope": [{"key": key, "values": {"day": key}} for key in keys],
+        }
+        spec: dict[str, Any] = {
+            "schema_version": 1,
+            "backfill_id": "b-1",
+            "run_id": f"r-{job}",
+            "attempt": 1,
+            "token": f"t-{job}",
+            "job": {"namespace": "n", "name": job, "entrypoint": f"pipeline.jobs:{job}"},
+            "partitions": list(keys),
+            "keys": [{"key": key} for key in keys],
+            "outputs": [output],
+            "inputs": [],
+            "lineage": {"outbox": str(folder / "lineage")},
+            "result_path": str(folder / "result.json"),
+        }
+        (folder / "spec.json").write_text(json.dumps(spec))
+        return self.engine.submit(folder / "spec.json", f"t-{job}")
+
+    def wait(self, *handles: str) -> None:
+        left = set(handles)
+        while left:
+            left.discard(self.ended.get(timeout=600))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("cluster")
+    up = subprocess.run([SCRIPT, "up", folder], capture_output=True, text=True, check=False)
+    assert up.returncode == 0, up.stderr
+    try:
+        bench = Bench(tmp_path_factory.mktemp("project"), up.stdout.strip())
+        yield bench
+        bench.engine.close()
+    finally:
+        subprocess.run([SCRIPT, "down", folder], check=True)
+
+
+def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
+    bench: Bench,
+) -> None:
+    good = bench.submit("days", "days", "2024-03-01", "2024-03-02")
+    dead = bench.submit("dies_after_its_commit", "others", "2024-03-01")
+    bench.wait(good, dead)
+    outcome = bench.engine.poll(good)
+    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(good)
+    assert outcome.result is not None
+    (written,) = outcome.result["outputs"]
+    assert [(one["key"], one["rows"]) for one in written["partitions"]] == [
+        ("2024-03-01", 1),
+        ("2024-03-02", 1),
+    ]
+    assert bench.engine.find(Path(good, "spec.json"), "t-days") == good
+
+    outcome = bench.engine.poll(dead)
+    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(dead)
+    assert outcome.result is not None
+    (written,) = outcome.result["outputs"]
+    log = DeltaLog(str(bench.folder / "others"))
+    assert log.state().tokens == {"t-dies_after_its_commit": written["version"]}
+    events = "".join(path.read_text() for path in Path(dead, "lineage").iterdir()).splitlines()
+    assert sorted(json.loads(event)["eventType"] for event in events) == ["COMPLETE", "START"]
+    assert len({json.loads(event)["run"]["runId"] for event in events}) == 1
+
+
+def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
+    handle = bench.submit("slow", "days", "2024-03-03")
+    while "START" not in "".join(path.read_text() for path in Path(handle).glob("lineage/*")):
+        assert not bench.engine.poll(handle).state.is_final, bench.engine.logs(handle)
+        time.sleep(0.1)
+    later = bench.new_engine()
+    assert later.find(Path(handle, "spec.json"), "t-slow") == handle
+    assert later.poll(handle).state is AttemptState.RUNNING
+    later.cancel(handle)
+    bench.wait(handle)
+    later.close()
+    assert later.poll(handle).state is AttemptState.CANCELLED
+    assert "t-slow" not in DeltaLog(str(bench.folder / "days")).state().tokens
+    assert bench.engine.find(Path(handle, "spec.json"), "t-other") is None

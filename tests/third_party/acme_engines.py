@@ -1,0 +1,27 @@
+"""An engine as somebody else may ship it, in a distribution of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.process import ProcessEngine, ended
+from lineage_backfill.ports import Outcome
+
+
+class AcmeEngine(ProcessEngine):
+    """Starts `program` with the path of the run spec; only result files count."""
+
+    def __init__(self, *, program: Sequence[str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._program = program
+
+    def command(self, folder: AttemptFolder) -> Sequence[str]:
+        return [*self._program, str(Path(folder.spec_path))]
+
+    def judge(
+        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+    ) -> Outcome | None:
+        return said if said is not None or code is None else ended(folder, code)

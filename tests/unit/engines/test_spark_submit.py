@@ -1,0 +1,272 @@
+"""The command lines of spark-submit, and what clusters say of an application.
+
+YARN and Kubernetes are not tried here: their command lines are pinned, and answers like those of
+their programs are read.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.clusters import Kubernetes, Yarn
+from lineage_backfill.engines.shipping import find_code, pack
+from lineage_backfill.engines.spark_submit import SparkSubmitEngine
+from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
+from lineage_backfill.ports import AttemptState
+
+DELTA = [
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with a package, Spark's programs and one attempt, all of them empty."""
+    (tmp_path / "pipeline" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "pipeline" / "jobs.py").write_text("x = 1\n")
+    (tmp_path / "pipeline" / "__pycache__" / "jobs.cpython-311.pyc").write_bytes(b"")
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra" / "more.py").touch()
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    (tmp_path / "runs").mkdir()
+    job = {"namespace": "n", "name": "daily  totals", "entrypoint": "pipeline.jobs:daily"}
+    spec = {"token": "t-1", "job": job, "result_path": str(tmp_path / "runs" / "result.json")}
+    (tmp_path / "runs" / "spec.json").write_text(json.dumps(spec))
+    return tmp_path
+
+
+def engine(project: Path, **settings: Any) -> SparkSubmitEngine:
+    home = str(project / "spark")
+    return SparkSubmitEngine(
+        project=project, state_dir=project / "state", spark_home=home, **{"jars": [], **settings}
+    )
+
+
+def command(project: Path, **settings: Any) -> list[str]:
+    """The command line; archives by name alone, their folder bears the hash of what is in them."""
+    argv = list(engine(project, **settings).command(AttemptFolder(project / "runs")))
+    option = argv.index("--py-files") + 1
+    archives = argv[option].split(",")
+    assert all(str(project / "state") in one for one in archives[:2])
+    argv[option] = ",".join(Path(one).name for one in archives)
+    return [part.replace(str(project), "P") for part in argv]
+
+
+def confs(*settings: str) -> list[str]:
+    return [part for setting in settings for part in ("--conf", setting)]
+
+
+def test_a_driver_on_this_machine_gets_its_spec_by_path(project: Path) -> None:
+    argv = command(
+        project, master="spark://h:7077", python="/opt/py", conf={"spark.cores.max": "2"}
+    )
+    assert argv == [
+        *("P/spark/bin/spark-submit", "--master", "spark://h:7077", "--deploy-mode", "client"),
+        *("--py-files", "spark_runtime.zip,pipeline.zip", "--name", "daily totals t-1"),
+        *confs(*DELTA, "spark.cores.max=2", "spark.pyspark.python=/opt/py"),
+        *("P/state/spark-submit/run_spec.py", "run", "--spec", "P/runs/spec.json"),
+    ]
+
+
+def test_all_that_spark_submit_ships_is_passed_on(project: Path) -> None:
+    argv = command(
+        project,
+        jars=["lib/a.jar", "hdfs://h/b.jar"],
+        packages=["g:a:1", "g:b:2"],
+        repositories=["file:///maven"],
+        py_files=["extra", "lib/c.zip", "s3://b/d.zip"],
+        files=["app.conf"],
+        archives=["env.tar.gz#env"],
+        arguments=["--queue", "night"],
+        python="./env/bin/python",
+        conf={"spark.sql.extensions": "mine"},
+    )
+    assert argv[1:] == [
+        *("--deploy-mode", "client"),
+        *("--packages", "g:a:1,g:b:2", "--repositories", "file:///maven"),
+        *("--jars", "P/lib/a.jar,hdfs://h/b.jar"),
+        *("--py-files", "spark_runtime.zip,pipeline.zip,extra.zip,c.zip,d.zip"),
+        *("--files", "P/app.conf", "--archives", "P/env.tar.gz#env"),
+        *("--name", "daily totals t-1"),
+        *confs("spark.sql.extensions=mine", DELTA[1], "spark.pyspark.python=./env/bin/python"),
+        *("--queue", "night"),
+        *("P/state/spark-submit/run_spec.py", "run", "--spec", "P/runs/spec.json"),
+    ]
+
+
+def test_on_yarn_the_spec_goes_along_and_the_token_is_a_tag(project: Path) -> None:
+    argv = command(
+        project, master="yarn", deploy_mode="cluster", conf={"spark.yarn.tags": "finance"}
+    )
+    assert argv[1:] == [
+        *("--master", "yarn", "--deploy-mode", "cluster"),
+        *("--py-files", "spark_runtime.zip,pipeline.zip", "--files", "P/runs/spec.json"),
+        *("--name", "daily totals t-1"),
+        *confs(*DELTA, "spark.yarn.tags=finance,t-1", "spark.yarn.maxAppAttempts=1"),
+        *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
+    ]
+
+
+def test_on_kubernetes_the_token_names_the_drivers_pod(project: Path) -> None:
+    image = "spark.kubernetes.container.image"
+    argv = command(
+        project, master="k8s://https://h:6443", deploy_mode="cluster", conf={image: "spark:4"}
+    )
+    assert argv[1:] == [
+        *("--master", "k8s://https://h:6443", "--deploy-mode", "cluster"),
+        *("--py-files", "spark_runtime.zip,pipeline.zip", "--files", "P/runs/spec.json"),
+        *("--name", "daily totals t-1"),
+        *confs(*DELTA, f"{image}=spark:4"),
+        *confs("spark.kubernetes.driver.pod.name=lineage-backfill-t-1-driver"),
+        *("P/state/spark-submit/run_spec.py", "run", "--spec", "spec.json"),
+    ]
+
+
+def test_jars_of_this_machine_go_along_where_none_are_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = [project / "delta-spark_1.jar", project / "delta-storage-1.jar"]
+    for jar in jars:
+        jar.touch()
+    monkeypatch.setenv("LINEAGE_BACKFILL_JARS", str(project))
+    argv = command(project, jars=None)
+    assert argv[argv.index("--jars") + 1] == "P/delta-spark_1.jar,P/delta-storage-1.jar"
+    jars[0].unlink()
+    with pytest.raises(EnvironmentMissingError, match=r"no delta-spark_\*.jar") as raised:
+        engine(project, jars=None).open()
+    assert "fetch-jars" in raised.value.hint
+
+
+def test_a_missing_program_is_named_before_the_first_run(project: Path) -> None:
+    (project / "spark" / "bin" / "spark-submit").unlink()
+    with pytest.raises(EnvironmentMissingError, match="spark/bin/spark-submit") as raised:
+        engine(project).open()
+    assert "spark_home" in raised.value.hint
+
+
+def test_an_archive_holds_a_package_and_is_the_same_for_the_same_code(project: Path) -> None:
+    code = find_code(project, "pipeline.jobs:daily")
+    assert code == project / "pipeline"
+    archive = pack(code, project / "state")
+    assert zipfile.ZipFile(archive).namelist() == ["pipeline/jobs.py"]
+    (code / "jobs.py").touch()
+    assert pack(code, project / "state") == archive
+    (code / "jobs.py").write_text("x = 2\n")
+    assert pack(code, project / "state") != archive
+    assert find_code(project, "extra.more:x") == project / "extra"
+    assert find_code(project, "installed.jobs:x") is None
+
+
+class Answers:
+    """A program that has been asked, and its answers."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    def __call__(self, command: Sequence[str]) -> str:
+        self.asked.append(" ".join(command))
+        return self.answers.pop(0)
+
+
+def yarn_table(*rows: tuple[str, str, str]) -> str:
+    lines = [
+        f"{name:>30}\t{'daily':>20}\t{'SPARK':>20}\t{'me':>10}\t{'q':>10}"
+        f"\t{state:>18}\t{final:>18}\t{'10%':>15}\t{'N/A':>35}"
+        for name, state, final in rows
+    ]
+    head = "Total number of applications (application-types: [], states: [] and tags: [t-1])"
+    return "\n".join([f"{head}:{len(rows)}", "Application-Id\tApplication-Name", *lines])
+
+
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        ([], None),
+        ([("application_1_0001", "ACCEPTED", "UNDEFINED")], AttemptState.QUEUED),
+        ([("application_1_0001", "RUNNING", "UNDEFINED")], AttemptState.RUNNING),
+        ([("application_1_0001", "FINISHED", "SUCCEEDED")], AttemptState.SUCCEEDED),
+        ([("application_1_0001", "FINISHED", "FAILED")], AttemptState.FAILED),
+        ([("application_1_0001", "KILLED", "KILLED")], AttemptState.CANCELLED),
+    ],
+)
+def test_yarn_tells_by_the_tag(
+    rows: list[tuple[str, str, str]], state: AttemptState | None
+) -> None:
+    ask = Answers(yarn_table(*rows))
+    assert Yarn(ask).look("t-1") == state
+    assert ask.asked == ["yarn application -list -appTags t-1 -appStates ALL"]
+
+
+def test_yarn_kills_what_runs_and_gives_its_logs() -> None:
+    running = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
+    ask = Answers(running, "", running, "said")
+    Yarn(ask).stop("t-1")
+    assert Yarn(ask).logs("t-1") == "said"
+    assert ask.asked[1::2] == [
+        "yarn application -kill application_1_0001",
+        "yarn logs -applicationId application_1_0001",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ("Application not found.", None),
+        ("Application status (driver): \n\t pod name: x\n\t phase: Pending\n", AttemptState.QUEUED),
+        ("Application status (driver): \n\t phase: Running\n", AttemptState.RUNNING),
+        ("Application status (driver): \n\t phase: Succeeded\n", AttemptState.SUCCEEDED),
+        ("Application status (driver): \n\t phase: Failed\n", AttemptState.FAILED),
+    ],
+)
+def test_kubernetes_tells_by_the_pod(answer: str, state: AttemptState | None) -> None:
+    ask = Answers(answer, "", "said")
+    cluster = Kubernetes(ask, submit=["spark-submit", "--master", "k8s://h"], namespace="data")
+    assert cluster.look("t-1") == state
+    cluster.stop("t-1")
+    assert cluster.logs("t-1") == "said"
+    assert ask.asked == [
+        "spark-submit --master k8s://h --status data:lineage-backfill-t-1-driver",
+        "spark-submit --master k8s://h --kill data:lineage-backfill-t-1-driver",
+        "kubectl logs --namespace data lineage-backfill-t-1-driver",
+    ]
+
+
+def program(project: Path, text: str) -> dict[str, str]:
+    """Put a program `yarn` into PATH, and return the environment with it."""
+    path = project / "bin" / "yarn"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:/usr/bin:/bin"}
+
+
+def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: Path) -> None:
+    answer = yarn_table(("application_1_0001", "FINISHED", "SUCCEEDED"))
+    env = program(project, f"cat <<'END'\n{answer}\nEND")
+    folder = AttemptFolder(project / "runs")
+    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    assert yarn.find(folder.spec_path, "t-1") is None  # it was never submitted
+    folder.claim({"life_sign": str(project / "none")})
+    handle = yarn.find(folder.spec_path, "t-1")
+    assert handle is not None
+    assert yarn.poll(handle).state is AttemptState.SUCCEEDED
+
+
+def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
+    env = program(project, "echo no route to host >&2; exit 1")
+    folder = AttemptFolder(project / "runs")
+    folder.claim({"life_sign": str(project / "none")})
+    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    with pytest.raises(ServiceUnreachableError, match="no route to host"):
+        yarn.find(folder.spec_path, "t-1")
