@@ -1,0 +1,165 @@
+"""Self-healing ingestion, and the faults of its published forms, each as a test."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import SchemaMismatchError, TableError
+from spark_runtime.ingest import (
+    align_schema,
+    infer_watermark,
+    latest_by_key,
+    surrogate_key,
+    table_exists,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NOW = datetime(2024, 6, 15, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def plans(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The physical plans of what is looked up by `first`."""
+    seen: list[str] = []
+    kind = type(spark.range(0))
+    first = kind.first
+
+    def looked_up(frame: Any) -> Any:
+        seen.append(str(frame._jdf.queryExecution().executedPlan()))
+        return first(frame)
+
+    monkeypatch.setattr(kind, "first", looked_up)
+    return seen
+
+
+def test_the_watermark_is_looked_for_in_the_last_days_only(
+    spark: SparkSession, tmp_path: Path, plans: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "bronze")
+    rows = spark.createDataFrame(
+        [
+            (1, "2024-06-14 08:00", "2024-06-14"),
+            (2, "2024-06-14 23:59", "2024-06-12"),  # arrived with a backfill of an older day
+            (3, "2024-06-30 00:00", "2024-05-01"),  # too old a partition to be looked at
+        ],
+        "id INT, at STRING, day STRING",
+    ).selectExpr("id", "CAST(at AS TIMESTAMP) AS at", "CAST(day AS DATE) AS p_extracted_at")
+    rows.write.format("delta").partitionBy("p_extracted_at").save(path)
+    table = spark.read.format("delta").load(path)
+    found = infer_watermark(table, "at", partition="p_extracted_at", now=NOW)
+    assert found is not None
+    assert found.replace(tzinfo=UTC).isoformat() == "2024-06-14T23:59:00+00:00"
+    # The published form compared the name of the column, as a text, and filtered nothing.
+    assert "PartitionFilters: [isnotnull(p_extracted_at" in plans[0]
+    # A first run, and one after a long silence, read everything, and say so.
+    assert infer_watermark(None, "at", partition="p_extracted_at", now=NOW) is None
+    later = datetime(2025, 1, 1, tzinfo=UTC)
+    assert infer_watermark(table, "at", partition="p_extracted_at", now=later) is None
+    assert [record.getMessage() for record in caplog.records if "ingest" in record.name] == [
+        "there is no table yet: everything is read",
+        "no at since 2024-12-25 in p_extracted_at: everything is read",
+    ]
+
+
+def test_the_watermark_prunes_by_texts_as_well_as_by_dates(
+    spark: SparkSession, table: Callable[..., Any], plans: list[str]
+) -> None:
+    made = table("day")
+    days = ["2024-06-01", "2024-06-14"]
+    rows = [(day, number) for number, day in enumerate(days)]
+    made.write(spark.createDataFrame(rows, "day STRING, n INT"), days)
+    held = spark.read.format("delta").load(made.path)
+    newest: Any = infer_watermark(held, "n", partition="day", now=NOW)
+    assert newest == 1
+    assert "PartitionFilters: [isnotnull(day" in plans[0]
+    assert ">= 2024-06-08" in plans[0]
+
+
+def test_the_latest_row_of_each_key(spark: SparkSession) -> None:
+    rows = [(1, 10, "old"), (1, 20, "new"), (2, 5, "b"), (2, 5, "a"), (3, None, "only")]
+    nameless = [(None, 1, "x"), (None, 2, "y")]
+    frame = spark.createDataFrame([*rows, *nameless], "id INT, at INT, v STRING")
+
+    def latest(**options: Any) -> list[tuple[Any, ...]]:
+        found = latest_by_key(frame, ["id"], newest_by="at", **options)
+        return sorted((tuple(row) for row in found.collect()), key=repr)
+
+    known = [(1, 20, "new"), (2, 5, "a"), (3, None, "only")]
+    # Rows without a key are not one thing because they all lack it.
+    assert latest() == [*known, (None, 1, "x"), (None, 2, "y")]
+    assert latest(null_keys="drop") == known
+    with pytest.raises(Exception, match="NULL in the key id"):
+        latest(null_keys="fail")
+    # Of two that are equally new it is the same one, in whatever order they come.
+    turned = latest_by_key(frame.orderBy("v"), ["id"], newest_by="at", null_keys="drop")
+    assert sorted(tuple(row) for row in turned.where("id = 2").collect()) == [(2, 5, "a")]
+
+
+def test_a_surrogate_key_tells_apart_what_differs(spark: SparkSession) -> None:
+    pairs = [
+        ("a", "bc"),
+        ("ab", "c"),
+        ("a", None),
+        ("a", ""),
+        ("a", "null"),
+        (None, "a"),
+        ('"', ","),
+    ]
+    frame = spark.createDataFrame([*pairs, ("a", "bc")], "x STRING, y STRING")
+    keys = [row[0] for row in frame.select(surrogate_key("x", "y")).collect()]
+    assert len(set(keys)) == len(pairs)
+    assert keys[0] == keys[-1]
+    assert all(len(key) == 64 for key in keys)
+
+
+def test_rows_are_brought_into_the_shape_of_their_table(spark: SparkSession) -> None:
+    table = spark.createDataFrame([], "id BIGINT, Name STRING, gone DATE").schema
+    rows = spark.createDataFrame([("7", "x", 1)], "id STRING, name STRING, extra INT")
+    aligned = align_schema(rows, table, changed="cast")
+    assert (aligned.new, aligned.missing, aligned.changed) == (("extra",), ("gone",), ("id",))
+    assert [f"{f.name} {f.dataType.simpleString()}" for f in aligned.frame.schema] == [
+        "id bigint",
+        "Name string",
+        "gone date",
+        "extra int",
+    ]
+    assert [tuple(row) for row in aligned.frame.collect()] == [(7, "x", None, 1)]
+    assert align_schema(rows, table, changed="cast", new="drop").frame.columns == [
+        "id",
+        "Name",
+        "gone",
+    ]
+    assert align_schema(rows, None).frame is rows
+    for policy in ({}, {"changed": "cast", "new": "fail"}, {"changed": "cast", "missing": "fail"}):
+        with pytest.raises(SchemaMismatchError):
+            align_schema(rows, table, **policy)  # type: ignore[arg-type]
+    wrong = spark.createDataFrame([("seven", "x", 1)], "id STRING, name STRING, extra INT")
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        align_schema(wrong, table, changed="cast").frame.collect()
+
+
+def test_tables_are_found_by_one_two_or_three_names(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql("CREATE DATABASE IF NOT EXISTS ingested")
+    where = str(tmp_path / "there")
+    spark.sql(f"CREATE TABLE ingested.there (n INT) USING delta LOCATION '{where}'")
+    try:
+        assert table_exists(spark, "ingested.there")
+        assert table_exists(spark, "there", database="ingested")
+        assert table_exists(spark, "spark_catalog.ingested.there")
+        assert not table_exists(spark, "there")
+        assert not table_exists(spark, "ingested.elsewhere")
+    finally:
+        spark.sql("DROP DATABASE ingested CASCADE")
+    for wrong in ("", "a.", ".b", "a.b.c.d"):
+        with pytest.raises(TableError, match="is no table name"):
+            table_exists(spark, wrong)
+    with pytest.raises(TableError, match="names its database itself"):
+        table_exists(spark, "a.b", database="c")
