@@ -214,7 +214,7 @@ class ProcessEngine(ABC):
 
     def _judged(self, folder: AttemptFolder, said: Outcome | None, code: int | None) -> Outcome:
         outcome = self.judge(folder, said=said, code=code) or _LOST
-        is_stopped = said is None and str(folder.path) in self._cancelled
+        is_stopped = str(folder.path) in self._cancelled
         if is_stopped and outcome.state is not AttemptState.SUCCEEDED:
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         return outcome
