@@ -717,6 +717,7 @@ def _executor(
         functions=_functions(project) if snapshot else {},
         root=project.root,
         outbox=project.outbox,
+        lineage_url=project.lineage.marquez,
         is_ours=partial(_holds, store),
     )
     judges = snapshot is not None and undo_of is None

@@ -25,7 +25,8 @@ class Workshop:
     """Makes run specs, judges runs and plans tails, with keys as of the newest of the plans.
 
     `functions` are those of python mappings, `root` the folder that relative locations start from,
-    `outbox` the one for lineage events; `is_ours` tells a backfill of this run store by its id.
+    `outbox` the one for lineage events, `lineage_url` where they go as well; `is_ours` tells a
+    backfill of this run store by its id.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Workshop:
         functions: Mapping[str, KeyFunction],
         root: Path,
         outbox: Path | None = None,
+        lineage_url: str | None = None,
         is_ours: Callable[[str], bool],
     ) -> None:
         self._snapshot = snapshot
@@ -46,6 +48,7 @@ class Workshop:
         self._functions = functions
         self._root = root
         self._outbox = outbox
+        self._url = lineage_url
         self._is_ours = is_ours
         self._take(self._catalog_of(plans[-1]))
 
@@ -94,4 +97,10 @@ class Workshop:
     def _take(self, catalog: Catalog) -> None:
         self._catalog = catalog
         # The executor puts its own id of the backfill in.
-        self._specs = RunSpecs(catalog, backfill_id="", root=self._root, outbox=self._outbox)
+        self._specs = RunSpecs(
+            catalog,
+            backfill_id="",
+            root=self._root,
+            outbox=self._outbox,
+            lineage_url=self._url,
+        )

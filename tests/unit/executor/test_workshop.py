@@ -1,0 +1,40 @@
+"""What runs are told beside their partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.executor.workshop import Workshop
+from lineage_backfill.store.memory import MemoryRunStore
+from tests.unit.plan.world import declarations, lineage, plan, request
+
+EDGES = lineage("raw > copy > mart")
+DECLARED = declarations("""
+    dataset = [
+      { name = "raw", grain = "day", column = "ds", location = "raw" },
+      { name = "mart", grain = "day", column = "ds", location = "mart" },
+    ]
+    job = [{ name = "copy", engine = "local", entrypoint = "jobs:copy" }]
+""")
+
+
+@pytest.mark.parametrize("url", ["http://marquez:5000", None])
+def test_runs_send_their_lineage_to_where_it_is_read_from(url: str | None, tmp_path: Path) -> None:
+    made = plan(request({"raw": "2024-03-10"}), EDGES, DECLARED)
+    workshop = Workshop(
+        EDGES,
+        DECLARED,
+        [made],
+        store=MemoryRunStore(),
+        functions={},
+        root=tmp_path,
+        outbox=tmp_path / "outbox",
+        lineage_url=url,
+        is_ours=lambda _: True,
+    )
+    assert made.runs
+    spec = workshop.spec(made.runs[0], 1, "token", tmp_path / "result.json")
+    assert spec["lineage"]["url"] == url
+    assert spec["lineage"]["outbox"] == str(tmp_path / "outbox")
