@@ -132,8 +132,8 @@ def test_a_commit_outside_the_scope_is_taken_back(
     spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def too_much(frame: Any, location: Any, columns: Any, scope: Any, transaction: Any) -> None:
-        replace(frame, location, columns, [*scope, ("d2",)], transaction)
+    def too_much(frame: Any, location: Any, columns: Any, scope: Any, *rest: Any) -> None:
+        replace(frame, location, columns, [*scope, ("d2",)], *rest)
 
     before = filled.rows()
     monkeypatch.setattr("spark_runtime.delta.replace", too_much)
