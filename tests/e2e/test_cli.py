@@ -610,7 +610,10 @@ def test_what_there_is_to_see(shop: Shop) -> None:
     assert json.loads(shop("config", "show", "--json").stdout)["kind"] == "config"
     checks = json.loads(shop.start("doctor", "--json").communicate(timeout=60)[0])["checks"]
     found = {one["name"]: one["ok"] for one in checks}
-    assert found.keys() == {"project", "lineage", "store", "java", "spark", "jars"}
+    assert found.keys() == {
+        *("project", "lineage", "store", "tables", "clock", "permissions"),
+        *("java", "spark", "jars"),
+    }
     assert found["project"]
     assert found["lineage"]
     assert all(one["fix"] for one in checks if not one["ok"])

@@ -133,7 +133,7 @@ def test_no_rows_where_rows_are_required_is_an_error(spark: SparkSession, filled
 
 def test_other_columns_or_types_are_refused(spark: SparkSession, filled: Any) -> None:
     wrong = spark.createDataFrame([("2024-01-01", 1, 2)], "day STRING, n LONG, m INT")
-    with pytest.raises(SchemaMismatchError, match=r"m is not in the table; n is bigint"):
+    with pytest.raises(SchemaMismatchError, match=r"n is bigint, in the table int; m is not"):
         filled.write(wrong, DAYS[:1])
 
 
