@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.details import DetailedSnapshot, Details, Touched, Written
 from lineage_backfill.graph.facets import (
     airflow_run,
     column_inputs,
-    dependencies,
     fields,
     interval,
-    is_drop,
     location,
     owners,
     parse_time,
@@ -32,10 +28,8 @@ from lineage_backfill.graph.facets import (
     processing,
     run_backfill,
     run_keys,
-    statistics,
     symlinks,
     tags,
-    was_triggered,
 )
 from lineage_backfill.graph.lineage import (
     ColumnEdge,
@@ -44,21 +38,16 @@ from lineage_backfill.graph.lineage import (
     LineageSnapshot,
     RunRecord,
 )
-from lineage_backfill.graph.subsets import MOST, subset_keys
 from lineage_backfill.model import DatasetRef, JobRef
 
 #: Which event wins where two of one run bear the same time.
-_FIRST = datetime.min.replace(tzinfo=UTC)
 _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 _JOB_FACETS = frozenset(
     {"ownership", "tags", "jobType", "sourceCodeLocation", "lineageBackfill_partitioning"}
 )
 _DATASET_FACETS = frozenset(
-    {
-        *("schema", "ownership", "tags", "symlinks", "lifecycleStateChange"),
-        "lineageBackfill_partitioning",
-    }
+    {"schema", "ownership", "tags", "symlinks", "lineageBackfill_partitioning"}
 )
 #: Control characters and lone surrogates: no producer means them, terminals and databases do.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -86,14 +75,13 @@ class BuildLimits:
 class _Dataset:
     """A dataset while events are folded; compared by identity, which is what makes sets fast."""
 
-    __slots__ = ("columns", "facets", "last_columns", "name", "written")
+    __slots__ = ("columns", "facets", "last_columns", "name")
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.facets: dict[str, tuple[datetime, Any]] = {}
         self.columns: dict[str, _Columns] = {}
         self.last_columns: _Columns | None = None
-        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
 
 
 class _Columns:
@@ -127,16 +115,19 @@ class _Run:
     """A run while its events are folded."""
 
     __slots__ = (
-        *("backfill", "completed", "footprint", "last", "manual", "nominal", "partition_key"),
-        *("rank", "started", "touched"),
+        "backfill",
+        "completed",
+        "footprint",
+        "last",
+        "nominal",
+        "partition_key",
+        "rank",
+        "started",
     )
 
     def __init__(self, when: datetime) -> None:
         self.last = when
         self.rank = 0
-        self.manual = False
-        #: The keys of each dataset that were read (False) or written (True).
-        self.touched: dict[tuple[_Dataset, bool], frozenset[str]] | None = None
         self.started: datetime | None = None
         self.completed: datetime | None = None
         self.footprint = _NOTHING
@@ -148,23 +139,14 @@ class _Run:
     def unfinished(self) -> bool:
         return self.completed is None and self.rank == 0
 
-    @property
-    def key(self) -> str | None:
-        """The partition keys that were asked of the run, or else those that it wrote."""
-        if self.partition_key is not None or not self.touched:
-            return self.partition_key
-        written = {key for (_, wrote), keys in self.touched.items() if wrote for key in keys}
-        return ",".join(sorted(written)) if 0 < len(written) <= MOST else None
-
 
 class _Job:
     """A job while events are folded."""
 
-    __slots__ = ("after", "declared", "facets", "name", "parent", "runs")
+    __slots__ = ("declared", "facets", "name", "parent", "runs")
 
     def __init__(self, name: Name) -> None:
         self.name = name
-        self.after: tuple[datetime, frozenset[Name]] | None = None
         self.runs: dict[str, _Run] = {}
         self.facets: dict[str, tuple[datetime, Any]] = {}
         self.parent: tuple[datetime, Name] | None = None
@@ -203,9 +185,7 @@ class LineageBuilder:
         self._jobs: dict[Name, _Job] = {}
         self._datasets: dict[Name, _Dataset] = {}
         self._footprints: dict[tuple[object, ...], _Footprint] = {}
-        self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
         self._without_zone = 0
-        self._unreadable = 0
         #: The time of the newest event so far: what the lineage is as of.
         self.newest: datetime | None = None
 
@@ -219,7 +199,7 @@ class LineageBuilder:
 
     def add_dataset(self, namespace: str, name: str) -> None:
         """Make a dataset known of which nothing but the name is known."""
-        self._see({"namespace": namespace, "name": name}, _FIRST)
+        self._see({"namespace": namespace, "name": name}, datetime.min.replace(tzinfo=UTC))
 
     def dataset_names(self) -> set[Name]:
         """Return (namespace, name) of all datasets so far, aliases among them."""
@@ -259,8 +239,6 @@ class LineageBuilder:
         job.runs = was.runs | job.runs
         for name, (when, value) in was.facets.items():
             _keep_newest(job.facets, {name: value}, _JOB_FACETS, when)
-        if was.after:
-            job.after = _newest(job.after, was.after, frozenset.__or__)
         if was.parent:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
@@ -277,13 +255,9 @@ class LineageBuilder:
         said = list(warnings)
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
-        if self._unreadable:
-            said.append(
-                f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
-            )
         refs = self._resolve_aliases(said)
         jobs, columns = self._job_nodes(refs, said)
-        return DetailedSnapshot.of(
+        return LineageSnapshot.of(
             jobs,
             self._dataset_nodes(refs, said),
             column_edges=columns,
@@ -291,7 +265,6 @@ class LineageBuilder:
             source=source,
             taken_at=taken_at,
             warnings=tuple(said),
-            details=self._details(refs),
         )
 
     # Folding
@@ -311,15 +284,13 @@ class LineageBuilder:
         footprint = self._footprint(inputs, outputs, when) if inputs or outputs else _NOTHING
         run_item = event.get("run")
         if run_item is not None:
-            run = self._fold_run(job, run_item, event.get("eventType"), when, footprint)
-            if footprint is not _NOTHING:
-                self._fold_partitions(run, inputs, outputs, event.get("eventType"), when)
+            self._fold_run(job, run_item, event.get("eventType"), when, footprint)
         elif footprint is not _NOTHING:
             job.declared = _newest(job.declared, (when, footprint), _Footprint.__or__)
 
     def _fold_run(
         self, job: _Job, item: Any, kind: Any, when: datetime, footprint: _Footprint
-    ) -> _Run:
+    ) -> None:
         run_id = item["runId"]
         run = job.runs.get(run_id)
         if run is None:
@@ -340,55 +311,18 @@ class LineageBuilder:
             )
         if facets := item.get("facets"):
             self._fold_run_facets(job, run, facets, when)
-        return run
-
-    def _fold_partitions(
-        self, run: _Run, inputs: Any, outputs: Any, kind: Any, when: datetime
-    ) -> None:
-        """Remember which partitions were read and written, and how much."""
-        for item in inputs or ():
-            if facets := item.get("inputFacets"):
-                self._fold_subset(run, item, facets, wrote=False)
-        for item in outputs or ():
-            if facets := item.get("outputFacets"):
-                self._fold_subset(run, item, facets, wrote=True)
-                told = facets.get("outputStatistics")
-                if told and kind == "COMPLETE":
-                    dataset = self._datasets[item["namespace"], item["name"]]
-                    numbers = statistics(told)
-                    if dataset.written is None or (when, numbers) > dataset.written:
-                        dataset.written = (when, numbers)
-
-    def _fold_subset(self, run: _Run, item: Any, facets: Any, *, wrote: bool) -> None:
-        subset = facets.get("subset")
-        if not subset:
-            return
-        try:
-            keys = subset_keys(subset)
-        except _SHAPE_ERRORS:
-            self._unreadable += 1
-            return
-        at = (self._datasets[item["namespace"], item["name"]], wrote)
-        run.touched = run.touched or {}
-        run.touched[at] = run.touched.get(at, frozenset()) | keys
 
     def _fold_run_facets(self, job: _Job, run: _Run, facets: Any, when: datetime) -> None:
-        told = facets.get("nominalTime")
-        nominal = interval(told) if told else None
+        nominal = interval(facets.get("nominalTime"))
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
         if airflow:
-            of_airflow, key, manual = airflow_run(airflow)
+            of_airflow, key = airflow_run(airflow)
             nominal = nominal or of_airflow
-            run.manual |= manual
         else:
-            if arguments := facets.get("airflow_runArgs"):
-                run.manual |= was_triggered(arguments)
             ours = facets.get("lineageBackfill_run")
-            key, backfill = (run_keys(ours), run_backfill(ours)) if ours else (None, None)
+            key, backfill = run_keys(ours), run_backfill(ours)
             if backfill and (run.backfill is None or backfill > run.backfill):
                 run.backfill = backfill
-        if told := facets.get("jobDependencies"):
-            self._fold_dependencies(job, told, when)
         # The greater one, should two events of a run differ: any order gives the same.
         if nominal and (run.nominal is None or nominal > run.nominal):
             run.nominal = nominal
@@ -399,18 +333,6 @@ class LineageBuilder:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
-
-    def _fold_dependencies(self, job: _Job, facet: Any, when: datetime) -> None:
-        try:
-            upstream, downstream = dependencies(facet)
-            for name in (*upstream, *downstream):
-                self._check(name, "job")
-        except _SHAPE_ERRORS:
-            self._unreadable += 1
-            return
-        job.after = _newest(job.after, (when, frozenset(upstream)), frozenset.__or__)
-        for name in downstream:
-            self._before.setdefault(name, set()).add(job.name)
 
     def _footprint(self, inputs: Any, outputs: Any, when: datetime) -> _Footprint:
         reads = [self._see(item, when) for item in inputs or ()]
@@ -602,8 +524,7 @@ class LineageBuilder:
             ref = JobRef(*name)
             runs = self._jobs[name].runs
             for run_id, run in sorted(runs.items(), key=lambda one: (one[1].last, one[0])):
-                # The interval of a manual run is the moment at which someone pressed a button.
-                start, end = ("", "") if run.manual or not run.nominal else run.nominal
+                start, end = run.nominal or ("", "")
                 yield RunRecord(
                     job=ref,
                     run_id=run_id,
@@ -612,69 +533,56 @@ class LineageBuilder:
                     ended_at=run.completed or (run.last if run.rank else None),
                     nominal_start=_utc(start),
                     nominal_end=_utc(end),
-                    partition_key=run.key,
+                    partition_key=run.partition_key,
                     backfill=run.backfill,
                 )
 
-    def _details(self, refs: Mapping[Name, DatasetRef]) -> Details:
-        written: dict[DatasetRef, Written] = {}
-        for name, dataset in self._datasets.items():
-            if dataset.written is not None:
-                at, numbers = dataset.written
-                rows, size, files = (None if number < 0 else number for number in numbers)
-                found = Written(at=at, rows=rows, size=size, files=files)
-                old = written.get(refs[name])
-                if old is None or (at, repr(found)) > (old.at, repr(old)):
-                    written[refs[name]] = found
-        after = {name: set(job.after[1]) for name, job in self._jobs.items() if job.after}
-        for name, others in self._before.items():
-            after.setdefault(name, set()).update(others)
-        return Details(
-            after={
-                JobRef(*name): tuple(JobRef(*other) for other in sorted(others))
-                for name, others in sorted(after.items())
-                if others
-            },
-            touched=tuple(self._touched(refs)),
-            written=dict(sorted(written.items())),
-            dropped=frozenset(self._dropped(refs)),
+
+def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
+    """Return the lineage with each of `parents` in place of the jobs below it.
+
+    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
+    children's, without what one child hands to another.
+    """
+    folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
+    into: dict[JobRef, JobRef] = {}
+    for node in snapshot.jobs.values():
+        ancestor = node.parent
+        while ancestor is not None and node.ref not in folded:
+            if ancestor in folded:
+                folded[ancestor].append(node)
+                into[node.ref] = ancestor
+                break
+            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
+    jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
+    for ref, children in folded.items():
+        own = snapshot.jobs.get(ref) or JobNode(ref=ref)
+        parts = [own, *children]
+        handed = {
+            dataset
+            for reader in parts
+            for writer in parts
+            if writer is not reader
+            for dataset in set(reader.reads) & set(writer.writes)
+        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
+        jobs.append(
+            replace(
+                own,
+                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
+                writes=tuple(sorted({d for part in parts for d in part.writes})),
+            )
         )
-
-    def _dropped(self, refs: Mapping[Name, DatasetRef]) -> Iterator[DatasetRef]:
-        """Yield the datasets that were dropped, and that no later run names."""
-        gone = {
-            dataset: told[0]
-            for dataset in self._datasets.values()
-            if (told := dataset.facets.get("lifecycleStateChange")) and is_drop(told[1])
-        }
-        if gone:
-            runs = [run for job in self._jobs.values() for run in job.runs.values()]
-            for dataset, when in gone.items():
-                named = (run.last for run in runs if _names(run.footprint, dataset))
-                if max(named, default=when) <= when:
-                    yield refs[dataset.name]
-
-    def _touched(self, refs: Mapping[Name, DatasetRef]) -> Iterator[Touched]:
-        for name in sorted(self._jobs):
-            for run_id, run in sorted(self._jobs[name].runs.items()):
-                if run.touched and run.completed:
-                    found = {
-                        (refs[dataset.name], wrote): keys
-                        for (dataset, wrote), keys in run.touched.items()
-                        if 0 < len(keys) <= MOST
-                    }
-                    for (ref, wrote), keys in sorted(found.items()):
-                        yield Touched(
-                            job=JobRef(*name),
-                            run_id=run_id,
-                            dataset=ref,
-                            keys=tuple(sorted(keys)),
-                            written=wrote,
-                        )
-
-
-def _names(footprint: _Footprint, dataset: _Dataset) -> bool:
-    return dataset in footprint.reads or dataset in footprint.writes
+    return LineageSnapshot.of(
+        jobs,
+        snapshot.datasets.values(),
+        column_edges=tuple(
+            replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges
+        ),
+        history=snapshot.history,
+        source=snapshot.source,
+        taken_at=snapshot.taken_at,
+        warnings=snapshot.warnings,
+    )
 
 
 def _newest(
@@ -740,7 +648,6 @@ def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:
     return sound
 
 
-@lru_cache(maxsize=10_000)
 def _utc(text: str) -> datetime | None:
     """Return the instant; None where the producer sent no time or nonsense."""
     try:

@@ -37,8 +37,7 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     numbers: dict[_Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
-        written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
-        yield ["dataset", *dataset.name, _plain(dataset.facets), written]
+        yield ["dataset", *dataset.name, _plain(dataset.facets)]
     footprints: dict[_Footprint, int] = {}
     for job in builder._jobs.values():
         named = [run.footprint for run in job.runs.values()]
@@ -48,15 +47,12 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
                 yield ["footprint", *_numbered(footprint, numbers)]
         declared = job.declared and [job.declared[0].isoformat(), footprints[job.declared[1]]]
         parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
-        after = job.after and [job.after[0].isoformat(), *map(list, sorted(job.after[1]))]
-        yield ["job", *job.name, parent, declared, _plain(job.facets), after]
+        yield ["job", *job.name, parent, declared, _plain(job.facets)]
         for run_id, run in job.runs.items():
             values = (getattr(run, name) for name in _RUN)
-            yield ["run", run_id, *(_plain_value(value, footprints, numbers) for value in values)]
-    for name, others in builder._before.items():
-        yield ["before", *name, *map(list, sorted(others))]
+            yield ["run", run_id, *(_plain_value(value, footprints) for value in values)]
     newest = builder.newest and builder.newest.isoformat()
-    yield ["end", newest, builder._without_zone, builder._unreadable]
+    yield ["end", newest, builder._without_zone]
 
 
 def load(records: Iterable[list[Any]]) -> LineageBuilder:
@@ -71,19 +67,20 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
     for kind, *record in records:
         if kind == "run" and job is not None:
             run_id, *values = record
-            job.runs[run_id] = _run(values, datasets, footprints)
+            run = job.runs[run_id] = _Run(_EPOCH)
+            for name, value in zip(_RUN, values, strict=True):
+                if name == "footprint":
+                    run.footprint = footprints[value]
+                elif value is not None:
+                    setattr(run, name, _READ[name](value) if name in _READ else value)
         elif kind == "job":
-            namespace, name, parent, declared, facets, after = record
+            namespace, name, parent, declared, facets = record
             job = builder._jobs[namespace, name] = _Job((namespace, name))
             job.facets = _facets(facets)
             job.parent = parent and (datetime.fromisoformat(parent[0]), tuple(parent[1:]))
             job.declared = declared and (
                 datetime.fromisoformat(declared[0]),
                 footprints[declared[1]],
-            )
-            job.after = after and (
-                datetime.fromisoformat(after[0]),
-                frozenset(map(tuple, after[1:])),
             )
         elif kind == "footprint":
             reads, writes, columns = record
@@ -94,47 +91,24 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             footprints.append(_NOTHING if footprint == _NOTHING else builder._shared(footprint))
         elif kind == "dataset":
-            namespace, name, facets, written = record
+            namespace, name, facets = record
             dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
             dataset.facets = _facets(facets)
-            dataset.written = written and (datetime.fromisoformat(written[0]), tuple(written[1:]))
             datasets.append(dataset)
-        elif kind == "before":
-            namespace, name, *others = record
-            builder._before[namespace, name] = set(map(tuple, others))
         elif kind == "form":
             if record != list(_RUN):
                 raise ValueError("runs are kept in another form")
         elif kind == "end":
-            newest, builder._without_zone, builder._unreadable = record
-            builder.newest = _instant(newest)
+            builder.newest, builder._without_zone = _instant(record[0]), record[1]
             return builder
         else:
             raise ValueError(f"a record of an unknown kind: {kind!r}")
     raise ValueError("the end of the state is missing")
 
 
-def _run(values: Iterable[Any], datasets: list[_Dataset], footprints: list[_Footprint]) -> _Run:
-    run = _Run(_EPOCH)
-    for name, value in zip(_RUN, values, strict=True):
-        if name == "footprint":
-            run.footprint = footprints[value]
-        elif name == "touched":
-            run.touched = value and {
-                (datasets[number], wrote): frozenset(keys) for number, wrote, keys in value
-            }
-        elif value is not None:
-            setattr(run, name, _READ[name](value) if name in _READ else value)
-    return run
-
-
-def _plain_value(
-    value: Any, footprints: dict[_Footprint, int], numbers: dict[_Dataset, int]
-) -> Any:
+def _plain_value(value: Any, footprints: dict[_Footprint, int]) -> Any:
     if isinstance(value, _Footprint):
         return footprints[value]
-    if isinstance(value, dict):  # the partitions that were touched
-        return [[numbers[at], wrote, sorted(keys)] for (at, wrote), keys in value.items()]
     return value.isoformat() if isinstance(value, datetime) else value
 
 

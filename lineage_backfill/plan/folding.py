@@ -9,7 +9,6 @@ from fnmatch import translate
 from typing import cast, get_args
 
 from lineage_backfill.errors import AmbiguousNameError, DeclarationError, UndeclaredPartitionsError
-from lineage_backfill.graph.details import details_of
 from lineage_backfill.graph.families import Family, find_families
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.merge import merge_datasets
@@ -24,9 +23,8 @@ from lineage_backfill.plan.declarations import (
     DimensionDeclaration,
     Grain,
 )
-from lineage_backfill.plan.matching import Matcher
 from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.windows import Slot, add_windows, by_names, by_subsets
+from lineage_backfill.plan.windows import Slot, add_windows
 
 _GRAINS = tuple(grain for grain in get_args(Grain) if grain != "none")
 #: How many families an error spells out.
@@ -131,9 +129,6 @@ class Folding:
 
     def __init__(self, declarations: Declarations) -> None:
         self._home = declarations.namespace
-        self._matcher = Matcher(
-            map(completed, declarations.datasets), self._home, lambda one: one.name
-        )
         self._plain = [one for one in declarations.datasets if one.pattern is None]
         self._own = {(self._space(one), one.name) for one in self._plain}
         self._patterns = [
@@ -177,12 +172,11 @@ class Folding:
         return next(iter(found.values()), None)
 
     def fold(self, snapshot: LineageSnapshot) -> LineageSnapshot:
-        """Return the lineage with one dataset in place of all names that a pattern matches.
-
-        Jobs are told which other partitions they read, where their runs tell it.
-        """
-        names = set(snapshot.datasets) if self._patterns else set()
-        for job in snapshot.jobs.values() if self._patterns else ():
+        """Return the lineage with one dataset in place of all names that a pattern matches."""
+        if not self._patterns:
+            return snapshot
+        names = set(snapshot.datasets)
+        for job in snapshot.jobs.values():
             names.update(job.former_reads, job.former_writes)
         found: dict[DatasetRef, Part] = {}
         for ref in names:
@@ -193,12 +187,7 @@ class Folding:
         newest_last = sorted(found, key=lambda ref: (str(found[ref].keys), ref))
         folded = merge_datasets(snapshot, {ref: found[ref].dataset for ref in newest_last})
         slots = {ref: part.slot for ref, part in found.items() if part.slot is not None}
-        seen = by_subsets(details_of(folded).touched, self._declared_grain)
-        return add_windows(folded, [*by_names(snapshot, slots), *seen])
-
-    def _declared_grain(self, ref: DatasetRef) -> str | None:
-        declared = self._matcher.find(ref)
-        return None if declared is None else _time(declared)[1]
+        return add_windows(folded, snapshot, slots)
 
     def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
         """Return what look like partitions in a folded lineage, and is not declared at all."""

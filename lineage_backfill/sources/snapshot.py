@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.details import (
-    DetailedSnapshot,
-    Details,
-    Touched,
-    Written,
-    details_of,
-)
 from lineage_backfill.graph.lineage import (
     ColumnEdge,
     DatasetNode,
@@ -31,24 +24,7 @@ FORMAT = "lineage-backfill snapshot"
 VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _After:
-    """The jobs that one is started after."""
-
-    job: JobRef
-    after: tuple[JobRef, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OfDataset:
-    """What was written to a dataset at last; nothing where it was dropped."""
-
-    dataset: DatasetRef
-    written: Written | None = None
-
-
-Record = JobNode | DatasetNode | ColumnEdge | RunRecord | Touched | Written | _After | _OfDataset
+Record = JobNode | DatasetNode | ColumnEdge | RunRecord
 
 
 class SnapshotSource:
@@ -81,7 +57,7 @@ class SnapshotSource:
             )
         for record in records:
             found[record["kind"]].append(_decode(record))
-        return DetailedSnapshot.of(
+        return LineageSnapshot.of(
             found["job"],
             found["dataset"],
             column_edges=tuple(found["column"]),
@@ -89,12 +65,6 @@ class SnapshotSource:
             source="snapshot",
             taken_at=_instant(header["taken_at"]),
             warnings=tuple(header["warnings"]),
-            details=Details(
-                after={one.job: one.after for one in found["after"]},
-                touched=tuple(found["touched"]),
-                written={one.dataset: one.written for one in found["written"]},
-                dropped=frozenset(one.dataset for one in found["dropped"]),
-            ),
         )
 
 
@@ -120,15 +90,6 @@ def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
         yield _encode("column", edge)
     for run in snapshot.history:
         yield _encode("run", run)
-    details = details_of(snapshot)
-    for job, after in details.after.items():
-        yield _encode("after", _After(job=job, after=after))
-    for touched in details.touched:
-        yield _encode("touched", touched)
-    for ref, written in details.written.items():
-        yield {**_encode("written", written), "dataset": _plain(ref)}
-    for ref in sorted(details.dropped):
-        yield {"kind": "dropped", "dataset": _plain(ref)}
 
 
 def _encode(kind: str, record: Record) -> dict[str, Any]:
@@ -154,10 +115,6 @@ def _decode(record: dict[str, Any]) -> Record:
     for name in readers.keys() & record.keys():
         record[name] = readers[name](record[name])
     return make(**record)
-
-
-def _written(*, dataset: DatasetRef, **told: Any) -> _OfDataset:
-    return _OfDataset(dataset=dataset, written=Written(**told))
 
 
 def _job(value: list[str]) -> JobRef:
@@ -196,8 +153,4 @@ _KINDS: dict[str, tuple[Callable[..., Record], dict[str, Any]]] = {
         {"job": _job}
         | dict.fromkeys(("started_at", "ended_at", "nominal_start", "nominal_end"), _instant),
     ),
-    "after": (_After, {"job": _job, "after": lambda value: tuple(map(_job, value))}),
-    "touched": (Touched, {"job": _job, "dataset": _dataset, "keys": tuple}),
-    "written": (_written, {"dataset": _dataset, "at": _instant}),
-    "dropped": (_OfDataset, {"dataset": _dataset}),
 }

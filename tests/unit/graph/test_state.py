@@ -10,7 +10,6 @@ import pytest
 
 from lineage_backfill.graph import state
 from lineage_backfill.graph.build import LineageBuilder, _Dataset, _Job
-from lineage_backfill.graph.details import details_of
 
 DATA = Path(__file__).parents[2] / "data" / "lineage"
 FILES = sorted(DATA.glob("*.ndjson.gz"))
@@ -42,38 +41,8 @@ def test_a_builder_made_of_records_goes_on_as_the_first_would(file: Path) -> Non
 
 def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     # `last_columns` is found again by its value. Whatever is added here, `state` has to keep.
-    assert set(_Dataset.__slots__) == {"columns", "facets", "last_columns", "name", "written"}
-    assert set(_Job.__slots__) == {"after", "declared", "facets", "name", "parent", "runs"}
-
-
-def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
-    other = {"job": {"namespace": "n", "name": "other"}}
-    condition = {"type": "location", "locations": ["/o/ds=2024-01-01"]}
-    table = {"namespace": "n", "name": "t"}
-    builder = LineageBuilder()
-    builder.add(
-        {
-            "eventType": "COMPLETE",
-            "eventTime": "2024-01-01T00:00:00Z",
-            "run": {
-                "runId": "r",
-                "facets": {
-                    "jobDependencies": {"upstream": [other], "downstream": [other]},
-                    "airflow": {"dagRun": {"run_type": "manual"}},
-                },
-            },
-            "job": {"namespace": "n", "name": "j"},
-            "inputs": [table | {"inputFacets": {"subset": {"inputCondition": condition}}}],
-            "outputs": [table | {"outputFacets": {"outputStatistics": {"rowCount": 3}}}],
-        }
-    )
-    again = state.load(json.loads(json.dumps(record)) for record in state.dump(builder))
-    details = details_of(again.snapshot())
-    assert details == details_of(builder.snapshot())
-    assert details.after
-    assert details.touched
-    assert details.written
-    assert again.snapshot().history == builder.snapshot().history
+    assert set(_Dataset.__slots__) == {"columns", "facets", "last_columns", "name"}
+    assert set(_Job.__slots__) == {"declared", "facets", "name", "parent", "runs"}
 
 
 def test_records_that_end_too_early_are_refused() -> None:

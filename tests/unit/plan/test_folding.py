@@ -14,7 +14,6 @@ import pytest
 from lineage_backfill import app
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.graph.details import DetailedSnapshot, Details, Touched
 from lineage_backfill.graph.lineage import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.declarations import (
@@ -326,7 +325,7 @@ def test_finer_inputs_are_counted_in_the_run_s_own_keys() -> None:
     snapshot = LineageSnapshot.of([job("j", " ".join(hours), f"t_{day(9):%Y%m%d}")])
     folded = fold(snapshot, "h_{hour:%Y%m%d%H}", "t_{day:%Y%m%d}")
     (said,) = folded.warnings
-    assert said.startswith("db:j: by its last run it reads its own key and 1 day before of db:h")
+    assert said.startswith("db:j: by the names in its last run it reads its own key and 1 day bef")
 
 
 def test_a_coarser_input_is_left_to_overlap_and_a_facet_is_believed_first() -> None:
@@ -422,84 +421,3 @@ def test_the_first_pattern_wins_and_a_declared_name_is_never_folded() -> None:
         "o_20240102": None,
         "o_eu": DatasetRef("any", "second"),
     }
-
-
-# --- by subset facets ---------------------------------------------------------------------------
-
-
-def touched(run: str, written: str, read: str, *, source: str = "o") -> list[Touched]:
-    ref = JobRef("db", "j")
-    return [
-        Touched(
-            job=ref,
-            run_id=run,
-            dataset=DatasetRef("db", "t"),
-            keys=tuple(written.split()),
-            written=True,
-        ),
-        Touched(job=ref, run_id=run, dataset=DatasetRef("db", source), keys=tuple(read.split())),
-    ]
-
-
-WEEKEND = "2024-01-06 2024-01-07 2024-01-08"
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        ([("2024-01-08", "2024-01-08")], None),
-        ([("2024-01-08", WEEKEND)], {"mapping": "window", "before": 2, "after": 0}),
-        # A run that read more than others tells more.
-        (
-            [("2024-01-08", WEEKEND), ("2024-01-09", "2024-01-09")],
-            {"mapping": "window", "before": 2, "after": 0},
-        ),
-        (
-            [("2024-01-08", "2024-01-07"), ("2024-01-09", "2024-01-08")],
-            {"mapping": "offset", "by": -1},
-        ),
-        # One with itself, one with the day before.
-        (
-            [("2024-01-08", "2024-01-08"), ("2024-01-09", "2024-01-08")],
-            {"mapping": "window", "before": 1, "after": 0},
-        ),
-        ([("2024-W02", WEEKEND)], {"mapping": "window", "before": 1, "after": 0}),
-        # Days of months, or months: nobody can tell.
-        ([("2024-02-01", "2024-01-01")], None),
-        ([("ds=2024-01-08/r=eu", "ds=2024-01-07/r=eu")], None),
-        ([("eu", "us")], None),
-    ],
-)
-def test_what_runs_read_around_their_own_keys_is_told_by_subset_facets(
-    runs: list[tuple[str, str]], expected: dict[str, Any] | None
-) -> None:
-    told = [one for number, run in enumerate(runs) for one in touched(str(number), *run)]
-    snapshot = DetailedSnapshot.of([job("j", "o", "t")], details=Details(touched=tuple(told)))
-    folded = Folding(Declarations()).fold(snapshot)
-    facet = folded.jobs[JobRef("db", "j")].partitioning
-    name = {"namespace": "db", "name": "o"}
-    assert facet == (None if expected is None else {"reads": [{"dataset": name, **expected}]})
-    if expected:
-        (text,) = folded.warnings
-        assert "by its last run" in text or f"by {len(runs)} of its runs" in text
-
-
-def test_a_declared_grain_settles_what_labels_leave_open() -> None:
-    snapshot = DetailedSnapshot.of(
-        [job("j", "o", "t")],
-        details=Details(touched=tuple(touched("r", "2024-02-01", "2024-01-01"))),
-    )
-    month = CalendarDeclaration(grain="month")
-    datasets = (DatasetDeclaration(name="*", calendar=month),)
-    folded = Folding(Declarations(datasets=datasets)).fold(snapshot)
-    facet = folded.jobs[JobRef("db", "j")].partitioning
-    assert facet is not None
-    assert (facet["reads"][0]["mapping"], facet["reads"][0]["by"]) == ("offset", -1)
-
-
-def test_jobs_that_are_gone_and_labels_that_are_none_tell_nothing() -> None:
-    told = (*touched("r", "2024-01-32", "2024-01-07"), *touched("s", "2024-01-08", "2024-01-07"))
-    gone = DetailedSnapshot.of([job("other", "o", "t")], details=Details(touched=told))
-    assert Folding(Declarations()).fold(gone).warnings == ()
-    odd = DetailedSnapshot.of([job("j", "o", "t")], details=Details(touched=told[:2]))
-    assert Folding(Declarations()).fold(odd).warnings == ()
