@@ -53,12 +53,6 @@ _NEXT = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verbs."""
-    for verb in (run, watch, resume, retry, undo):
-        app.command()(verb)
-
-
 @takes_options
 def run(
     request: RequestOptions,
@@ -114,12 +108,13 @@ def carry_out(
     from lineage_backfill.cli.planning import show
     from lineage_backfill.cli.progress import progress
 
-    show(plan, terminal.err(), snapshot=snapshot)
+    # Who is asked sees what about, also where quiet is asked for.
+    show(plan, terminal.talk() if yes else terminal.err(), snapshot=snapshot)
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
     _confirm(plan, yes, above=project.declarations.limits.confirm_above)
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.start(
             project,
@@ -148,7 +143,7 @@ def resume(
     from lineage_backfill.cli.progress import progress
 
     project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.resume(
             project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
@@ -171,7 +166,7 @@ def retry(
     from lineage_backfill.cli.progress import progress
 
     project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.retry(
             project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
@@ -196,7 +191,7 @@ def undo(
     from lineage_backfill.cli.render import counted
 
     project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
 
     def ask(plan: Plan) -> None:
         said = f"{counted(plan.totals['runs'], 'run')} of {counted(plan.totals['jobs'], 'job')}"
@@ -230,7 +225,7 @@ def watch(
     from lineage_backfill.cli.progress import progress
 
     project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.watch(project, backfill, reporter=reporter, timeout=limit)
     _finish(project, ended, as_json=as_json)

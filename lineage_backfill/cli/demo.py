@@ -8,11 +8,6 @@ from typing import Annotated
 import typer
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(demo)
-
-
 def demo(
     folder: Annotated[
         Path, typer.Argument(help="Where to build it; begun afresh each time.")

@@ -20,11 +20,6 @@ _JAVA = 17
 _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(doctor)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One thing that was looked at; `fix` says how to mend it, empty where all is well."""

@@ -11,11 +11,6 @@ import typer
 from lineage_backfill.errors import BackfillError, UnknownNameError
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("errors")(show)
-
-
 def show(
     code: Annotated[
         str | None,

@@ -26,11 +26,6 @@ class Form(StrEnum):
     SVG = "svg"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(graph)
-
-
 @takes_options
 def graph(
     source: SourceOptions,

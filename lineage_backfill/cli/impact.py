@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.explain import Explanation
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(impact)
-
-
 @takes_options
 def impact(
     request: RequestOptions,

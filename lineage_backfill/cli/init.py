@@ -13,11 +13,6 @@ from lineage_backfill.errors import UsageError
 _FILE = "lineage-backfill.toml"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(init)
-
-
 @takes_options
 def init(
     lineage: LineageOptions,

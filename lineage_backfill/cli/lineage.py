@@ -12,20 +12,15 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 if TYPE_CHECKING:
     from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 
-_lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
+lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the group of verbs."""
-    app.add_typer(_lineage, name="lineage")
-
-
-@_lineage.callback()
+@lineage.callback()
 def _group() -> None:
     """The lineage that plans are made from."""
 
 
-@_lineage.command("show")
+@lineage.command("show")
 @takes_options
 def show(
     source: SourceOptions,
@@ -54,7 +49,7 @@ def show(
         _print(snapshot, jobs)
 
 
-@_lineage.command("pull")
+@lineage.command("pull")
 @takes_options
 def pull(
     source: SourceOptions,
@@ -102,7 +97,7 @@ def _pulled(snapshot: LineageSnapshot, file: Path) -> dict[str, Any]:
     }
 
 
-@_lineage.command("diff")
+@lineage.command("diff")
 @takes_options
 def diff(
     source: SourceOptions,

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from lineage_backfill.cli.options import (
     BackfillArgument,
     JsonOption,
     SourceOptions,
     takes_options,
 )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the verbs."""
-    for verb in (status, report, history):
-        app.command()(verb)
 
 
 @takes_options

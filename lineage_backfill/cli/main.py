@@ -5,55 +5,46 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
-from lineage_backfill.cli import (
-    backfill,
-    demo,
-    doctor,
-    errors,
-    graph,
-    impact,
-    init,
-    lineage,
-    look,
-    plan,
-    settings,
-    stale,
-    stop,
-)
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
 
-_DEBUG = "--debug"
-
-app = typer.Typer(
+_OUTPUT = "Output"
+_app = typer.Typer(
     name="lineage-backfill",
     help="Re-run exactly what an upstream fix broke downstream.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (
-    init,
-    impact,
-    plan,
-    backfill,
-    stale,
-    stop,
-    look,
-    lineage,
-    graph,
-    settings,
-    doctor,
-    errors,
-    demo,
-):
-    _module.add_to(app)
+
+
+def _note(param: typer.CallbackParam, value: Any) -> None:
+    """Keep what an option says that may stand anywhere on the line."""
+    if value:
+        terminal.manner = replace(terminal.manner, **{param.name: value})
+
+
+def _colour(wanted: terminal.Color | None) -> None:
+    if wanted is not None:
+        terminal.manner = replace(terminal.manner, color=wanted)
+        from typer import rich_utils  # help has a console of its own
+
+        rich_utils.COLOR_SYSTEM = terminal.color_system()
+
+
+def _verbose(wanted: bool) -> None:
+    if wanted:
+        terminal.follow_log()
 
 
 def _version(wanted: bool) -> None:
@@ -64,33 +55,75 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@_app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=_note,
+            expose_value=False,
+            help="Say nothing on stderr but errors and questions.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            callback=_verbose,
+            expose_value=False,
+            help="Say on stderr what is read and asked, and how long it takes.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
+    color: Annotated[
+        terminal.Color | None,
+        typer.Option(
+            callback=_colour,
+            expose_value=False,
+            is_eager=True,  # help has colours, too
+            help="When to use colours; else on a terminal, unless NO_COLOR is set.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
     debug: Annotated[
-        bool, typer.Option(_DEBUG, help="Show tracebacks; allowed anywhere on the line.")
+        bool,
+        typer.Option(
+            "--debug",
+            callback=_note,
+            expose_value=False,
+            help="Show tracebacks.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = False,
 ) -> None:
-    """Options of the whole program."""
+    """Options of the whole program; those of the panel stand with every verb as well."""
+
+
+def program() -> TyperGroup:
+    """Return the whole command line."""
+    made = get_command(_app)
+    assert isinstance(made, TyperGroup)  # it has a callback
+    add_verbs(made, shared=("quiet", "verbose", "color", "debug"))
+    return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = _DEBUG in given
-    if not debug:
-        sys.excepthook = _tell_unexpected
+    terminal.manner = terminal.Manner()
+    sys.excepthook = _tell_unexpected
     try:
-        code = get_command(app).main(
-            args=[one for one in given if one != _DEBUG],
-            prog_name="lineage-backfill",
-            standalone_mode=False,
-        )
+        code = program().main(args=given, prog_name="lineage-backfill", standalone_mode=False)
         sys.stdout.flush()
     except BackfillError as error:
-        if debug:
+        if terminal.manner.debug:
             raise
         _tell(error)
         return error.exit_code
@@ -106,9 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: BackfillError) -> None:
-    from lineage_backfill.cli.terminal import err, safe
-
-    console = err()
+    console, safe = terminal.err(), terminal.safe
     console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:
         console.print(f"  {safe(error.hint)}", soft_wrap=True)
@@ -117,10 +148,8 @@ def _tell(error: BackfillError) -> None:
 
 
 def _tell_usage(error: TyperException) -> int:
-    from lineage_backfill.cli.terminal import err, safe
-
     context = getattr(error, "ctx", None)
-    console = err()
+    console, safe = terminal.err(), terminal.safe
     message = error.format_message()
     if message:  # none where the help has just been shown
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
@@ -133,9 +162,10 @@ def _tell_usage(error: TyperException) -> int:
 def _tell_unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    from lineage_backfill.cli.terminal import err, safe
-
-    console = err()
+    if terminal.manner.debug:
+        sys.__excepthook__(kind, error, trace)
+        return
+    console, safe = terminal.err(), terminal.safe
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""
     said = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
     console.print(said, style="red", soft_wrap=True)

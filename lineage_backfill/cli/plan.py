@@ -12,20 +12,15 @@ from lineage_backfill.cli.options import JsonOption
 if TYPE_CHECKING:
     from lineage_backfill.plan.plan import Plan
 
-_plan = typer.Typer(help="Plans that `impact --out` has saved.", no_args_is_help=True)
+plan = typer.Typer(help="Plans that `impact --out` has saved.", no_args_is_help=True)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the group of verbs."""
-    app.add_typer(_plan, name="plan")
-
-
-@_plan.callback()
+@plan.callback()
 def _group() -> None:
     """Plans that `impact --out` has saved."""
 
 
-@_plan.command("show")
+@plan.command("show")
 def show(
     file: Annotated[
         Path, typer.Argument(help="The saved plan.", metavar="PLAN.json", show_default=False)
@@ -36,14 +31,14 @@ def show(
     from lineage_backfill.cli import documents, planning, terminal
     from lineage_backfill.plan.document import plan_to_dict
 
-    plan = planning.load_plan(file)
+    saved = planning.load_plan(file)
     if as_json:
-        documents.emit(plan_to_dict(plan))
+        documents.emit(plan_to_dict(saved))
     else:
-        planning.show(plan, terminal.out())
+        planning.show(saved, terminal.out())
 
 
-@_plan.command("diff")
+@plan.command("diff")
 def diff(
     before: Annotated[
         Path, typer.Argument(help="The earlier plan.", metavar="A.json", show_default=False)

@@ -164,5 +164,6 @@ class LiveProgress(PlainProgress):
 
 
 def progress(console: Console) -> PlainProgress:
-    """Return the progress that fits the console."""
-    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+    """Return the progress that fits the console: a live one only where a person looks on."""
+    lives = console.is_terminal and not console.quiet
+    return LiveProgress(console) if lives else PlainProgress(console)

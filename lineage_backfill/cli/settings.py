@@ -18,20 +18,15 @@ if TYPE_CHECKING:
 
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
 
-_config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
+config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the group of verbs."""
-    app.add_typer(_config, name="config")
-
-
-@_config.callback()
+@config.callback()
 def _group() -> None:
     """The settings of this project."""
 
 
-@_config.command("show")
+@config.command("show")
 @takes_options
 def show(
     source: SourceOptions,
@@ -71,7 +66,7 @@ def show(
     terminal.out().print(rows)
 
 
-@_config.command("check")
+@config.command("check")
 @takes_options
 def check(
     source: SourceOptions,

@@ -40,12 +40,6 @@ _SinceOption = Annotated[
 _SHOWN_SILENT = 5
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verbs."""
-    app.command()(stale)
-    app.command()(catchup)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     """What is stale, and the plan that repairs it (None where nothing is)."""
@@ -107,7 +101,7 @@ def catchup(
 
     limit = read_duration(timeout)
     found = _find(options, source, since)
-    terminal.err().print(_shown(found))
+    terminal.talk().print(_shown(found))
     if found.plan is None:
         return
     carry_out(

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the verbs."""
-    for verb in (pause, cancel):
-        app.command()(verb)
-
-
 @takes_options
 def pause(
     source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
@@ -55,7 +49,7 @@ def cancel(
     from lineage_backfill.cli.progress import progress
 
     project = source.open()
-    reporter = progress(terminal.err())
+    reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.cancel(project, backfill, kill=kill, reporter=reporter)
     if ended.state is BackfillState.RUNNING:

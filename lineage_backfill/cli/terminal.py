@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
+    from logging import LogRecord
+
     from rich.console import Console, RenderableType
 
 #: What could move the cursor, hide text or turn it round; and halves of surrogate pairs.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
+
+
+class Color(StrEnum):
+    """When to use colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How this process speaks, as the options of the whole program say."""
+
+    color: Color = Color.AUTO
+    quiet: bool = False
+    debug: bool = False
+
+
+manner = Manner()
 
 
 def safe(text: object) -> str:
@@ -31,8 +56,13 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Return the console for everything that is not a result."""
+    """Return the console for errors and questions, and for what these are about."""
     return _console(sys.stderr)
+
+
+def talk() -> Console:
+    """Return the console for everything else: it is silent where quiet is asked for."""
+    return _console(sys.stderr, quiet=manner.quiet)
 
 
 def is_interactive() -> bool:
@@ -41,8 +71,21 @@ def is_interactive() -> bool:
 
 
 def say(text: str, *, style: str = "") -> None:
-    """Print one sentence on stderr."""
-    err().print(safe(text), style=style, soft_wrap=True)
+    """Print one sentence on stderr, unless quiet is asked for."""
+    talk().print(safe(text), style=style, soft_wrap=True)
+
+
+def follow_log() -> None:
+    """Say from now on what the program logs."""
+    import logging
+
+    class Saying(logging.Handler):
+        def emit(self, record: LogRecord) -> None:
+            say(record.getMessage(), style="dim")
+
+    log = logging.getLogger("lineage_backfill")
+    log.setLevel(logging.INFO)
+    log.handlers = [Saying()]
 
 
 def plain(shown: RenderableType, *, width: int = 120) -> str:
@@ -52,8 +95,26 @@ def plain(shown: RenderableType, *, width: int = 120) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
-def _console(file: TextIO, width: int | None = None) -> Console:
+def color_system() -> Literal["auto", "standard"] | None:
+    """Return the colours to use, in Rich's words; None for none, and no bold type either."""
+    if manner.color is Color.NEVER:
+        return None
+    always = manner.color is Color.ALWAYS or os.environ.get("FORCE_COLOR")
+    return "standard" if always else "auto"
+
+
+def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> Console:
     from rich.console import Console
 
-    # Text is never markup here: names come from lineage, and may hold [brackets].
-    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+    return Console(
+        file=file,
+        width=width,
+        quiet=quiet,
+        force_terminal=file.isatty(),  # colours for a pipe make it no terminal
+        color_system=color_system(),
+        no_color=False if manner.color is Color.ALWAYS else None,  # None: as NO_COLOR says
+        # Text is never markup here: names come from lineage, and may hold [brackets].
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from typer.main import get_command
-
 from lineage_backfill.cli.errors import all_errors, explained
-from lineage_backfill.cli.main import app
+from lineage_backfill.cli.main import program
+from lineage_backfill.cli.verbs import Verb
 from lineage_backfill.config.project import known_settings
 from spark_runtime.errors import RuntimeFailure
 
@@ -35,6 +34,13 @@ _OPTIONS = """\
 Results go to stdout, everything else to stderr. `-h` on any verb prints what stands here.
 `NO_COLOR` switches colours off, `COLUMNS` sets the width. Exit codes are in the
 [README](../README.md)."""
+_OF_ALL = """\
+## Options of every verb
+
+They may stand before the verb or behind it. With `--quiet`, stderr has errors and questions alone,
+and what is asked about: no preview with `--yes`, no progress, no next steps; exit codes and stdout
+stay as they are. With `--verbose`, stderr also tells what was read and from where, each request to
+a service, what came from the cache, and how long reading, planning and looking at tables took."""
 _SETTINGS = """\
 ## Settings
 
@@ -78,7 +84,10 @@ def _first(one: type[RuntimeFailure]) -> str:
 
 def _options() -> Iterator[str]:
     yield _OPTIONS
-    for path, command in _verbs(get_command(app)):
+    whole = program()
+    yield _OF_ALL
+    yield _parameters(one for one in whole.params if not one.expose_value)
+    for path, command in _verbs(whole):
         if not hasattr(command, "commands"):
             yield from _verb(" ".join(path), command)
     yield _SETTINGS
@@ -92,14 +101,17 @@ def _options() -> Iterator[str]:
 def _verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
-        yield from _verbs(below, (*path, name))
+        yield from _verbs(below.command if isinstance(below, Verb) else below, (*path, name))
 
 
 def _verb(name: str, command: Any) -> Iterator[str]:
     yield f"## {name}"
     yield _plain(command.help)
-    rows = ((_spelled(one), _plain(one.help)) for one in command.params if one.name != "help")
-    yield _table(("", ""), rows)
+    yield _parameters(one for one in command.params if one.expose_value)
+
+
+def _parameters(found: Iterable[Any]) -> str:
+    return _table(("", ""), ((_spelled(one), _plain(one.help)) for one in found))
 
 
 def _spelled(one: Any) -> str:

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.main import get_command
-from typer.testing import CliRunner
 
-from lineage_backfill.cli.main import app
+from lineage_backfill.cli.main import main, program
+from lineage_backfill.cli.verbs import Verb
+
+SHARED = {"quiet", "verbose", "color", "debug"}
 
 
-def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    yield path
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
     for name, below in getattr(command, "commands", {}).items():
-        yield from verbs(below, (*path, name))
+        yield from verbs(below.command if isinstance(below, Verb) else below, (*path, name))
 
 
-VERBS = list(verbs(get_command(app)))
+VERBS = dict(verbs(program()))
 
 
 def test_all_verbs_are_there() -> None:
@@ -36,18 +37,34 @@ def test_all_verbs_are_there() -> None:
             ("init",),
             ("demo",),
         ],
-    } <= set(VERBS)
+    } <= VERBS.keys()
 
 
+@pytest.mark.parametrize("width", [40, 80])
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_help(path: tuple[str, ...]) -> None:
-    command: Any = get_command(app)
-    for name in path:
-        command = command.commands[name]
+def test_help(
+    path: tuple[str, ...],
+    width: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = VERBS[path]
     assert command.help
     for one in command.params:
         assert one.help, f"{one.name} does not say what it is"
-    done = CliRunner().invoke(app, [*path, "-h"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
-    assert done.exit_code == 0
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert command.help.split("\n")[0][:40] in " ".join(done.stdout.split())
+    assert {one.name for one in command.params} >= SHARED
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([*path, "-h"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert command.help.split("\n")[0][:40] in " ".join(shown.split())
+
+
+def test_the_help_of_the_program_has_a_line_for_each_verb(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for path in VERBS:
+        assert not path or f"│ {path[0]} " in shown

@@ -21,9 +21,12 @@ sys.exit(f"imported {sorted(wrong)}" if wrong else code)
 HEAVY = "pyspark,delta,pandas,numpy,fastapi,flask,uvicorn,starlette,openlineage"
 #: And what help needs neither.
 OURS = "lineage_backfill.app,lineage_backfill.config,lineage_backfill.plan,networkx,sqlalchemy"
+VERBS_OF_OURS = ",".join(
+    f"lineage_backfill.cli.{module}" for module in ("options", "impact", "backfill", "doctor")
+)
 CHANGE = ["raw_orders", "--from", "2024-03-10T22"]
 VERBS: list[tuple[str, list[str]]] = [
-    (f"{HEAVY},{OURS},requests,alembic,pydantic", ["--help"]),
+    (f"{HEAVY},{OURS},{VERBS_OF_OURS},requests,alembic,pydantic", ["--help"]),
     (f"{HEAVY},{OURS},requests,alembic", ["impact", "--help"]),
     (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["impact", *CHANGE]),
     (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["impact", *CHANGE, "--format", "tree"]),
@@ -32,6 +35,8 @@ VERBS: list[tuple[str, list[str]]] = [
     (f"{HEAVY},requests,sqlalchemy,alembic", ["lineage", "show"]),
     (f"{HEAVY},requests,sqlalchemy,alembic", ["history"]),
     (f"{HEAVY},requests,sqlalchemy,alembic", ["stale"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic", ["graph"]),
+    (f"{HEAVY},requests,sqlalchemy,alembic,networkx", ["errors"]),
 ]
 
 
@@ -46,3 +51,17 @@ def test_a_verb_imports_nothing_that_it_does_not_need(unwanted: str, arguments: 
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_no_verb_imports_anything_heavy_before_it_is_called() -> None:
+    every = (
+        "import sys; from lineage_backfill.cli.main import program;"
+        "print(*(verb.command.help for verb in program().commands.values()));"
+        "sys.exit(str(set(sys.argv[1].split(',')) & set(sys.modules) or ''))"
+    )
+    unwanted = f"{HEAVY},{OURS},requests,alembic"
+    done = subprocess.run(
+        [sys.executable, "-c", every, unwanted], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+    assert "Show what a fix" in done.stdout

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lineage_backfill.cli import documents
+from lineage_backfill.cli.main import main
 from lineage_backfill.cli.terminal import safe
 from lineage_backfill.errors import UsageError
 
@@ -66,3 +71,59 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written") as raised:
         documents.save({}, tmp_path / "nowhere" / "plan.json")
     assert "--out" in raised.value.hint
+
+
+SHOP = Path(__file__).parents[3] / "docs" / "examples" / "shop"
+PREVIEW = ["impact", "raw_orders", "--from", "2024-03-30T20", "--to", "2024-03-30T21"]
+#: What is asked for, and whether colours, and any other style, are in what is printed to a pipe.
+COLOURS = [
+    ("a pipe has no colours", [], {}, (False, False)),
+    ("unless they are asked for", ["--color", "always"], {}, (True, True)),
+    ("also before the verb", ["before", "--color=always"], {}, (True, True)),
+    ("which counts for more than the environment", ["--color", "always"], {"NO_COLOR": "1"}, None),
+    ("the environment may ask for them", [], {"FORCE_COLOR": "1"}, (True, True)),
+    ("or refuse them", [], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, (False, True)),
+    ("never is never", ["--color", "never"], {"FORCE_COLOR": "1"}, (False, False)),
+    ("help has them too", ["--color", "always", "-h"], {}, (True, True)),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "given", "environment", "styles"), COLOURS, ids=[case[0] for case in COLOURS]
+)
+def test_colours(
+    what: str,
+    given: list[str],
+    environment: dict[str, str],
+    styles: tuple[bool, bool] | None,
+) -> None:
+    before, after = ([], given) if given[:1] != ["before"] else (given[1:], [])
+    done = subprocess.run(
+        [sys.executable, "-m", "lineage_backfill", *before, *PREVIEW, *after],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=SHOP,
+        env={**os.environ, "NO_COLOR": "", "FORCE_COLOR": "", **environment},
+        timeout=60,
+    )
+    codes = [
+        code for found in re.findall(r"\x1b\[([\d;]*)m", done.stdout) for code in found.split(";")
+    ]
+    coloured = any(30 <= int(code or 0) <= 37 for code in codes)
+    assert (coloured, bool(codes)) == (styles or (True, True))
+
+
+def test_quiet_says_nothing_but_errors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(SHOP)
+    out = str(tmp_path / "plan.json")
+    assert main([*PREVIEW, "--out", out]) == 0
+    loud = capsys.readouterr()
+    assert main([*PREVIEW, "--out", out, "-q"]) == 0
+    silent = capsys.readouterr()
+    assert (silent.out, silent.err) == (loud.out, "")
+    assert "executes exactly this" in loud.err
+    assert main(["-q", "impact", "nowhere"]) == 64
+    assert capsys.readouterr().err.startswith("error[LB-101]")
