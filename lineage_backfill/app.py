@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 _SQLITE = "sqlite:///"
 _SHOWN_NAMES = 8
+_COMPLETED = 50  # backfills offered by shells
+_QUICKLY_READ = 2_000_000  # bytes of lineage
 _POLL = 0.5  # seconds between two looks at a backfill that somebody else drives
 
 
@@ -114,7 +116,52 @@ def read_lineage(project: Project) -> LineageSnapshot:
     children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
     parent and a job below it are both declared.
     """
-    return _declared(project, _read_source(project))
+    snapshot = _declared(project, _read_source(project))
+    if project.file is not None:
+        from lineage_backfill.sources.names import keep_names
+
+        keep_names(snapshot, _names_file(project))
+    return snapshot
+
+
+def known_names(project: Project) -> tuple[list[DatasetRef], list[JobRef]]:
+    """Return the datasets and jobs of the lineage as it was last read here; for completion.
+
+    Where it was not read yet, small files are read now. Raises OSError, ValueError or LineageError.
+    """
+    from lineage_backfill.sources.names import kept_names
+
+    if _names_file(project).exists():
+        return kept_names(_names_file(project))
+    lineage = project.lineage
+    if lineage.events:
+        from lineage_backfill.sources.events import EventSource
+
+        size = EventSource(lineage.events).size()
+    elif lineage.snapshot:
+        size = lineage.snapshot.stat().st_size
+    else:
+        return [], []
+    if size > _QUICKLY_READ:
+        return [], []
+    snapshot = _declared(project, _read_source(project))
+    return sorted(snapshot.datasets), sorted(snapshot.jobs)
+
+
+def newest_backfills(project: Project) -> list[tuple[str, str]]:
+    """Return the ids and states of the newest backfills; of none where a service has them.
+
+    Raises sqlite3.Error.
+    """
+    from lineage_backfill.store.glance import newest_backfills
+
+    if not project.store_url.startswith(_SQLITE):
+        return []
+    return newest_backfills(Path(project.store_url.removeprefix(_SQLITE)), most=_COMPLETED)
+
+
+def _names_file(project: Project) -> Path:
+    return _state_dir(project) / "cache" / "names.json"
 
 
 def pull_lineage(project: Project, file: Path) -> LineageSnapshot:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lineage_backfill.cli.completion import complete_jobs, complete_nodes
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 from lineage_backfill.errors import UsageError
 
@@ -32,7 +33,10 @@ def graph(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Datasets and jobs to start from; else all.", metavar="NAME", show_default=False
+            help="Datasets and jobs to start from; else all.",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=complete_nodes,
         ),
     ] = None,
     form: Annotated[
@@ -49,7 +53,9 @@ def graph(
     select: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.", metavar="SELECTOR"
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
+            metavar="SELECTOR",
+            autocompletion=complete_jobs,
         ),
     ] = None,
     jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, joined directly.")] = False,

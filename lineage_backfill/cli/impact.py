@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lineage_backfill.cli.completion import complete_jobs
 from lineage_backfill.cli.options import (
     DatasetsArgument,
     Format,
@@ -43,6 +44,7 @@ def impact(
             "--why-not",
             help="Say why this job (this key of it) would run, or why not.",
             metavar="JOB[@KEY]",
+            autocompletion=complete_jobs,
         ),
     ] = None,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lineage_backfill.cli.completion import complete_datasets
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ def _group() -> None:
 def show(
     source: SourceOptions,
     dataset: Annotated[
-        str | None, typer.Argument(help="Only the jobs that read or write it.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Only the jobs that read or write it.",
+            show_default=False,
+            autocompletion=complete_datasets,
+        ),
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Namespace of the dataset.")] = None,
     as_json: JsonOption = False,

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
+from lineage_backfill.cli.completion import (
+    complete_backfills,
+    complete_datasets,
+    complete_jobs,
+)
+
 if TYPE_CHECKING:
     from lineage_backfill.config import Project
 
@@ -92,11 +98,17 @@ class PlanOptions:
             help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
             rich_help_panel=_HOW_FAR,
             metavar="SELECTOR",
+            autocompletion=complete_jobs,
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
-        Option(help="Not these jobs.", rich_help_panel=_HOW_FAR, metavar="SELECTOR"),
+        Option(
+            help="Not these jobs.",
+            rich_help_panel=_HOW_FAR,
+            metavar="SELECTOR",
+            autocompletion=complete_jobs,
+        ),
     ] = None
     reverse: Annotated[
         bool, Option("--reverse", help="Newest keys first.", rich_help_panel=_HOW_FAR)
@@ -153,6 +165,7 @@ class RequestOptions(PlanOptions):
             help="Run keys of this job again, and all below; repeatable.",
             rich_help_panel=_WHAT,
             metavar="JOB",
+            autocompletion=complete_jobs,
         ),
     ] = None
     from_: Annotated[
@@ -251,6 +264,7 @@ DatasetsArgument = Annotated[
         help="Datasets that are right again and whose readers are not.",
         metavar="DATASET",
         show_default=False,
+        autocompletion=complete_datasets,
     ),
 ]
 BackfillArgument = Annotated[
@@ -259,6 +273,7 @@ BackfillArgument = Annotated[
         help="Its id or the beginning of it; else the newest one.",
         metavar="BACKFILL",
         show_default=False,
+        autocompletion=complete_backfills,
     ),
 ]
 JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]

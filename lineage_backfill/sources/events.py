@@ -45,6 +45,10 @@ class EventSource:
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [str(path) for path in paths]
 
+    def size(self) -> int:
+        """Return how many bytes there are to read; raises LineageError where there is no file."""
+        return sum(file.stat().st_size for path in self._paths for file in _files(path, []))
+
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError where a part cannot be read."""
         builder = LineageBuilder()

@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 
 SHOP = Path(__file__).parents[3] / "docs" / "examples" / "shop"
-PREVIEW = ["impact", "raw_orders", "--from", "2024-03-30T20", "--to", "2024-03-30T21"]
+PREVIEW = ["impact", "raw_orders", "--from", "2024-03-30T20", "--now", "2024-04-02T08:00:00Z"]
 #: What is asked for, and whether colours, and any other style, are in what is printed to a pipe.
 COLOURS = [
     ("a pipe has no colours", [], {}, (False, False)),

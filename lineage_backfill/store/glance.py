@@ -1,0 +1,17 @@
+"""A glance at a run store in a file, without opening it as one: nothing is written or upgraded."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+
+def newest_backfills(file: Path, *, most: int) -> list[tuple[str, str]]:
+    """Return the ids and states of the newest backfills; raises sqlite3.Error."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        return store.execute(
+            "SELECT id, state FROM lb_backfills WHERE NOT deleted"
+            " ORDER BY submitted_at DESC LIMIT ?",
+            (most,),
+        ).fetchall()
