@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lineage_backfill.config.draft import Draft
     from lineage_backfill.executor.drive import SpecBuilder
     from lineage_backfill.executor.loop import Executor
+    from lineage_backfill.executor.scheduler import JobLimits
+    from lineage_backfill.executor.simulate import Estimate
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.graph.select import Neighbours
     from lineage_backfill.model import BackfillState, DatasetRef, JobRef
@@ -435,6 +437,36 @@ def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping
     return timeline(catalog, plan)
 
 
+def estimate(
+    project: Project, snapshot: LineageSnapshot, plan: Plan, *, max_parallel: int | None = None
+) -> Estimate | None:
+    """Return how long a plan will take, as past runs of its jobs tell; it needs no clock.
+
+    Those of this run store tell of a job, and where they are few those that the lineage knows too.
+    None for a plan above its limit of runs: it has none.
+    """
+    from lineage_backfill import evidence
+    from lineage_backfill.executor.simulate import LOOKED_AT, estimate
+
+    runs = plan.runs
+    if runs is None:
+        return None
+    catalog = _catalog(project, snapshot, plan.now, _request(plan))
+    with open_store(project) as store:
+        ours = {record.id for record in store.backfills()}
+        past = store.past_runs(LOOKED_AT)
+    others = [record for record in snapshot.history if record.backfill not in ours]
+    outside = evidence.past_runs(catalog, others, {run.job for run in runs}, LOOKED_AT)
+    return estimate(
+        runs,
+        past,
+        outside,
+        max_parallel=max_parallel or project.declarations.limits.max_parallel,
+        jobs=_limits(catalog, runs),
+        pools=project.declarations.pools,
+    )
+
+
 def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:
     """Raise StalePlanError if what the plan rests on has moved, naming what."""
     from lineage_backfill.plan.diff import moved
@@ -750,7 +782,6 @@ def _executor(
     With `undo_of` the runs take back those of that backfill.
     """
     from lineage_backfill.executor.loop import Executor
-    from lineage_backfill.executor.scheduler import JobLimits
     from lineage_backfill.executor.undo import UndoSpecs
     from lineage_backfill.executor.workshop import Workshop
     from lineage_backfill.graph.lineage import LineageSnapshot
@@ -784,15 +815,22 @@ def _executor(
             reporter=reporter,
             max_parallel=max_parallel or declarations.limits.max_parallel,
             pools=declarations.pools,
-            jobs={
-                ref: JobLimits(pool=declared.pool, priority=declared.priority)
-                for ref in {run.job for run in runs}
-                if (declared := workshop.catalog.job_declaration(ref)) is not None
-            },
+            jobs=_limits(workshop.catalog, runs),
             state_dir=_state_dir(project),
             cutoff=workshop.cutoff if judges else None,
             tail=workshop.tail if judges else None,
         )
+
+
+def _limits(catalog: Catalog, runs: Iterable[PlannedRun]) -> dict[JobRef, JobLimits]:
+    """Return the pools and priorities of the jobs that runs belong to, where they are declared."""
+    from lineage_backfill.executor.scheduler import JobLimits
+
+    return {
+        ref: JobLimits(pool=declared.pool, priority=declared.priority)
+        for ref in {run.job for run in runs}
+        if (declared := catalog.job_declaration(ref)) is not None
+    }
 
 
 @contextmanager

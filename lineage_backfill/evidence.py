@@ -1,10 +1,11 @@
-"""What logs, lineage and run store tell of tables and runs, gathered to judge what is stale."""
+"""What logs, lineage and run store tell of tables and runs, gathered for the core to judge."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import nlargest
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
@@ -17,7 +18,7 @@ from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.physical import TableKeys, reader_of, table_of
 from lineage_backfill.plan.recorded import touched_keys, whole_keys
 from lineage_backfill.plan.staleness import Change, Making, Run, TableRecord
-from lineage_backfill.ports import RunRecord, RunStore, TableHistory, TableLogs
+from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs
 
 #: A table as it is asked for: its location, or its name in the catalog.
 _Place = tuple[str | None, str | None]
@@ -113,6 +114,23 @@ def of_runs(
         if outside.backfill is None or outside.backfill not in ours:
             found[outside.job].extend(_outside(catalog, outside))
     return found
+
+
+def past_runs(
+    catalog: Catalog, history: Iterable[OutsideRecord], jobs: Collection[JobRef], limit: int
+) -> Iterator[PastRun]:
+    """Yield how long runs of the jobs took, the newest first and at most `limit` of each."""
+    ended: dict[JobRef, list[tuple[datetime, datetime, OutsideRecord]]] = defaultdict(list)
+    for record in history:
+        started_at, ended_at = record.started_at, record.ended_at
+        if record.job in jobs and record.state == "COMPLETE" and started_at and ended_at:
+            ended[record.job].append((ended_at, started_at, record))
+    for job, records in ended.items():
+        calendar = _calendar(catalog, job)
+        for ended_at, started_at, record in nlargest(limit, records, key=lambda one: one[0]):
+            count = len(whole_keys(record, calendar)) if calendar is not None else 0
+            seconds = (ended_at - started_at).total_seconds()
+            yield PastRun(job=job, count=count or None, seconds=seconds)
 
 
 def _ours(

@@ -271,6 +271,15 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """How long a run of a job took, in seconds, over how many keys; None where that is open."""
+
+    job: JobRef
+    count: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
     """Something that happened to a backfill (`run_id` None) or to one of its runs."""
 
@@ -378,6 +387,12 @@ class RunStore(Protocol):
         """Return the traces of a job over keys that may meet these, the newest first.
 
         Those of deleted backfills are among them: they say what the tables hold.
+        """
+
+    def past_runs(self, limit: int) -> tuple[PastRun, ...]:
+        """Return how long runs took that succeeded: the newest of each job, at most `limit`.
+
+        What was cut off does not count among their keys. Undoes are not among them.
         """
 
     def acquire(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plan.plan import PlannedRun
 
-#: The place of a run in the order of starting: priority, wave, position in the plan.
-Rank = tuple[int, int, int]
+_NONE = -1
+_ACTIVE = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,30 +30,35 @@ class Blocked:
     cause: PlannedRun
 
 
-class _Job:
-    """The ready runs of one job, and how many of its runs are under way."""
-
-    def __init__(self, limits: JobLimits) -> None:
-        self.limits = limits
-        self.ready: list[tuple[Rank, str]] = []
-        self.active = 0
-
-    @property
-    def has_room(self) -> bool:
-        cap = self.limits.max_parallel
-        return cap is None or self.active < cap
-
-
 class _Pool:
     """The jobs that share a cap; `heads` holds the first ready run of each job that has room.
 
     An entry that is no head any more is dropped when it comes up.
     """
 
+    __slots__ = ("active", "cap", "heads")
+
     def __init__(self, cap: int | None) -> None:
         self.cap = cap
         self.active = 0
-        self.heads: list[tuple[Rank, JobRef]] = []
+        self.heads: list[int] = []
+
+    @property
+    def has_room(self) -> bool:
+        return self.cap is None or self.active < self.cap
+
+
+class _Job:
+    """The ready runs of one job, how many of its runs are under way, and its run among `heads`."""
+
+    __slots__ = ("active", "cap", "pool", "ready", "shown")
+
+    def __init__(self, cap: int | None, pool: _Pool) -> None:
+        self.cap = cap
+        self.pool = pool
+        self.active = 0
+        self.ready: list[int] = []
+        self.shown = _NONE
 
     @property
     def has_room(self) -> bool:
@@ -64,7 +68,8 @@ class _Pool:
 class Scheduler:
     """Holds the state of every run of a plan and says which may start, in order, under the caps.
 
-    `states` are those of the run store (absent: pending).
+    Runs start by priority, wave and place in the plan. `states` are those of the run store
+    (absent: pending).
     """
 
     def __init__(
@@ -76,40 +81,52 @@ class Scheduler:
         jobs: Mapping[JobRef, JobLimits] | None = None,
         pools: Mapping[str, int] | None = None,
     ) -> None:
-        states, jobs, pools = states or {}, jobs or {}, pools or {}
-        self._runs = {run.id: run for run in runs}
-        self.states = {run.id: states.get(run.id, RunState.PENDING) for run in runs}
-        self._downstream: dict[str, list[str]] = defaultdict(list)
-        self._missing: dict[str, int] = {}
-        self._rank: dict[str, Rank] = {}
-        self._jobs = {run.job: _Job(jobs.get(run.job, JobLimits())) for run in runs}
-        self._pools = {
-            name: _Pool(pools.get(name) if name is not None else None)
-            for name in {job.limits.pool for job in self._jobs.values()}
+        states, pools = states or {}, pools or {}
+        limits = {ref: (jobs or {}).get(ref, JobLimits()) for ref in {run.job for run in runs}}
+        by_name = {
+            name: _Pool(None if name is None else pools.get(name))
+            for name in {one.pool for one in limits.values()}
         }
+        by_ref = {ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()}
         self._room = max_parallel
-        for position, run in enumerate(runs):
-            priority = self._jobs[run.job].limits.priority
-            self._rank[run.id] = (-priority, run.wave, position)
-            self._missing[run.id] = sum(not self.states[up].is_good for up in run.upstream)
-            for up in run.upstream:
-                self._downstream[up].append(run.id)
-            if self.states[run.id] in (RunState.SUBMITTED, RunState.RUNNING):
-                self._occupy(run, 1)
-        for run in runs:
-            self._offer(run)
+        self._pools = list(by_name.values())
+        # A run is known by its number in the order of starting: a heap of numbers is in order.
+        self._runs = sorted(runs, key=lambda run: (-limits[run.job].priority, run.wave))
+        self._numbers = {run.id: number for number, run in enumerate(self._runs)}
+        self._states = [states.get(run.id, RunState.PENDING) for run in self._runs]
+        self._jobs = [by_ref[run.job] for run in self._runs]
+        self._downstream: list[list[int]] = [[] for _ in self._runs]
+        self._missing: list[int] = []
+        done = {number for number, state in enumerate(self._states) if state.is_good}
+        for number, run in enumerate(self._runs):
+            waits = [self._numbers[up] for up in run.upstream]
+            for up in waits:
+                self._downstream[up].append(number)
+            self._missing.append(len(waits) - len(done.intersection(waits)) if done else len(waits))
+            job, state = self._jobs[number], self._states[number]
+            if state is RunState.PENDING and not self._missing[number]:
+                job.ready.append(number)
+            elif state in _ACTIVE:
+                self._occupy(job, 1)
+        for job in by_ref.values():
+            self._show(job)
+
+    @property
+    def states(self) -> dict[str, RunState]:
+        """The state of each run by its id."""
+        return dict(zip(self._numbers, self._states, strict=True))
 
     def run(self, run_id: str) -> PlannedRun:
         """Return a run of the plan by its id."""
-        return self._runs[run_id]
+        return self._runs[self._numbers[run_id]]
 
     def ready(self) -> list[PlannedRun]:
         """Take the runs that may start now; they count as under way from here on."""
         taken: list[PlannedRun] = []
-        while self._room > 0 and (run := self._next()) is not None:
-            self.states[run.id] = RunState.SUBMITTED
-            self._occupy(run, 1)
-            taken.append(run)
+        while self._room > 0 and (number := self._next()) != _NONE:
+            self._states[number] = RunState.SUBMITTED
+            self._occupy(self._jobs[number], 1)
+            taken.append(self._runs[number])
         return taken
 
     def succeeded(self, run_id: str) -> None:
@@ -121,15 +138,14 @@ class Scheduler:
         self._pass(run_id, RunState.SKIPPED)
 
     def _pass(self, run_id: str, state: RunState) -> None:
-        self._end(run_id, state)
-        for down in self._downstream[run_id]:
+        for down in self._downstream[self._end(run_id, state)]:
             self._missing[down] -= 1
-            self._offer(self._runs[down])
+            if not self._missing[down]:
+                self._offer(down)
 
     def failed(self, run_id: str, state: RunState = RunState.FAILED) -> list[Blocked]:
         """A run under way has ended otherwise; returns its descendants, which are blocked now."""
-        self._end(run_id, state)
-        return self._block([self._runs[run_id]])
+        return self._block([self._end(run_id, state)])
 
     def delayed(self, run_id: str) -> None:
         """An attempt has ended and the run waits for another one, see `offered`."""
@@ -137,71 +153,84 @@ class Scheduler:
 
     def offered(self, run_id: str) -> None:
         """A delayed run may start again."""
-        self._offer(self._runs[run_id])
+        self._offer(self._numbers[run_id])
 
     def doomed(self) -> list[Blocked]:
         """Return the pending runs below failed ones, blocked now."""
-        ended = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
-        return self._block(run for run in self._runs.values() if self.states[run.id] in ended)
+        lost = [n for n, state in enumerate(self._states) if state.is_final and not state.is_good]
+        return self._block(lost)
 
     def cancelled(self) -> list[PlannedRun]:
         """Give up everything that is not under way; returns those runs."""
-        given_up = [r for r in self._runs.values() if self.states[r.id] is RunState.PENDING]
-        for run in given_up:
-            self.states[run.id] = RunState.CANCELLED
-        return given_up
+        given_up = [n for n, state in enumerate(self._states) if state is RunState.PENDING]
+        for number in given_up:
+            self._states[number] = RunState.CANCELLED
+        return [self._runs[number] for number in given_up]
 
-    def _block(self, causes: Iterable[PlannedRun]) -> list[Blocked]:
+    def _block(self, causes: Iterable[int]) -> list[Blocked]:
         blocked = []
         for cause in causes:
-            stack = [cause.id]
+            stack = [cause]
             while stack:
                 for down in self._downstream[stack.pop()]:
-                    if self.states[down] is RunState.PENDING:
-                        self.states[down] = RunState.BLOCKED
-                        blocked.append(Blocked(self._runs[down], cause))
+                    if self._states[down] is RunState.PENDING:
+                        self._states[down] = RunState.BLOCKED
+                        blocked.append(Blocked(self._runs[down], self._runs[cause]))
                         stack.append(down)
         return blocked
 
-    def _offer(self, run: PlannedRun) -> None:
+    def _offer(self, number: int) -> None:
         """Put a run among the ready ones if it is."""
-        if self.states[run.id] is RunState.PENDING and not self._missing[run.id]:
-            heapq.heappush(self._jobs[run.job].ready, (self._rank[run.id], run.id))
-            self._show(run.job)
+        if self._states[number] is RunState.PENDING and not self._missing[number]:
+            job = self._jobs[number]
+            heapq.heappush(job.ready, number)
+            self._show(job)
 
-    def _show(self, ref: JobRef) -> None:
-        job = self._jobs[ref]
-        if job.ready and job.has_room:
-            heapq.heappush(self._pools[job.limits.pool].heads, (job.ready[0][0], ref))
+    def _show(self, job: _Job) -> None:
+        """See that the first ready run of a job that has room is among the heads of its pool."""
+        if job.ready and job.shown != job.ready[0] and job.has_room:
+            job.shown = job.ready[0]
+            heapq.heappush(job.pool.heads, job.shown)
 
-    def _next(self) -> PlannedRun | None:
+    def _next(self) -> int:
         """Take the first of the ready runs whose job and pool have room."""
-        pools = [pool for pool in self._pools.values() if pool.has_room and self._prune(pool)]
-        if not pools:
-            return None
-        _, ref = heapq.heappop(min(pools, key=lambda pool: pool.heads[0]).heads)
-        _, run_id = heapq.heappop(self._jobs[ref].ready)
-        return self._runs[run_id]
+        first: _Pool | None = None
+        for pool in self._pools:
+            is_open = pool.has_room and self._prune(pool)
+            if is_open and (first is None or pool.heads[0] < first.heads[0]):
+                first = pool
+        if first is None:
+            return _NONE
+        number = heapq.heappop(first.heads)
+        job = self._jobs[number]
+        heapq.heappop(job.ready)
+        job.shown = _NONE
+        return number
 
     def _prune(self, pool: _Pool) -> bool:
         """Drop the outdated heads that stand first; returns whether one is left."""
         while pool.heads:
-            rank, ref = pool.heads[0]
-            job = self._jobs[ref]
-            while job.ready and self.states[job.ready[0][1]] is not RunState.PENDING:
+            number = pool.heads[0]
+            job = self._jobs[number]
+            while job.ready and self._states[job.ready[0]] is not RunState.PENDING:
                 heapq.heappop(job.ready)
-            if job.ready and job.has_room and job.ready[0][0] == rank:
+            if job.ready and job.ready[0] == number and job.has_room:
                 return True
             heapq.heappop(pool.heads)
+            if job.shown == number:
+                job.shown = _NONE
+                self._show(job)
         return False
 
-    def _occupy(self, run: PlannedRun, by: int) -> None:
-        job = self._jobs[run.job]
+    def _occupy(self, job: _Job, by: int) -> None:
         job.active += by
-        self._pools[job.limits.pool].active += by
+        job.pool.active += by
         self._room -= by
-        self._show(run.job)
+        self._show(job)
 
-    def _end(self, run_id: str, state: RunState) -> None:
-        self.states[run_id] = state
-        self._occupy(self._runs[run_id], -1)
+    def _end(self, run_id: str, state: RunState) -> int:
+        """Give back what a run has occupied; returns its number."""
+        number = self._numbers[run_id]
+        self._states[number] = state
+        self._occupy(self._jobs[number], -1)
+        return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from lineage_backfill.ports import (
     EventRecord,
     Lease,
     Move,
+    PastRun,
     RunRecord,
     Trace,
     Wish,
@@ -142,6 +144,25 @@ class MemoryRunStore:
                 begin, end = span(traced.trace.keys)
                 if ref == job and begin <= last and end >= first:
                     found.append(traced.trace)
+        return tuple(found)
+
+    def past_runs(self, limit: int) -> tuple[PastRun, ...]:
+        """Return how long runs took that succeeded: the newest of each job, at most `limit`."""
+        with self._mutex:
+            ended = [
+                (run.ended_at, run.started_at, run)
+                for held in self._held.values()
+                for run in (held.runs.values() if held.record.undo_of is None else ())
+                if run.state is RunState.SUCCEEDED and run.started_at and run.ended_at
+            ]
+        found = []
+        places: Counter[JobRef] = Counter()
+        for ended_at, started_at, run in sorted(ended, key=lambda one: one[0], reverse=True):
+            places[run.job] += 1
+            if places[run.job] <= limit:
+                count = None if run.cut_off else run.count
+                seconds = (ended_at - started_at).total_seconds()
+                found.append(PastRun(job=run.job, count=count, seconds=seconds))
         return tuple(found)
 
     def acquire(

@@ -25,6 +25,7 @@ from lineage_backfill.ports import (
     EventRecord,
     Lease,
     Move,
+    PastRun,
     RunRecord,
     Settings,
     Trace,
@@ -209,6 +210,28 @@ class SqlRunStore:
                     backfill_id=row.backfill_id,
                     since=row.since,
                     number=row.id,
+                )
+                for row in connection.execute(query)
+            )
+
+    def past_runs(self, limit: int) -> tuple[PastRun, ...]:
+        """Return how long runs took that succeeded: the newest of each job, at most `limit`."""
+        job = (runs.c.job_namespace, runs.c.job_name)
+        place = sa.func.row_number().over(partition_by=job, order_by=runs.c.ended_at.desc())
+        ended = (
+            sa.select(*job, runs.c.count, runs.c.cut_off, runs.c.started_at, runs.c.ended_at)
+            .add_columns(place.label("place"))
+            .join(backfills, backfills.c.id == runs.c.backfill_id)
+            .where(runs.c.state == RunState.SUCCEEDED, backfills.c.undo_of.is_(None))
+            .subquery()
+        )
+        query = sa.select(ended).where(ended.c.place <= limit).order_by(ended.c.place)
+        with self._read() as connection:
+            return tuple(
+                PastRun(
+                    job=JobRef(row.job_namespace, row.job_name),
+                    count=None if row.cut_off else row._mapping["count"],
+                    seconds=(row.ended_at - row.started_at).total_seconds(),
                 )
                 for row in connection.execute(query)
             )

@@ -450,3 +450,29 @@ def test_keys_that_were_cut_off_are_kept_with_the_run(store: RunStore) -> None:
 def test_stores_have_names_of_their_own(store: RunStore) -> None:
     assert len(store.id) == 32
     assert store.id != MemoryRunStore().id
+
+
+def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:
+    """The newest first; runs shortened by early cutoff with no count; no undo; no failure."""
+
+    def ran(backfill_id: str, job: str, ids: str, **record: Any) -> None:
+        runs = [planned_run(f"{job}{one}", job=job, keys=("k1", "k2")) for one in ids]
+        store.create(backfill_record(backfill_id, **record), PLAN, runs)
+        lease = lease_of(store, backfill_id)
+        for number, run in enumerate(runs, start=1):
+            cut_off = ("k2",) if run.id == "a2" else ()
+            store.record(lease, [replace(submitted(run.id), cut_off=cut_off)], now=NOW)
+            end = NOW + timedelta(seconds=number)
+            state = RunState.FAILED if run.id == "b2" else RunState.SUCCEEDED
+            store.record(lease, [ended(state, run.id)], now=end)
+        store.release(lease)
+
+    ran("b-1", "a", "123")
+    ran("b-2", "b", "12")
+    ran("b-3", "b", "9", undo_of="b-2")
+
+    def told(limit: int) -> set[tuple[str, int | None, float]]:
+        return {(one.job.name, one.count, one.seconds) for one in store.past_runs(limit)}
+
+    assert told(2) == {("a", 2, 3.0), ("a", None, 2.0), ("b", 2, 1.0)}
+    assert [one.seconds for one in store.past_runs(9) if one.job.name == "a"] == [3, 2, 1]
