@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests that want one."""
+"""What all tests share: how properties are tried, and a real PostgreSQL for those that want one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
 
 from tests import postgres
+
+# Whether a property holds must not depend on how busy the machine is.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def outcome(find: Any, label: str, grid: Any = None) -> Any:
 
 @pytest.mark.parametrize("grain", GRAINS)
 @given(zone_name=st.sampled_from(ZONES), instant=instants(1981, 2037))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_grains_in_every_zone(grain: str, zone_name: str, instant: int) -> None:
     same(ours.grain_grid(grain, zone_name), theirs.grain_grid(grain, zone_name), instant)
 
@@ -97,7 +97,7 @@ def test_grains_in_every_zone(grain: str, zone_name: str, instant: int) -> None:
     zone_name=st.sampled_from(FEW_ZONES),
     instant=instants(2011, 2012),  # Apia's missing day is in that year
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_cron_expressions(expression: str, zone_name: str, instant: int) -> None:
     same(ours.cron_grid(expression, zone_name), theirs.cron_grid(expression, zone_name), instant)
 
@@ -108,7 +108,7 @@ def test_cron_expressions(expression: str, zone_name: str, instant: int) -> None
     anchor=st.sampled_from(("2024-01-01", "2024-06-15T14:30", "2024-06-15T14:30:10")),
     instant=instants(1981, 2037),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_slices_of_one_length(length: str, zone_name: str, anchor: str, instant: int) -> None:
     here, there = (side.every_grid(length, anchor, zone_name) for side in (ours, theirs))
     same(here, there, instant)

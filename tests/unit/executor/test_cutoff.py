@@ -379,9 +379,7 @@ def test_other_parameters_are_not_comparable(world: World) -> None:
         assert bool(world.ran("daily")) is runs
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

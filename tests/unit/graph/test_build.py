@@ -207,7 +207,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories(), st.data())
 def test_no_order_and_no_repetition_changes_the_snapshot(
     events: list[Event], data: st.DataObject
@@ -425,7 +425,7 @@ def test_a_column_lineage_beyond_the_limit_is_left_out_and_reported() -> None:
     assert "column lineage" in snapshot.warnings[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_event_is_folded_or_refused_and_nothing_else(data: st.DataObject) -> None:
     made = child("dag.a", "dag", reads="x", writes="y")

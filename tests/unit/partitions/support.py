@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef
@@ -53,14 +53,8 @@ ZONES = tuple(dict.fromkeys(name for name, _ in JUMPS))
 
 
 def properties(examples: int) -> settings:
-    """The same examples in every run, however slow the machine."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    """The same examples in every run."""
+    return settings(max_examples=examples, derandomize=True, database=None)
 
 
 def instant(text: str) -> int:
