@@ -264,6 +264,11 @@ class Catalog:
             self._followers[facts] = found
         return found
 
+    @property
+    def mappings(self) -> Iterable[EdgeMapping]:
+        """The mappings made so far; thousands of edges share a few."""
+        return self._mappings.values()
+
     def _find_job(self, ref: JobRef) -> JobFacts:
         declared = self._job_names.find(ref)
         node = self.snapshot.jobs.get(ref)

@@ -23,16 +23,11 @@ def notices(
     yield from propagation.warnings
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: what reads it is blocked"
-    planned = [result for result in results if result.planned]
-    yield from _lacking(results, propagation)
-    incomplete = [
-        (result, newest)
-        for result in results
-        if not result.left and (newest := _beyond(result, propagation)) is not None
-    ]
-    if incomplete:
-        names = few(incomplete, lambda pair: f"{pair[0].facts.ref.name} {_label(*pair)}")
-        yield f"not planned, for these keys are not complete or do not exist yet: {names}"
+    if any(mapping.may_lack for mapping in catalog.mappings):
+        yield from _lacking(results, propagation)
+    if any(mapping.reaches_beyond for mapping in catalog.mappings):
+        yield from _incomplete(results, propagation)
+    planned = [result for result in results if result.planned.boxes]
     inferred = (
         [result for result in planned if catalog.evidence(result.facts) is not None]
         if catalog.snapshot.history
@@ -72,6 +67,17 @@ def _lacking(results: Iterable[JobResult], propagation: Propagation) -> Iterator
             changed = dirty if isinstance(dirty, PartitionSet) else NOTHING
             for sentence in edge.mapping.missing(changed, result.planned):
                 yield f"{result.facts.ref} and its input {edge.dataset}: {sentence}"
+
+
+def _incomplete(results: Iterable[JobResult], propagation: Propagation) -> Iterator[str]:
+    incomplete = [
+        (result, newest)
+        for result in results
+        if not result.left and (newest := _beyond(result, propagation)) is not None
+    ]
+    if incomplete:
+        names = few(incomplete, lambda pair: f"{pair[0].facts.ref.name} {_label(*pair)}")
+        yield f"not planned, for these keys are not complete or do not exist yet: {names}"
 
 
 def _has_no_engine(facts: JobFacts) -> bool:

@@ -278,7 +278,7 @@ class Planning:
                 f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
                 " (--allow-max-runs lists and runs them)"
             )
-        planned = [len(result.planned) for result in results if result.planned]
+        planned = [len(result.planned) for result in results if result.planned.boxes]
         return Plan(
             now=self._now.isoformat().replace("+00:00", "Z"),
             request=request_to_dict(self.request),

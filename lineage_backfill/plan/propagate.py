@@ -33,6 +33,9 @@ UNKNOWN: Final = _Unknown()
 Dirty = PartitionSet | _Unknown
 #: One key of one job.
 _Node = tuple[JobRef, PartitionSet]
+_Followers = Mapping[JobFacts, Sequence[JobFacts]]
+#: A level, its jobs in order, and whether they form a cycle of datasets.
+_Group = tuple[int, Sequence[JobFacts], bool]
 #: Why something does not run: kind, text, and a hint of what to do.
 Cause = tuple[str, str, str]
 #: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
@@ -103,6 +106,18 @@ def propagate(
     return _Run(catalog, roots, root_jobs, restraints).finish()
 
 
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """The jobs that the change may reach.
+
+    `distance` is in jobs from the roots, `waiting` the number of reached jobs that a job follows.
+    """
+
+    distance: Mapping[JobFacts, int]
+    followers: _Followers
+    waiting: Mapping[JobFacts, int]
+
+
 class _Run:
     def __init__(
         self,
@@ -122,18 +137,19 @@ class _Run:
         self.results: dict[JobRef, JobResult] = {}
 
     def finish(self) -> Propagation:
-        distance = self._reach()
+        network = self._reach()
+        distance, results = network.distance, self.results
         cyclic = []
-        for level, group in _order(self.catalog, distance):
-            for facts in group:
-                result = self.results[facts.ref] = JobResult(facts, level)
+        for level, jobs, tied in _order(network):
+            for facts in jobs:
+                result = results[facts.ref] = JobResult(facts, level)
                 if self.restraints.pruned:
                     result.pruned = self._pruned(facts)
-            if len(group) == 1:
-                self._visit(result, distance[facts])
-            else:
-                cyclic.append(group)
-                self._visit_cycle(group, distance)
+                if not tied:
+                    self._visit(result, distance[facts])
+            if tied:
+                cyclic.append(tuple(jobs))
+                self._visit_cycle(jobs, distance)
         return Propagation(
             results=self.results,
             dirty=self.dirty,
@@ -146,8 +162,8 @@ class _Run:
     def _pruned(self, facts: JobFacts) -> list[DatasetRef]:
         return [e.dataset for e in facts.inputs if (facts.ref, e.dataset) in self.restraints.pruned]
 
-    def _reach(self) -> dict[JobFacts, int]:
-        """Return every job that can be reached with its distance from the roots, in jobs."""
+    def _reach(self) -> _Network:
+        """Return every job that can be reached, and what follows it."""
         catalog = self.catalog
         distance = dict.fromkeys(self.root_jobs, 1)
         for data in self.roots:
@@ -156,16 +172,22 @@ class _Run:
                 if data.ref not in facts.references:
                     distance[facts] = 1
         front, steps = list(distance), 1
+        followers: dict[JobFacts, tuple[JobFacts, ...]] = {}
+        waiting = dict.fromkeys(distance, 0)
         while front:
             steps += 1
             following = []
             for facts in front:
-                for follower in catalog.followers(facts):
-                    if follower not in distance:
+                followers[facts] = found = catalog.followers(facts)
+                for follower in found:
+                    if follower in waiting:
+                        waiting[follower] += 1
+                    else:
+                        waiting[follower] = 1
                         distance[follower] = steps
                         following.append(follower)
             front = following
-        return distance
+        return _Network(distance, followers, waiting)
 
     # --- one job --------------------------------------------------------------------------------
 
@@ -175,7 +197,7 @@ class _Run:
         if result.pruned:
             stale_inputs = [edge for edge in stale_inputs if edge.dataset not in result.pruned]
         asked = self.root_jobs.get(facts, NOTHING) if self.root_jobs else NOTHING
-        if not stale_inputs and not asked:
+        if not stale_inputs and not asked.boxes:
             return
         result.stale_inputs = stale_inputs
         cause = None
@@ -188,7 +210,7 @@ class _Run:
             self._all_unrepaired(result)
             return
         stale, unwidened = self._stale_keys(result, facts.calendar, asked)
-        if not stale:
+        if not stale.boxes:
             return
         result.stale = stale
         result.serial = bool(facts.own)
@@ -228,20 +250,23 @@ class _Run:
         self, result: JobResult, calendar: Calendar, asked: PartitionSet
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the stale run keys, and what they would be without the widening."""
-        facts, dirty, unite = result.facts, self.dirty, calendar.unite
-        settled = self.restraints.settled.get(facts, NOTHING) if facts.lookback else NOTHING
-        direct = calendar.intern(calendar.clip(asked - settled)) if asked else NOTHING
-        settled = calendar.clip(settled)
-        own_stale = NOTHING
+        facts, dirty = result.facts, self.dirty
+        settled = own_stale = direct = NOTHING
+        if asked.boxes:
+            if facts.lookback:
+                settled = calendar.clip(self.restraints.settled.get(facts, NOTHING))
+            direct = calendar.intern(calendar.clip(asked - settled))
         for edge in result.stale_inputs:
             changed = dirty[edge.data]
             assert edge.mapping is not None
             assert isinstance(changed, PartitionSet)
             affected = edge.mapping.affected(changed)
             if edge.own:
-                own_stale = unite(own_stale, affected)
+                own_stale = calendar.unite(own_stale, affected)
+            elif direct is NOTHING:
+                direct = affected
             elif affected is not direct:
-                direct = unite(direct, affected)
+                direct = calendar.unite(direct, affected)
         if not facts.lookback and not facts.own:
             return direct, direct
         widened_keys = widen(calendar, direct, facts.lookback)
@@ -461,53 +486,44 @@ def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
 
 
 def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> None:
-    if not extent:
+    if extent is NOTHING:
         return
     held = into.get(data)
     if held is None:
-        into[data] = extent
+        if extent:
+            into[data] = extent
     elif isinstance(held, _Unknown) or isinstance(extent, _Unknown):
         into[data] = UNKNOWN
     else:
         into[data] = held | extent
 
 
-_Group = tuple[int, tuple[JobFacts, ...]]
 _PLACE: Final = attrgetter("place")
 
 
-def _order(catalog: Catalog, reached: Iterable[JobFacts]) -> list[_Group]:
-    """Return (level, jobs) in an order in which they could run; several jobs form a cycle."""
-    followers = catalog.followers
-    waiting = dict.fromkeys(reached, 0)
-    for facts in waiting:
-        for follower in followers(facts):
-            waiting[follower] += 1
-    ordered: list[_Group] = []
+def _order(network: _Network) -> Iterator[_Group]:
+    """Yield the jobs in an order in which they could run."""
+    followers, waiting = network.followers, dict(network.waiting)
     level = 1
     ready = sorted([facts for facts, count in waiting.items() if not count], key=_PLACE)
     left = len(waiting)
-    while left:
-        if not ready:
-            stuck = [facts for facts, count in waiting.items() if count]
-            return ordered + _order_cycles(sorted(stuck, key=_PLACE), followers, level)
-        ordered += [(level, (facts,)) for facts in ready]
+    while ready:
+        yield level, ready, False
         left -= len(ready)
         following = []
         for facts in ready:
-            for follower in followers(facts):
+            for follower in followers[facts]:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     following.append(follower)
         ready = sorted(following, key=_PLACE)
         level += 1
-    return ordered
+    if left:
+        stuck = sorted((facts for facts, count in waiting.items() if count), key=_PLACE)
+        yield from _order_cycles(stuck, followers, level)
 
 
-_Followers = Callable[[JobFacts], tuple[JobFacts, ...]]
-
-
-def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) -> list[_Group]:
+def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) -> Iterator[_Group]:
     """Order what is left once a cycle holds up the plain way: by strongly connected groups."""
     component = _components(nodes, followers)
     members: dict[int, list[JobFacts]] = {}
@@ -516,7 +532,7 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) 
     inner = {
         (component[job], component[follower])
         for job in nodes
-        for follower in followers(job)
+        for follower in followers[job]
         if component[job] != component[follower]
     }
     count = dict.fromkeys(members, 0)
@@ -528,10 +544,10 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) 
     def place(number: int) -> int:
         return members[number][0].place
 
-    ordered = []
     ready = sorted((n for n, c in count.items() if not c), key=place)
     while ready:
-        ordered += [(level, tuple(members[number])) for number in ready]
+        for number in ready:
+            yield level, members[number], len(members[number]) > 1
         later = []
         for number in ready:
             for other in following[number]:
@@ -540,7 +556,6 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) 
                     later.append(other)
         ready = sorted(later, key=place)
         level += 1
-    return ordered
 
 
 def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFacts, int]:
@@ -548,7 +563,7 @@ def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFac
     allowed = set(nodes)
 
     def after(node: JobFacts) -> Iterator[JobFacts]:
-        return iter(sorted((f for f in followers(node) if f in allowed), key=_PLACE))
+        return iter(sorted((f for f in followers[node] if f in allowed), key=_PLACE))
 
     index: dict[JobFacts, int] = {}
     low: dict[JobFacts, int] = {}
