@@ -146,16 +146,21 @@ def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
 # --- the same world for the planner ---------------------------------------------------------------
 
 
+def time_fields(cal: Cal) -> dict[str, Any]:
+    """Return what declares the time dimension of a calendar; nothing where it has none."""
+    if not cal.grain:
+        return {}
+    slices = {"half": {"cron": "30 * * * *"}, "eight": {"every": "8h"}}
+    return {
+        **slices.get(cal.grain, {"grain": cal.grain}),
+        "zone": cal.zone,
+        "start": cal.first,
+        "end": cal.last,
+    }
+
+
 def _declare(cal: Cal) -> dict[str, Any]:
-    time: dict[str, Any] = {}
-    if cal.grain == "half":
-        time = {"cron": "30 * * * *"}
-    elif cal.grain == "eight":
-        time = {"every": "8h"}
-    elif cal.grain:
-        time = {"grain": cal.grain}
-    if cal.grain:
-        time |= {"zone": cal.zone, "start": cal.first, "end": cal.last}
+    time = time_fields(cal)
     if cal.statics and cal.grain:
         return {
             "dimensions": (
@@ -177,8 +182,8 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
     jobs = [
         JobNode(
             ref=JobRef("w", job.name),
-            reads=tuple(ref(read.dataset) for read in job.reads),
-            writes=tuple(ref(name) for name in job.writes),
+            reads=tuple(sorted(ref(read.dataset) for read in job.reads)),
+            writes=tuple(sorted(ref(name) for name in job.writes)),
         )
         for job in world.jobs
     ]

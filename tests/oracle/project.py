@@ -1,0 +1,97 @@
+"""The same random worlds as users have them: a project file, an event file and a request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.definition import Cal, Job, World
+from tests.oracle.worlds import planner_input, time_fields
+
+PROJECT = """
+[project]
+namespace = "w"
+[lineage]
+events = ["events.ndjson"]
+"""
+
+
+def write_project(world: World, folder: Path) -> list[str]:
+    """Write the files of a world, and return the words that ask for its plan."""
+    toml = PROJECT + "".join(
+        _table("[[dataset]]", {"name": name, **_calendar(cal)})
+        for name, cal in world.datasets.items()
+    )
+    toml += "".join(map(_job, world.jobs))
+    (folder / "lineage-backfill.toml").write_text(toml)
+    events = [_event(number, job) for number, job in enumerate(world.jobs)]
+    (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+    asked = planner_input(world)[0]
+    changed = [
+        {"dataset": {"namespace": "w", "name": one.dataset.name}, "partitions": one.keys}
+        for one in asked.changed
+    ]
+    request = folder / "request.json"
+    request.write_text(json.dumps({"changed": changed}))
+    words = ["--config", str(folder / "lineage-backfill.toml"), "--request", str(request)]
+    words += [word for name in asked.exclude for word in ("--exclude", name)]
+    return [*words, "--exact"] if asked.exact else words
+
+
+def _job(job: Job) -> str:
+    calendar = _calendar(job.run) if job.declares_run else {}
+    calendar.pop("column", None)
+    toml = _table("[[job]]", {"name": job.name, **calendar})
+    for read in job.reads:
+        said: dict[str, Any] = {"dataset": read.dataset, "mapping": read.mapping}
+        if read.mapping == "window":
+            said |= {"before": read.before, "after": read.after}
+        elif read.mapping == "offset":
+            said |= {"by": read.after}
+        elif read.mapping == "map":
+            said |= {"map": dict(read.table)}
+        if read.mapping != "default":
+            toml += _table("[[job.reads]]", said)
+    for name in job.writes if job.lookback else ():
+        toml += _table("[[job.writes]]", {"dataset": name, "lookback": job.lookback})
+    return toml
+
+
+def _calendar(cal: Cal) -> dict[str, Any]:
+    time = time_fields(cal)
+    if cal.statics and cal.grain:
+        return {
+            "dimensions": [
+                {"name": "time", **time},
+                {"name": "region", "keys": cal.statics},
+            ]
+        }
+    if cal.statics:
+        return {"keys": cal.statics, "column": "region"}
+    return time or {"grain": "none"}
+
+
+def _table(head: str, fields: dict[str, Any]) -> str:
+    return "\n".join([head, *(f"{key} = {_toml(value)}" for key, value in fields.items()), ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def _event(number: int, job: Job) -> dict[str, Any]:
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": "2024-01-01T00:00:00Z",
+        "producer": "https://example.org/",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": f"00000000-0000-4000-8000-{number:012}"},
+        "job": {"namespace": "w", "name": job.name},
+        "inputs": [{"namespace": "w", "name": read.dataset} for read in job.reads],
+        "outputs": [{"namespace": "w", "name": name} for name in job.writes],
+    }
