@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
     from lineage_backfill.executor.simulate import Estimate
+    from lineage_backfill.graph.families import Family
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.graph.select import Neighbours
     from lineage_backfill.model import BackfillState, DatasetRef, JobRef
@@ -217,7 +218,7 @@ def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSna
     }
     if not whole:
         return snapshot
-    from lineage_backfill.graph.build import fold_children
+    from lineage_backfill.graph.merge import fold_children
 
     folded = fold_children(snapshot, whole)
     for ref in jobs:
@@ -295,15 +296,33 @@ def make_plan(
     project: Project, snapshot: LineageSnapshot, request: Request, *, now: datetime
 ) -> Plan:
     """Return the plan for the request; raises UsageError where it cannot be planned."""
-    from lineage_backfill.plan.folding import Folding, refuse_families, written
+    from lineage_backfill.plan.advice import advice
+    from lineage_backfill.plan.folding import refuse_families, written
     from lineage_backfill.plan.planner import build_plan
 
-    families = Folding(project.declarations).families(snapshot)
-    refuse_families(families, (one.dataset for one in request.changed))
+    found = _families(project, snapshot, request)
     functions = _functions(project)
     plan = build_plan(request, snapshot, project.declarations, now=now, functions=functions)
-    refuse_families(families, written(plan, snapshot))
-    return plan
+    if found:
+        refuse_families(found, written(plan, snapshot))
+    said = tuple(advice(plan, snapshot))
+    return replace(plan, warnings=(*plan.warnings, *said)) if said else plan
+
+
+def families(project: Project, snapshot: LineageSnapshot) -> tuple[Family, ...]:
+    """Return what looks like partitions in the lineage, and is not declared."""
+    from lineage_backfill.plan.folding import Folding
+
+    return Folding(project.declarations).families(snapshot)
+
+
+def _families(project: Project, snapshot: LineageSnapshot, request: Request) -> tuple[Family, ...]:
+    """Return what looks like undeclared partitions; refuse a request that names one."""
+    from lineage_backfill.plan.folding import refuse_families
+
+    found = families(project, snapshot)
+    refuse_families(found, (one.dataset for one in request.changed))
+    return found
 
 
 def see_changes(
@@ -416,6 +435,7 @@ def explain(
     from lineage_backfill.plan import explain
     from lineage_backfill.plan.planner import Planner
 
+    _families(project, snapshot, request)
     functions = _functions(project)
     planner = Planner(snapshot, project.declarations, now=now, functions=functions)
     return explain.explain(planner.session(request), job, keys)

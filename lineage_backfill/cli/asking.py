@@ -72,6 +72,11 @@ class Names:
         try:
             return resolve(text, self._datasets, kind="dataset", namespace=self._namespace), None
         except UnknownNameError:
+            nodes = self._snapshot.datasets.values()
+            aliases = {alias: node.ref for node in nodes for alias in node.aliases}
+            with suppress(UnknownNameError):
+                alias = resolve(text, aliases, kind="dataset", namespace=self._namespace)
+                return aliases[alias], None
             known = [ref for ref in self._datasets if self._namespace in (None, ref.namespace)]
             part = self._folding.named(text, known)
             if part is not None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lineage_backfill.cli.completion import complete_datasets
+from lineage_backfill.cli.completion import complete_nodes
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lineage_backfill.graph.families import Family
     from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 
 lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
@@ -25,34 +28,41 @@ def _group() -> None:
 @takes_options
 def show(
     source: SourceOptions,
-    dataset: Annotated[
+    name: Annotated[
         str | None,
         typer.Argument(
-            help="Only the jobs that read or write it.",
+            help="A job or a dataset, of which all is told.",
+            metavar="NAME",
             show_default=False,
-            autocompletion=complete_datasets,
+            autocompletion=complete_nodes,
         ),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Namespace of the dataset.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Namespace of the name.", metavar="NAME")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs with what they read and write."""
+    """List the jobs with what they read and write, or all that is told of one name."""
     from lineage_backfill import app
+    from lineage_backfill.cli import documents, terminal, told
 
     project = source.open()
     snapshot = app.read_lineage(project)
-    jobs = list(snapshot.jobs.values())
-    if dataset is not None:
+    jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
+    families = app.families(project, snapshot)
+    if name is not None:
         from lineage_backfill.cli.asking import Names
 
-        ref = Names(snapshot, project.declarations, namespace).dataset(dataset)
-        jobs = [job for job in jobs if ref in job.reads or ref in job.writes]
+        ref = Names(snapshot, project.declarations, namespace).dataset_or_job(name)
+        if not as_json:
+            terminal.out().print(told.page(ref, snapshot))
+            return
+        jobs = [job for job in jobs if ref in (job.ref, *job.reads, *job.writes)]
+        datasets = [dataset for dataset in datasets if dataset.ref == ref]
     if as_json:
-        from lineage_backfill.cli import documents
-
-        documents.emit(_document(snapshot, jobs))
+        documents.emit(told.document(snapshot, jobs, datasets, families))
     else:
-        _print(snapshot, jobs)
+        _print(snapshot, jobs, families)
 
 
 @lineage.command("pull")
@@ -140,27 +150,6 @@ def diff(
         raise typer.Exit(2)
 
 
-def _document(snapshot: LineageSnapshot, jobs: list[JobNode]) -> dict[str, Any]:
-    from lineage_backfill.cli.documents import named
-
-    return {
-        "schema_version": 1,
-        "kind": "lineage",
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
-        "jobs": [
-            {
-                "job": named(job.ref),
-                "reads": [named(ref) for ref in job.reads],
-                "writes": [named(ref) for ref in job.writes],
-            }
-            for job in jobs
-        ],
-        "warnings": list(snapshot.warnings),
-    }
-
-
 def _where(snapshot: LineageSnapshot) -> str:
     """Return where the lineage is from, and how old it is if it was saved."""
     from datetime import UTC, datetime
@@ -173,7 +162,7 @@ def _where(snapshot: LineageSnapshot) -> str:
     return f"a snapshot of {snapshot.taken_at:%FT%T}Z, {old}"
 
 
-def _print(snapshot: LineageSnapshot, jobs: list[JobNode]) -> None:
+def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Family]) -> None:
     from rich.text import Text
 
     from lineage_backfill.cli import terminal
@@ -197,3 +186,8 @@ def _print(snapshot: LineageSnapshot, jobs: list[JobNode]) -> None:
     )
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
+    if families:
+        members = counted(sum(len(one.members) for one in families), "name")
+        terminal.say(f"warning: {members} look like partitions; declare them so:", style="yellow")
+    for line in (line for family in families for line in family.lines):
+        terminal.say(f"    {line}")

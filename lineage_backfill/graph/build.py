@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -19,8 +20,10 @@ from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.facets import (
     airflow_run,
     column_inputs,
+    dependencies,
     fields,
     interval,
+    is_drop,
     location,
     owners,
     parse_time,
@@ -28,8 +31,10 @@ from lineage_backfill.graph.facets import (
     processing,
     run_backfill,
     run_keys,
+    statistics,
     symlinks,
     tags,
+    was_triggered,
 )
 from lineage_backfill.graph.lineage import (
     ColumnEdge,
@@ -37,9 +42,12 @@ from lineage_backfill.graph.lineage import (
     JobNode,
     LineageSnapshot,
     RunRecord,
+    Written,
 )
+from lineage_backfill.graph.subsets import MOST, subset_keys
 from lineage_backfill.model import DatasetRef, JobRef
 
+_FIRST = datetime.min.replace(tzinfo=UTC)
 #: Which event wins where two of one run bear the same time.
 _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
@@ -47,7 +55,10 @@ _JOB_FACETS = frozenset(
     {"ownership", "tags", "jobType", "sourceCodeLocation", "lineageBackfill_partitioning"}
 )
 _DATASET_FACETS = frozenset(
-    {"schema", "ownership", "tags", "symlinks", "lineageBackfill_partitioning"}
+    {
+        *("schema", "ownership", "tags", "symlinks", "lifecycleStateChange"),
+        "lineageBackfill_partitioning",
+    }
 )
 #: Control characters and lone surrogates: no producer means them, terminals and databases do.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -75,13 +86,14 @@ class BuildLimits:
 class _Dataset:
     """A dataset while events are folded; compared by identity, which is what makes sets fast."""
 
-    __slots__ = ("columns", "facets", "last_columns", "name")
+    __slots__ = ("columns", "facets", "last_columns", "name", "written")
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.facets: dict[str, tuple[datetime, Any]] = {}
         self.columns: dict[str, _Columns] = {}
         self.last_columns: _Columns | None = None
+        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
 
 
 class _Columns:
@@ -115,19 +127,15 @@ class _Run:
     """A run while its events are folded."""
 
     __slots__ = (
-        "backfill",
-        "completed",
-        "footprint",
-        "last",
-        "nominal",
-        "partition_key",
-        "rank",
-        "started",
+        *("backfill", "completed", "footprint", "last", "manual", "nominal", "partition_key"),
+        *("rank", "started", "wrote"),
     )
 
     def __init__(self, when: datetime) -> None:
         self.last = when
         self.rank = 0
+        self.manual = False
+        self.wrote: frozenset[str] = frozenset()  # keys, by its outputs' subset facets
         self.started: datetime | None = None
         self.completed: datetime | None = None
         self.footprint = _NOTHING
@@ -143,10 +151,11 @@ class _Run:
 class _Job:
     """A job while events are folded."""
 
-    __slots__ = ("declared", "facets", "name", "parent", "runs")
+    __slots__ = ("after", "declared", "facets", "name", "parent", "runs")
 
     def __init__(self, name: Name) -> None:
         self.name = name
+        self.after: tuple[datetime, frozenset[Name]] | None = None
         self.runs: dict[str, _Run] = {}
         self.facets: dict[str, tuple[datetime, Any]] = {}
         self.parent: tuple[datetime, Name] | None = None
@@ -185,7 +194,9 @@ class LineageBuilder:
         self._jobs: dict[Name, _Job] = {}
         self._datasets: dict[Name, _Dataset] = {}
         self._footprints: dict[tuple[object, ...], _Footprint] = {}
+        self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
         self._without_zone = 0
+        self._unreadable = 0
         #: The time of the newest event so far: what the lineage is as of.
         self.newest: datetime | None = None
 
@@ -199,7 +210,7 @@ class LineageBuilder:
 
     def add_dataset(self, namespace: str, name: str) -> None:
         """Make a dataset known of which nothing but the name is known."""
-        self._see({"namespace": namespace, "name": name}, datetime.min.replace(tzinfo=UTC))
+        self._see({"namespace": namespace, "name": name}, _FIRST)
 
     def dataset_names(self) -> set[Name]:
         """Return (namespace, name) of all datasets so far, aliases among them."""
@@ -239,6 +250,8 @@ class LineageBuilder:
         job.runs = was.runs | job.runs
         for name, (when, value) in was.facets.items():
             _keep_newest(job.facets, {name: value}, _JOB_FACETS, when)
+        if was.after:
+            job.after = _newest(job.after, was.after, frozenset.__or__)
         if was.parent:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
@@ -255,6 +268,10 @@ class LineageBuilder:
         said = list(warnings)
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
+        if self._unreadable:
+            said.append(
+                f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
+            )
         refs = self._resolve_aliases(said)
         jobs, columns = self._job_nodes(refs, said)
         return LineageSnapshot.of(
@@ -284,13 +301,15 @@ class LineageBuilder:
         footprint = self._footprint(inputs, outputs, when) if inputs or outputs else _NOTHING
         run_item = event.get("run")
         if run_item is not None:
-            self._fold_run(job, run_item, event.get("eventType"), when, footprint)
+            run = self._fold_run(job, run_item, event.get("eventType"), when, footprint)
+            if outputs:
+                self._fold_writes(run, outputs, event.get("eventType"), when)
         elif footprint is not _NOTHING:
             job.declared = _newest(job.declared, (when, footprint), _Footprint.__or__)
 
     def _fold_run(
         self, job: _Job, item: Any, kind: Any, when: datetime, footprint: _Footprint
-    ) -> None:
+    ) -> _Run:
         run_id = item["runId"]
         run = job.runs.get(run_id)
         if run is None:
@@ -311,18 +330,43 @@ class LineageBuilder:
             )
         if facets := item.get("facets"):
             self._fold_run_facets(job, run, facets, when)
+        return run
+
+    def _fold_writes(self, run: _Run, outputs: Any, kind: Any, when: datetime) -> None:
+        """Remember which partitions were written, and how much."""
+        for item in outputs:
+            facets = item.get("outputFacets")
+            if not facets:
+                continue
+            if subset := facets.get("subset"):
+                try:
+                    run.wrote |= subset_keys(subset)
+                except _SHAPE_ERRORS:
+                    self._unreadable += 1
+            told = facets.get("outputStatistics")
+            if told and kind == "COMPLETE":
+                dataset = self._datasets[item["namespace"], item["name"]]
+                numbers = statistics(told)
+                if dataset.written is None or (when, numbers) > dataset.written:
+                    dataset.written = (when, numbers)
 
     def _fold_run_facets(self, job: _Job, run: _Run, facets: Any, when: datetime) -> None:
-        nominal = interval(facets.get("nominalTime"))
+        told = facets.get("nominalTime")
+        nominal = interval(told) if told else None
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
         if airflow:
-            of_airflow, key = airflow_run(airflow)
+            of_airflow, key, manual = airflow_run(airflow)
             nominal = nominal or of_airflow
+            run.manual |= manual
         else:
+            if arguments := facets.get("airflow_runArgs"):
+                run.manual |= was_triggered(arguments)
             ours = facets.get("lineageBackfill_run")
-            key, backfill = run_keys(ours), run_backfill(ours)
+            key, backfill = (run_keys(ours), run_backfill(ours)) if ours else (None, None)
             if backfill and (run.backfill is None or backfill > run.backfill):
                 run.backfill = backfill
+        if told := facets.get("jobDependencies"):
+            self._fold_dependencies(job, told, when)
         # The greater one, should two events of a run differ: any order gives the same.
         if nominal and (run.nominal is None or nominal > run.nominal):
             run.nominal = nominal
@@ -333,6 +377,18 @@ class LineageBuilder:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
+
+    def _fold_dependencies(self, job: _Job, facet: Any, when: datetime) -> None:
+        try:
+            upstream, downstream = dependencies(facet)
+            for name in (*upstream, *downstream):
+                self._check(name, "job")
+        except _SHAPE_ERRORS:
+            self._unreadable += 1
+            return
+        job.after = _newest(job.after, (when, frozenset(upstream)), frozenset.__or__)
+        for name in downstream:
+            self._before.setdefault(name, set()).add(job.name)
 
     def _footprint(self, inputs: Any, outputs: Any, when: datetime) -> _Footprint:
         reads = [self._see(item, when) for item in inputs or ()]
@@ -435,7 +491,7 @@ class LineageBuilder:
     def _job_nodes(
         self, refs: Mapping[Name, DatasetRef], said: list[str]
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
-        nodes, columns = [], []
+        nodes, columns, after = [], [], self._after()
         parents = _acyclic({job.name: job.parent[1] for job in self._jobs.values() if job.parent})
         for job in sorted(self._jobs.values(), key=lambda job: job.name):
             now, ever, cleared = job.edges()
@@ -458,6 +514,7 @@ class LineageBuilder:
                     tags=facets.read("tags", tags),
                     location=facets.read("sourceCodeLocation", location),
                     partitioning=facets.read("lineageBackfill_partitioning", partitioning),
+                    after=after.get(job.name, ()),
                 )
             )
             columns += self._column_edges(ref, now.columns, refs, said)
@@ -500,10 +557,11 @@ class LineageBuilder:
         members: dict[DatasetRef, list[Name]] = {}
         for name, ref in refs.items():
             members.setdefault(ref, []).append(name)
-        nodes = []
+        nodes, dropped = [], self._dropped()
         for ref, names in members.items():
             kept: dict[str, tuple[datetime, Any]] = {}
-            for dataset in (self._datasets[name] for name in names if name in self._datasets):
+            known = [self._datasets[name] for name in names if name in self._datasets]
+            for dataset in known:
                 for facet, (when, value) in dataset.facets.items():
                     _keep_newest(kept, {facet: value}, _DATASET_FACETS, when)
             facets = _Facets(kept, ref, said)
@@ -515,6 +573,8 @@ class LineageBuilder:
                     tags=facets.read("tags", tags),
                     aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
                     partitioning=facets.read("lineageBackfill_partitioning", partitioning),
+                    written=_written(known),
+                    dropped=any(one in dropped for one in known),
                 )
             )
         return nodes
@@ -524,7 +584,8 @@ class LineageBuilder:
             ref = JobRef(*name)
             runs = self._jobs[name].runs
             for run_id, run in sorted(runs.items(), key=lambda one: (one[1].last, one[0])):
-                start, end = run.nominal or ("", "")
+                # The interval of a manual run is the moment at which someone pressed a button.
+                start, end = ("", "") if run.manual or not run.nominal else run.nominal
                 yield RunRecord(
                     job=ref,
                     run_id=run_id,
@@ -534,55 +595,47 @@ class LineageBuilder:
                     nominal_start=_utc(start),
                     nominal_end=_utc(end),
                     partition_key=run.partition_key,
+                    written=_listed(run.wrote),
                     backfill=run.backfill,
                 )
 
+    def _after(self) -> dict[Name, tuple[JobRef, ...]]:
+        """Return what each job is started after, as itself or the other one tells."""
+        after = {name: set(job.after[1]) for name, job in self._jobs.items() if job.after}
+        for name, others in self._before.items():
+            after.setdefault(name, set()).update(others)
+        return {
+            name: tuple(JobRef(*other) for other in sorted(others))
+            for name, others in after.items()
+        }
 
-def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
-    """Return the lineage with each of `parents` in place of the jobs below it.
+    def _dropped(self) -> set[_Dataset]:
+        """Return the datasets that were dropped, and that no later run names."""
+        gone = {
+            dataset: told[0]
+            for dataset in self._datasets.values()
+            if (told := dataset.facets.get("lifecycleStateChange")) and is_drop(told[1])
+        }
+        for run in (
+            (run for job in self._jobs.values() for run in job.runs.values()) if gone else ()
+        ):
+            for dataset in [one for one, when in gone.items() if run.last > when]:
+                if dataset in run.footprint.reads or dataset in run.footprint.writes:
+                    del gone[dataset]
+        return set(gone)
 
-    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
-    children's, without what one child hands to another.
-    """
-    folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
-    into: dict[JobRef, JobRef] = {}
-    for node in snapshot.jobs.values():
-        ancestor = node.parent
-        while ancestor is not None and node.ref not in folded:
-            if ancestor in folded:
-                folded[ancestor].append(node)
-                into[node.ref] = ancestor
-                break
-            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
-    jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
-    for ref, children in folded.items():
-        own = snapshot.jobs.get(ref) or JobNode(ref=ref)
-        parts = [own, *children]
-        handed = {
-            dataset
-            for reader in parts
-            for writer in parts
-            if writer is not reader
-            for dataset in set(reader.reads) & set(writer.writes)
-        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
-        jobs.append(
-            replace(
-                own,
-                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
-                writes=tuple(sorted({d for part in parts for d in part.writes})),
-            )
-        )
-    return LineageSnapshot.of(
-        jobs,
-        snapshot.datasets.values(),
-        column_edges=tuple(
-            replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges
-        ),
-        history=snapshot.history,
-        source=snapshot.source,
-        taken_at=snapshot.taken_at,
-        warnings=snapshot.warnings,
-    )
+
+def _written(datasets: Iterable[_Dataset]) -> Written | None:
+    """Return what was written last to a dataset, under any of its names."""
+    told = max((one.written for one in datasets if one.written), default=None)
+    if told is None:
+        return None
+    rows, size, files = (None if number < 0 else number for number in told[1])
+    return Written(at=told[0], rows=rows, size=size, files=files)
+
+
+def _listed(keys: frozenset[str]) -> str | None:
+    return ",".join(sorted(keys)) if 0 < len(keys) <= MOST else None
 
 
 def _newest(
@@ -648,6 +701,7 @@ def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:
     return sound
 
 
+@lru_cache(maxsize=10_000)
 def _utc(text: str) -> datetime | None:
     """Return the instant; None where the producer sent no time or nonsense."""
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 
+#: How many keys one run may be said to have.
+_MOST_KEYS: Final = 1_000
 #: (start, end) as sent; the end may be missing.
 Interval = tuple[str, str]
 
@@ -34,25 +37,69 @@ def interval(facet: Any) -> Interval | None:
     return _interval(facet.get("nominalStartTime"), facet.get("nominalEndTime"))
 
 
-def airflow_run(facet: Any) -> tuple[Interval | None, str | None]:
-    """Return data interval and partition key of an Airflow facet, of the provider or before it."""
+def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
+    """Return data interval, partition key and whether it is a manual run.
+
+    The facet is that of Airflow's provider (`airflow`, `airflowDagRun`), or of the integration
+    before it.
+    """
     run = facet.get("dagRun") if isinstance(facet, dict) else None
     if not isinstance(run, dict):
-        return None, None
-    key = run.get("partition_key") or run.get("partition_date")
-    key = key if isinstance(key, str) else None
-    # A manual run's interval is the moment at which someone pressed a button.
-    if run.get("run_type") == "manual":
-        return None, key
-    return _interval(run.get("data_interval_start"), run.get("data_interval_end")), key
+        return None, None, False
+    key = run.get("partition_key")
+    if not isinstance(key, str):
+        key = _day_or_hour(run.get("partition_date"))
+    manual = run.get("run_type") == "manual"
+    interval = _interval(run.get("data_interval_start"), run.get("data_interval_end"))
+    return interval, key, manual
+
+
+def was_triggered(facet: Any) -> bool:
+    """Return whether `airflow_runArgs`, of the integration before the provider, tells a manual run.
+
+    It is all that its first versions tell; later ones have the run's type.
+    """
+    return isinstance(facet, dict) and facet.get("externalTrigger") is True
 
 
 def run_keys(facet: Any) -> str | None:
-    """Return the run key of our own run facet, where it holds exactly one."""
+    """Return the run keys of our own run facet, as a user would write them."""
     keys = facet.get("keys") if isinstance(facet, dict) else None
-    if not isinstance(keys, list) or len(keys) != 1 or not isinstance(keys[0], str):
+    if not isinstance(keys, list):
         return None
-    return None if ".." in keys[0] else keys[0]
+    texts = [text for key in keys for text in ([key] if isinstance(key, str) else _boxed(key))]
+    return ",".join(texts) or None
+
+
+def _boxed(box: Any) -> list[str]:
+    """Return the product keys of a box, each as in `day=2024-06-15/region=eu`."""
+    if not isinstance(box, dict) or not all(isinstance(keys, list) for keys in box.values()):
+        return []
+    found = [""]
+    for name, keys in box.items():
+        found = [f"{one}/{name}={quote(str(key), safe=' :')}" for one in found for key in keys]
+        if len(found) > _MOST_KEYS:
+            return []
+    return [one.removeprefix("/") for one in found]
+
+
+def dependencies(facet: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the jobs of a `jobDependencies` facet: those that a run waits for, and those after."""
+    upstream, downstream = (
+        [(item["job"]["namespace"], item["job"]["name"]) for item in _items(facet, side)]
+        for side in ("upstream", "downstream")
+    )
+    return upstream, downstream
+
+
+def statistics(facet: Any) -> tuple[int, int, int]:
+    """Return rows, bytes and files of an `outputStatistics` facet, each -1 where it is not told."""
+    return _count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount")
+
+
+def is_drop(facet: Any) -> bool:
+    """Return whether a `lifecycleStateChange` facet tells that the dataset is gone."""
+    return _text(facet, "lifecycleStateChange") == "DROP"
 
 
 def run_backfill(facet: Any) -> str | None:
@@ -93,8 +140,12 @@ def processing(facet: Any) -> str | None:
 
 
 def location(facet: Any) -> str | None:
-    """Return the address of a `sourceCodeLocation` facet."""
-    return _text(facet, "url") or _text(facet, "repoUrl")
+    """Return the address of a `sourceCodeLocation` facet, and which version of the code it was."""
+    address = _text(facet, "url") or _text(facet, "repoUrl")
+    version = _text(facet, "version") or _text(facet, "tag") or _text(facet, "branch")
+    if address is None or version is None or version in address:
+        return address
+    return f"{address} at {version}"
 
 
 def partitioning(facet: Any) -> Mapping[str, Any] | None:
@@ -135,13 +186,30 @@ def _direct(item: Any, otherwise: bool) -> bool:
 
 
 def _interval(start: Any, end: Any) -> Interval | None:
+    """Return both instants; one that has no length is a moment, and has no end."""
     if not isinstance(start, str):
         return None
-    return start, end if isinstance(end, str) else ""
+    return start, end if isinstance(end, str) and end != start else ""
+
+
+def _day_or_hour(text: Any) -> str | None:
+    """Return the label of the day or hour that begins at a time, by its own clock."""
+    try:
+        when = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    if when.minute or when.second or when.microsecond:
+        return None
+    return f"{when:%Y-%m-%dT%H}" if when.hour else f"{when:%Y-%m-%d}"
 
 
 def _names(facet: Any, member: str) -> tuple[str, ...]:
     return tuple(sorted({str(item["name"]) for item in _items(facet, member)}))
+
+
+def _count(facet: Any, member: str) -> int:
+    value = facet.get(member)
+    return value if type(value) is int and value >= 0 else -1
 
 
 def _text(facet: Any, member: str) -> str | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
+from urllib.parse import unquote
 
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.patterns import NamePattern, escaped
@@ -105,6 +107,57 @@ def find_families(
             dataset = DatasetRef(namespace, name)
             found.append(Family(pattern=pattern.text, dataset=dataset, members=tuple(members)))
     return tuple(found)
+
+
+@lru_cache(maxsize=10_000)
+def label_of(text: str) -> str | None:
+    """Return the label of the key that a text is the date of; None for no date, or a mere year.
+
+    >>> label_of("20240615"), label_of("2024/06/15/14"), label_of("2024"), label_of("eu")
+    ('2024-06-15', '2024-06-15T14', None, None)
+    """
+    date = _DATE.fullmatch(text)
+    if date is None or date["year"] is not None:
+        return None
+    found = NamePattern(_of_dates(text, []).replace(_TIME, "x")).match(text)
+    return found["x"] if found else None
+
+
+def folders(path: str) -> dict[str, str]:
+    """Return the values of the columns that the folders of a path name, or the date that it holds.
+
+    >>> folders("s3://b/orders/ds=2024-06-15/region=eu")
+    {'ds': '2024-06-15', 'region': 'eu'}
+    >>> folders("s3://b/orders/2024/06/15")
+    {'day': '2024-06-15'}
+    """
+    named = [found for folder in path.split("/") if (found := _FOLDER.fullmatch(folder))]
+    if named:
+        return {found[1]: unquote(found[2]) for found in named}
+    template = _template(path)
+    return dict((NamePattern(template).match(path) if template else None) or {})
+
+
+def date_parts(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns with those that hold a part of a date each put together as its label.
+
+    >>> date_parts({"day": "5", "month": "06", "region": "eu", "year": "2024"})
+    {'day': '2024-06-05', 'region': 'eu'}
+    >>> date_parts({"dt": "2024-06-05", "hr": "7"})
+    {'hour': '2024-06-05T07'}
+    """
+    if "year" in columns:
+        names = [name for name in _PARTS if name in columns]
+    else:
+        dates = [name for name, value in columns.items() if label_of(value)]
+        hours = [name for name in ("hour", "hr") if name in columns]
+        names = dates + hours if len(dates) == len(hours) == 1 else []
+    path = "/".join(f"{name}={columns[name]}" for name in names)
+    template = _template(path)
+    date = NamePattern(template).match(path) if template else None
+    if date is None:
+        return dict(columns)
+    return {**date, **{name: value for name, value in columns.items() if name not in names}}
 
 
 def _names(snapshot: LineageSnapshot) -> list[DatasetRef]:

@@ -35,6 +35,17 @@ class JobNode:
     tags: tuple[str, ...] = ()
     location: str | None = None  # where the source code is
     partitioning: Mapping[str, Any] | None = None
+    after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the last run that told it has written to a dataset: rows, bytes and files; UTC."""
+
+    at: datetime
+    rows: int | None = None
+    size: int | None = None
+    files: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +61,8 @@ class DatasetNode:
     tags: tuple[str, ...] = ()
     aliases: tuple[DatasetRef, ...] = ()
     partitioning: Mapping[str, Any] | None = None
+    written: Written | None = None
+    dropped: bool = False  # and no later run names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -72,7 +85,8 @@ class ColumnEdge:
 class RunRecord:
     """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
 
-    `backfill` is the id of the backfill that it was a part of.
+    `partition_key` holds the keys that were asked of it, `written` those that it wrote, both as a
+    user would write them; `backfill` is the id of the backfill that it was a part of.
     """
 
     job: JobRef
@@ -83,6 +97,7 @@ class RunRecord:
     nominal_start: datetime | None = None
     nominal_end: datetime | None = None
     partition_key: str | None = None
+    written: str | None = None
     backfill: str | None = None
 
 

@@ -1,12 +1,12 @@
-"""Several datasets of a lineage put together into one."""
+"""Several datasets of a lineage, or jobs, put together into one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lineage_backfill.graph.lineage import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, JobRef
 
 
 def merge_datasets(
@@ -17,6 +17,8 @@ def merge_datasets(
     Owners, tags and aliases are put together; columns and partitioning are those of the dataset
     itself, where it is known, else of the last part in the order of `into` that has any.
     """
+    if not into:
+        return snapshot
     parts: dict[DatasetRef, list[DatasetNode]] = {}
     for ref, whole in into.items():
         if ref in snapshot.datasets:
@@ -27,10 +29,67 @@ def merge_datasets(
         _merged(whole, [*nodes, *filter(None, [snapshot.datasets.get(whole)])], into)
         for whole, nodes in parts.items()
     ]
-    return LineageSnapshot.of(
+    return _rebuilt(
+        snapshot,
         (_renamed(node, into) for node in snapshot.jobs.values()),
         [*untouched, *merged],
-        column_edges=_columns(snapshot.column_edges, into),
+        _columns(snapshot.column_edges, into),
+    )
+
+
+def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
+    """Return the lineage with each of `parents` in place of the jobs below it.
+
+    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
+    children's, without what one child hands to another.
+    """
+    folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
+    into: dict[JobRef, JobRef] = {}
+    for node in snapshot.jobs.values():
+        ancestor = node.parent
+        while ancestor is not None and node.ref not in folded:
+            if ancestor in folded:
+                folded[ancestor].append(node)
+                into[node.ref] = ancestor
+                break
+            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
+    jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
+    for ref, children in folded.items():
+        own = snapshot.jobs.get(ref) or JobNode(ref=ref)
+        parts = [own, *children]
+        handed = {
+            dataset
+            for reader in parts
+            for writer in parts
+            if writer is not reader
+            for dataset in set(reader.reads) & set(writer.writes)
+        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
+        jobs.append(
+            replace(
+                own,
+                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
+                writes=tuple(sorted({d for part in parts for d in part.writes})),
+            )
+        )
+    return _rebuilt(
+        snapshot,
+        jobs,
+        snapshot.datasets.values(),
+        (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges),
+    )
+
+
+def _rebuilt(
+    snapshot: LineageSnapshot,
+    jobs: Iterable[JobNode],
+    datasets: Iterable[DatasetNode],
+    column_edges: Iterable[ColumnEdge],
+) -> LineageSnapshot:
+    """Return a lineage of other jobs and datasets with the rest of the one given."""
+    return LineageSnapshot.of(
+        jobs,
+        datasets,
+        column_edges=tuple(column_edges),
         history=snapshot.history,
         source=snapshot.source,
         taken_at=snapshot.taken_at,
@@ -41,6 +100,7 @@ def merge_datasets(
 def _merged(
     whole: DatasetRef, nodes: list[DatasetNode], into: Mapping[DatasetRef, DatasetRef]
 ) -> DatasetNode:
+    # How much was written is told of parts alone, and would be wrong of the whole.
     newest = list(reversed(nodes))
     return DatasetNode(
         ref=whole,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
 _SELECTOR = re.compile(r"(?:(\d*)(\+))?(.*?)(?:(\+)(\d*))?")
@@ -28,10 +28,11 @@ class Neighbours:
 def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -> set[JobRef]:
     """Return the jobs that any of the selectors means.
 
-    `name` or a glob names jobs, or the jobs that write datasets of that name; `tag:`, `owner:` and
-    `ns:` go by what the lineage says. `x+` adds everything downstream, `x+2` two jobs deep, `+x`
-    upstream; from a dataset that no job writes, its readers are the first. Raises UnknownNameError
-    for a selector that means nothing, UsageError for an empty one.
+    `name` or a glob names jobs, or the jobs that write datasets of that name; `tag:` and `owner:`
+    go by what the lineage says of jobs or of what they write, `ns:` by the namespace. `x+` adds
+    everything downstream, `x+2` two jobs deep, `+x` upstream; from a dataset that no job writes,
+    its readers are the first. Raises UnknownNameError for a selector that means nothing, UsageError
+    for an empty one.
     """
     chosen: set[JobRef] = set()
     for text in texts:
@@ -62,11 +63,13 @@ def _base(text: str, snapshot: LineageSnapshot, graph: Neighbours) -> set[JobRef
         return {job for job in graph.jobs if fnmatchcase(job.namespace, value)}
     if colon and kind in ("tag", "owner"):
         attribute = "tags" if kind == "tag" else "owners"
-        return {
-            node.ref
-            for node in snapshot.jobs.values()
-            if any(fnmatchcase(word, value) for word in getattr(node, attribute))
-        }
+
+        def says(node: JobNode | DatasetNode) -> bool:
+            return any(fnmatchcase(word, value) for word in getattr(node, attribute))
+
+        data = (ref for ref, node in snapshot.datasets.items() if says(node))
+        writers = {job for ref in data for job in graph.writers.get(ref, ())}
+        return writers | {node.ref for node in snapshot.jobs.values() if says(node)}
     by_dataset = {
         job for dataset, jobs in graph.writers.items() if _named(dataset, text) for job in jobs
     }

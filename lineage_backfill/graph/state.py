@@ -25,6 +25,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "started": datetime.fromisoformat,
     "completed": datetime.fromisoformat,
     "nominal": tuple,
+    "wrote": frozenset,
 }
 
 
@@ -37,7 +38,8 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     numbers: dict[_Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
-        yield ["dataset", *dataset.name, _plain(dataset.facets)]
+        written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
+        yield ["dataset", *dataset.name, _plain(dataset.facets), written]
     footprints: dict[_Footprint, int] = {}
     for job in builder._jobs.values():
         named = [run.footprint for run in job.runs.values()]
@@ -47,12 +49,15 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
                 yield ["footprint", *_numbered(footprint, numbers)]
         declared = job.declared and [job.declared[0].isoformat(), footprints[job.declared[1]]]
         parent = job.parent and [job.parent[0].isoformat(), *job.parent[1]]
-        yield ["job", *job.name, parent, declared, _plain(job.facets)]
+        after = job.after and [job.after[0].isoformat(), *map(list, sorted(job.after[1]))]
+        yield ["job", *job.name, parent, declared, _plain(job.facets), after]
         for run_id, run in job.runs.items():
             values = (getattr(run, name) for name in _RUN)
             yield ["run", run_id, *(_plain_value(value, footprints) for value in values)]
+    for name, others in builder._before.items():
+        yield ["before", *name, *map(list, sorted(others))]
     newest = builder.newest and builder.newest.isoformat()
-    yield ["end", newest, builder._without_zone]
+    yield ["end", newest, builder._without_zone, builder._unreadable]
 
 
 def load(records: Iterable[list[Any]]) -> LineageBuilder:
@@ -67,20 +72,19 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
     for kind, *record in records:
         if kind == "run" and job is not None:
             run_id, *values = record
-            run = job.runs[run_id] = _Run(_EPOCH)
-            for name, value in zip(_RUN, values, strict=True):
-                if name == "footprint":
-                    run.footprint = footprints[value]
-                elif value is not None:
-                    setattr(run, name, _READ[name](value) if name in _READ else value)
+            job.runs[run_id] = _run(values, footprints)
         elif kind == "job":
-            namespace, name, parent, declared, facets = record
+            namespace, name, parent, declared, facets, after = record
             job = builder._jobs[namespace, name] = _Job((namespace, name))
             job.facets = _facets(facets)
             job.parent = parent and (datetime.fromisoformat(parent[0]), tuple(parent[1:]))
             job.declared = declared and (
                 datetime.fromisoformat(declared[0]),
                 footprints[declared[1]],
+            )
+            job.after = after and (
+                datetime.fromisoformat(after[0]),
+                frozenset(map(tuple, after[1:])),
             )
         elif kind == "footprint":
             reads, writes, columns = record
@@ -91,24 +95,41 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             footprints.append(_NOTHING if footprint == _NOTHING else builder._shared(footprint))
         elif kind == "dataset":
-            namespace, name, facets = record
+            namespace, name, facets, written = record
             dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
             dataset.facets = _facets(facets)
+            dataset.written = written and (datetime.fromisoformat(written[0]), tuple(written[1:]))
             datasets.append(dataset)
+        elif kind == "before":
+            namespace, name, *others = record
+            builder._before[namespace, name] = set(map(tuple, others))
         elif kind == "form":
             if record != list(_RUN):
                 raise ValueError("runs are kept in another form")
         elif kind == "end":
-            builder.newest, builder._without_zone = _instant(record[0]), record[1]
+            newest, builder._without_zone, builder._unreadable = record
+            builder.newest = _instant(newest)
             return builder
         else:
             raise ValueError(f"a record of an unknown kind: {kind!r}")
     raise ValueError("the end of the state is missing")
 
 
+def _run(values: Iterable[Any], footprints: list[_Footprint]) -> _Run:
+    run = _Run(_EPOCH)
+    for name, value in zip(_RUN, values, strict=True):
+        if name == "footprint":
+            run.footprint = footprints[value]
+        elif value is not None:
+            setattr(run, name, _READ[name](value) if name in _READ else value)
+    return run
+
+
 def _plain_value(value: Any, footprints: dict[_Footprint, int]) -> Any:
     if isinstance(value, _Footprint):
         return footprints[value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,6 +12,7 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.graph.lineage import RunRecord
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.grid import grain_grid
+from lineage_backfill.partitions.text import parse_partitions
 from lineage_backfill.plan.declarations import CalendarDeclaration, Grain
 
 #: Fewer recorded runs than this prove nothing.
@@ -51,7 +52,8 @@ def infer_all(history: Iterable[RunRecord]) -> Mapping[JobRef, Inference]:
 
 
 def _from_keys(records: Sequence[RunRecord]) -> Inference | None:
-    keys = {record.partition_key for record in records if record.partition_key}
+    texts = {record.partition_key or record.written for record in records}
+    keys = {key for text in texts for key in _labels(text)}
     if len(keys) < LEAST_RUNS:
         return None
     fitting = [grain for grain in _GRAINS if all(_is_key(key, grain) for key in keys)]
@@ -63,6 +65,15 @@ def _from_keys(records: Sequence[RunRecord]) -> Inference | None:
         evidence=f"{len(keys)} recorded partition keys are all of grain {fitting[0]}",
         confidence=1.0,
     )
+
+
+def _labels(text: str | None) -> Iterator[str]:
+    """Yield the keys that a run recorded, of a range both ends; a product key fits no grain."""
+    try:
+        for key in parse_partitions(text) if text else ():
+            yield from key.split("..") if isinstance(key, str) else (str(dict(key)),)
+    except UsageError:
+        yield str(text)
 
 
 def _is_key(key: str, grain: str) -> bool:

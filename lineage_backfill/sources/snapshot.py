@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lineage_backfill.graph.lineage import (
     JobNode,
     LineageSnapshot,
     RunRecord,
+    Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.records import read_records, write_records
@@ -23,6 +24,7 @@ from lineage_backfill.sources.records import read_records, write_records
 FORMAT = "lineage-backfill snapshot"
 VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
+
 
 Record = JobNode | DatasetNode | ColumnEdge | RunRecord
 
@@ -107,6 +109,8 @@ def _plain(value: Any) -> Any:
         return [value.namespace, value.name]
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Written):
+        return {name: _plain(told) for name, told in asdict(value).items()}
     return value.isoformat() if isinstance(value, datetime) else value
 
 
@@ -131,6 +135,14 @@ def _datasets(value: list[list[str]]) -> tuple[DatasetRef, ...]:
     return tuple(_dataset(item) for item in value)
 
 
+def _jobs(value: list[list[str]]) -> tuple[JobRef, ...]:
+    return tuple(_job(item) for item in value)
+
+
+def _written(value: dict[str, Any]) -> Written:
+    return Written(**value | {"at": datetime.fromisoformat(value["at"])})
+
+
 def _instant(value: str | None) -> datetime | None:
     return datetime.fromisoformat(value) if value else None
 
@@ -139,12 +151,12 @@ def _instant(value: str | None) -> datetime | None:
 _KINDS: dict[str, tuple[Callable[..., Record], dict[str, Any]]] = {
     "job": (
         JobNode,
-        {"ref": _job, "parent": _job, "owners": tuple, "tags": tuple}
+        {"ref": _job, "parent": _job, "owners": tuple, "tags": tuple, "after": _jobs}
         | dict.fromkeys(("reads", "writes", "former_reads", "former_writes"), _datasets),
     ),
     "dataset": (
         DatasetNode,
-        {"ref": _dataset, "aliases": _datasets}
+        {"ref": _dataset, "aliases": _datasets, "written": _written}
         | dict.fromkeys(("fields", "owners", "tags"), tuple),
     ),
     "column": (ColumnEdge, {"job": _job, "input": _dataset, "output": _dataset}),

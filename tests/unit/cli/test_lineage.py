@@ -283,3 +283,111 @@ def test_a_long_chain_is_cut_not_endless(folder: Path, capsys: pytest.CaptureFix
         "(25) j0012  job",
         "(26) d0013",
     ]
+
+
+# --- show ---------------------------------------------------------------------------------------
+
+DATA = FOOD.parent
+
+
+def at(day: int, **more: Any) -> dict[str, Any]:
+    """Return the event of a job of the 2024-01-DAY; with all that an event can tell."""
+    facets = {
+        "nominalTime": {
+            "nominalStartTime": f"2024-01-{day:02}T00:00:00Z",
+            "nominalEndTime": f"2024-01-{day + 1:02}T00:00:00Z",
+        },
+        "parent": {"run": {}, "job": {"namespace": "n", "name": "dag"}},
+        "jobDependencies": {"upstream": [{"job": {"namespace": "n", "name": "early"}}]},
+    }
+    column = {"namespace": "n", "name": "raw", "field": "a"}
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": f"2024-01-{day:02}T05:00:00Z",
+        "run": {"runId": f"r{day}", "facets": facets},
+        "job": {
+            "namespace": "n",
+            "name": "clean",
+            "facets": {
+                "ownership": {"owners": [{"name": "me\x1b"}]},
+                "tags": {"tags": [{"key": "pii"}]},
+                "jobType": {"processingType": "BATCH"},
+                "sourceCodeLocation": {"repoUrl": "https://x", "version": "abc"},
+                "lineageBackfill_partitioning": {"grain": "day"},
+            },
+        },
+        "inputs": [{"namespace": "n", "name": "raw"}],
+        "outputs": [
+            {
+                "namespace": "n",
+                "name": "orders",
+                "facets": {
+                    "schema": {"fields": [{"name": "a"}, {"name": "b"}]},
+                    "symlinks": {
+                        "identifiers": [{"namespace": "hive", "name": "db.orders", "type": "TABLE"}]
+                    },
+                    "columnLineage": {"fields": {"b": {"inputFields": [column]}}},
+                    "tags": {"tags": [{"key": "gold"}]},
+                },
+                "outputFacets": {"outputStatistics": {"rowCount": 1000, "size": 5}},
+            }
+        ],
+    } | more
+
+
+@pytest.fixture
+def told_all(folder: Path) -> None:
+    start = at(2, eventType="START", eventTime="2024-01-02T04:59:00Z", inputs=[], outputs=[])
+    old = at(1, inputs=[{"namespace": "n", "name": "older"}])
+    (folder / "e.ndjson").write_text("\n".join(map(json.dumps, [old, start, at(2)])))
+
+
+@pytest.mark.usefixtures("told_all")
+@pytest.mark.parametrize("name", ["clean", "orders", "hive:db.orders", "raw", "dag", "early"])
+def test_show_of_one_name(
+    name: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    code = 64 if name == "early" else 0
+    assert told(capsys, "lineage", "show", name, "--events", "e.ndjson", code=code) == snapshot
+
+
+@pytest.mark.usefixtures("told_all")
+def test_show_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(told(capsys, "lineage", "show", "--events", "e.ndjson", "--json"))
+    assert fits(document, "lineage")
+    clean = next(job for job in document["jobs"] if job["job"]["name"] == "clean")
+    assert clean["after"] == [{"namespace": "n", "name": "early"}]
+    assert (clean["owners"], clean["location"]) == (["me\x1b"], "https://x at abc")
+    written = next(one["written"] for one in document["datasets"] if "written" in one)
+    assert written == {"at": "2024-01-02T05:00:00+00:00", "rows": 1000, "bytes": 5}
+    one = json.loads(told(capsys, "lineage", "show", "raw", "--events", "e.ndjson", "--json"))
+    assert [job["job"]["name"] for job in one["jobs"]] == ["clean"]
+    assert [data["dataset"]["name"] for data in one["datasets"]] == ["raw"]
+    for recorded in DATA.glob("*.gz"):
+        shown = told(capsys, "lineage", "show", "--events", str(recorded), "--json")
+        assert fits(json.loads(shown), "lineage")
+
+
+@pytest.mark.usefixtures("told_all")
+def test_selectors_go_by_the_tags_of_what_a_job_writes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for selector in ("tag:pii", "tag:gold", "owner:me*"):
+        asked = ["graph", "--events", "e.ndjson", "--select", selector, "--format", "table"]
+        assert "clean" in told(capsys, *asked)
+
+
+def test_show_tells_of_names_that_look_like_partitions(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_snapshot(lineage(("j", "raw", "o_20240101|o_20240102")), folder / "s")
+    assert main(["lineage", "show", "--snapshot", "s"]) == 0
+    assert '    pattern = "o_{day:%Y%m%d}"\n' in capsys.readouterr().err
+    document = json.loads(told(capsys, "lineage", "show", "--snapshot", "s", "--json"))
+    assert fits(document, "lineage")
+    (family,) = document["families"]
+    assert family == {
+        "dataset": {"namespace": "n", "name": "o"},
+        "pattern": "o_{day:%Y%m%d}",
+        "names": ["o_20240101", "o_20240102"],
+    }

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.build import BuildLimits, LineageBuilder, fold_children
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.graph.build import BuildLimits, LineageBuilder
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot, Written
+from lineage_backfill.graph.merge import fold_children
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
@@ -52,7 +53,7 @@ def node(snapshot: LineageSnapshot, job: str = "etl") -> JobNode:
     return snapshot.jobs[JobRef("n", job)]
 
 
-def words(refs: tuple[DatasetRef, ...]) -> str:
+def words(refs: tuple[DatasetRef | JobRef, ...]) -> str:
     return " ".join(ref.name for ref in refs)
 
 
@@ -332,7 +333,21 @@ def test_names_of_one_dataset_are_joined_also_when_the_link_comes_too_late() -> 
             None,
         ),
         ({"lineageBackfill_run": {"keys": ["2024-02-01"]}}, None, "2024-02-01"),
-        ({"lineageBackfill_run": {"keys": ["2024-02-01..2024-02-03"]}}, None, None),
+        (
+            {"lineageBackfill_run": {"keys": ["2024-02-01..2024-02-03", "2024-02-09"]}},
+            None,
+            "2024-02-01..2024-02-03,2024-02-09",
+        ),
+        (
+            {
+                "lineageBackfill_run": {
+                    "keys": [{"day": ["2024-02-01..2024-02-03"], "at": ["a", "b,"]}]
+                }
+            },
+            None,
+            "day=2024-02-01..2024-02-03/at=a,day=2024-02-01..2024-02-03/at=b%2C",
+        ),
+        ({"lineageBackfill_run": {"keys": [{"day": "2024-02-01"}, 3]}}, None, None),
         ({"airflow": "?", "nominalTime": 3}, None, None),
     ],
 )
@@ -447,3 +462,152 @@ def test_a_mutated_event_is_folded_or_refused_and_nothing_else(data: st.DataObje
     except LineageError:
         return
     assert builder.snapshot().content_hash.startswith("sha256:")
+
+
+def subset(side: str, *days: str) -> dict[str, Any]:
+    partitions = [{"dimensions": {"ds": day}} for day in days]
+    condition = {"type": "partition", "partitions": partitions}
+    return {f"{side}Facets": {"subset": {f"{side}Condition": condition}}}
+
+
+def test_what_runs_write_by_subset_facets() -> None:
+    start = event("START", 1, reads="a", writes="c")
+    start["outputs"][0] |= subset("output", "2024-01-03")
+    end = event("COMPLETE", 2, reads="a b", writes="c")
+    end["inputs"][0] |= subset("input", "2024-01-01")
+    end["outputs"][0] |= subset("output", "2024-01-02")
+    other = event("COMPLETE", 3, run="r2", reads="a", writes="c")
+    asked = event("COMPLETE", 4, run="r3", facets={"lineageBackfill_run": {"keys": ["2024-W01"]}})
+    history = build(start, end, other, asked).history
+    assert {run.run_id: (run.partition_key, run.written) for run in history} == {
+        "r1": (None, "2024-01-02,2024-01-03"),
+        "r2": (None, None),
+        "r3": ("2024-W01", None),
+    }
+
+
+def test_how_much_was_written_last() -> None:
+    events = [event("COMPLETE", minute, run=f"r{minute}", writes="c") for minute in (1, 2, 3)]
+    for number, one in enumerate(events):
+        told = {"rowCount": number, "size": "many", "fileCount": -1}
+        one["outputs"][0]["outputFacets"] = {"outputStatistics": told}
+    failed = event("FAIL", 9, run="r9", writes="c")
+    failed["outputs"][0]["outputFacets"] = {"outputStatistics": {"rowCount": 99}}
+    for order in (events, events[::-1]):
+        written = build(*order, failed).datasets[DatasetRef("d", "c")].written
+        at = datetime(2024, 1, 1, 0, 3, tzinfo=UTC)
+        assert written == Written(at=at, rows=2)
+
+
+def test_what_an_orchestrator_starts_after_what() -> None:
+    job = {"job": {"namespace": "n", "name": "etl.load"}, "dependency_type": "IMPLICIT"}
+    after = event("START", 1, job="report", facets={"jobDependencies": {"upstream": [job]}})
+    before = event(
+        "START",
+        1,
+        job="etl.clean",
+        facets={"jobDependencies": {"downstream": [job], "upstream": None}},
+    )
+    jobs = build(after, before, event("START", 1, job="etl.load")).jobs
+    assert {ref.name: words(node.after) for ref, node in jobs.items()} == {
+        "etl.clean": "",
+        "etl.load": "etl.clean",
+        "report": "etl.load",
+    }
+    # What the newest run waits for counts.
+    later = event("START", 2, job="report", run="r2", facets={"jobDependencies": {"upstream": []}})
+    later["run"]["facets"]["jobDependencies"]["upstream"] = [
+        {"job": {"namespace": "n", "name": "other"}}
+    ]
+    assert words(node(build(later, after), "report").after) == "other"
+
+
+def test_facets_of_another_shape_are_left_out_and_said() -> None:
+    odd = event("COMPLETE", 1, reads="a", facets={"jobDependencies": {"upstream": [{"job": 3}]}})
+    odd["outputs"] = [{"namespace": "d", "name": "c"} | subset("output")]
+    odd["outputs"][0]["outputFacets"]["subset"]["outputCondition"] = {"type": "partition"}
+    snapshot = build(odd)
+    assert words(node(snapshot).reads) == "a"
+    (said,) = snapshot.warnings
+    assert said.startswith("2 facets `subset` or `jobDependencies` cannot be read")
+
+
+@pytest.mark.parametrize(("later", "dropped"), [("", True), ("START", False), ("COMPLETE", False)])
+def test_a_dropped_dataset_is_known_until_a_run_names_it_again(later: str, dropped: bool) -> None:
+    gone = event("COMPLETE", 5, writes="c")
+    gone["outputs"][0]["facets"] = {"lifecycleStateChange": {"lifecycleStateChange": "DROP"}}
+    events = [event("COMPLETE", 1, run="r0", writes="c"), gone]
+    if later:
+        events.append(event(later, 9, run="r9", reads="c"))
+    for order in (events, events[::-1]):
+        assert build(*order).datasets[DatasetRef("d", "c")].dropped is dropped
+
+
+@pytest.mark.parametrize(
+    "facets",
+    [
+        {"airflow": {"dagRun": {"run_type": "manual"}}},
+        {"airflowDagRun": {"dagRun": {"run_type": "manual"}}},
+        {"airflow_runArgs": {"externalTrigger": True}},
+    ],
+    ids=["provider, task", "provider, DAG", "the integration before"],
+)
+def test_the_interval_of_a_manual_run_is_a_moment_and_proves_nothing(facets: Any) -> None:
+    nominal = {"nominalStartTime": "2024-02-01T03:04:05Z", "nominalEndTime": "2024-02-02T00:00:00Z"}
+    (run,) = build(event("COMPLETE", 1, facets={"nominalTime": nominal} | facets)).history
+    assert (run.nominal_start, run.nominal_end) == (None, None)
+    scheduled = {"airflow": {"dagRun": {"run_type": "scheduled"}}}
+    (run,) = build(event("COMPLETE", 1, facets={"nominalTime": nominal} | scheduled)).history
+    assert run.nominal_end == datetime(2024, 2, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("date", "key"),
+    [
+        ("2024-06-15T00:00:00+00:00", "2024-06-15"),
+        ("2024-06-15T05:00:00+02:00", "2024-06-15T05"),
+        ("2024-06-15T05:30:00+00:00", None),
+        ("soon", None),
+        (5, None),
+    ],
+)
+def test_an_airflow_partition_date_is_the_label_of_its_clock(date: Any, key: str | None) -> None:
+    facets = {"airflow": {"dagRun": {"partition_date": date, "partition_key": None}}}
+    (run,) = build(event("COMPLETE", 1, facets=facets)).history
+    assert run.partition_key == key
+
+
+@pytest.mark.parametrize(
+    ("facet", "expected"),
+    [
+        ({"url": "https://x/f.py", "version": "abc"}, "https://x/f.py at abc"),
+        ({"url": "https://x/abc/f.py", "version": "abc"}, "https://x/abc/f.py"),
+        ({"repoUrl": "https://x", "tag": "v1", "branch": "main"}, "https://x at v1"),
+        ({"repoUrl": "https://x", "branch": "main"}, "https://x at main"),
+        ({"path": "f.py"}, None),
+    ],
+)
+def test_where_the_code_is_and_which_version_of_it(facet: Any, expected: str | None) -> None:
+    one = event("COMPLETE", 1, job="etl")
+    one["job"]["facets"] = {"sourceCodeLocation": facet}
+    assert node(build(one)).location == expected
+
+
+def test_dataset_and_job_events_tell_as_much_as_those_of_runs() -> None:
+    facets = {
+        "schema": {"fields": [{"name": "a"}]},
+        "tags": {"tags": [{"key": "pii"}]},
+        "ownership": {"owners": [{"name": "data"}]},
+        "lineageBackfill_partitioning": {"grain": "day"},
+    }
+    table = {"namespace": "d", "name": "t"}
+    of_dataset = {"eventTime": "2024-01-01T00:00:00Z", "dataset": {**table, "facets": facets}}
+    of_job = event(None, 1, run=None, reads="t", writes="u")
+    of_job["job"]["facets"] = {"jobType": {"processingType": "STREAMING"}}
+    of_job["outputs"][0]["facets"] = lineage("t", "a")
+    snapshot = build(of_dataset, of_job)
+    told = snapshot.datasets[DatasetRef("d", "t")]
+    assert (told.fields, told.tags, told.owners) == (("a",), ("pii",), ("data",))
+    assert told.partitioning == {"grain": "day"}
+    assert node(snapshot).processing == "STREAM"
+    assert [edge.input_column for edge in snapshot.column_edges] == ["a"]

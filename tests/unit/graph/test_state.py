@@ -41,8 +41,37 @@ def test_a_builder_made_of_records_goes_on_as_the_first_would(file: Path) -> Non
 
 def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     # `last_columns` is found again by its value. Whatever is added here, `state` has to keep.
-    assert set(_Dataset.__slots__) == {"columns", "facets", "last_columns", "name"}
-    assert set(_Job.__slots__) == {"declared", "facets", "name", "parent", "runs"}
+    assert set(_Dataset.__slots__) == {"columns", "facets", "last_columns", "name", "written"}
+    assert set(_Job.__slots__) == {"after", "declared", "facets", "name", "parent", "runs"}
+
+
+def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
+    other = {"job": {"namespace": "n", "name": "other"}}
+    condition = {"type": "location", "locations": ["/o/ds=2024-01-01"]}
+    table = {"namespace": "n", "name": "t"}
+    told = {"subset": {"outputCondition": condition}, "outputStatistics": {"rowCount": 3}}
+    builder = LineageBuilder()
+    builder.add(
+        {
+            "eventType": "COMPLETE",
+            "eventTime": "2024-01-01T00:00:00Z",
+            "run": {
+                "runId": "r",
+                "facets": {
+                    "jobDependencies": {"upstream": [other], "downstream": [other]},
+                    "airflow": {"dagRun": {"run_type": "manual"}},
+                },
+            },
+            "job": {"namespace": "n", "name": "j"},
+            "outputs": [table | {"outputFacets": told}],
+        }
+    )
+    again = state.load(json.loads(json.dumps(record)) for record in state.dump(builder))
+    was, now = builder.snapshot(), again.snapshot()
+    assert (now.jobs, now.datasets, now.history) == (was.jobs, was.datasets, was.history)
+    assert all(node.after for node in now.jobs.values())
+    assert all(node.written for node in now.datasets.values())
+    assert all(run.written for run in now.history)
 
 
 def test_records_that_end_too_early_are_refused() -> None:

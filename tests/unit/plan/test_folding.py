@@ -14,6 +14,7 @@ import pytest
 from lineage_backfill import app
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import DeclarationError
+from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.declarations import (
@@ -421,3 +422,25 @@ def test_the_first_pattern_wins_and_a_declared_name_is_never_folded() -> None:
         "o_20240102": None,
         "o_eu": DatasetRef("any", "second"),
     }
+
+
+def test_what_a_run_of_a_range_has_read_is_no_window() -> None:
+    """A run over days of a zone tells the hours that they all need, not which day needs which."""
+
+    def parts(side: str, column: str, *labels: str) -> dict[str, Any]:
+        found = [{"dimensions": {column: label}} for label in labels]
+        condition = {"type": "partition", "partitions": found}
+        return {f"{side}Facets": {"subset": {f"{side}Condition": condition}}}
+
+    hours = [f"{day(number // 24)}T{number % 24:02}" for number in range(4, 76)]
+    builder = LineageBuilder()
+    for run, (kind, keys) in enumerate(
+        [("START", hours), ("COMPLETE", hours), ("FAIL", hours[:9])]
+    ):
+        one = event("daily", run, ["hourly"], ["days"]) | {"eventType": kind}
+        one["inputs"][0] |= parts("input", "hour_utc", *keys)
+        one["outputs"][0] |= parts("output", "day", *(str(day(number)) for number in range(3)))
+        builder.add(one)
+    snapshot = builder.snapshot()
+    assert Folding(Declarations()).fold(snapshot) == snapshot
+    assert {run.written for run in snapshot.history} == {"2021-06-01,2021-06-02,2021-06-03"}

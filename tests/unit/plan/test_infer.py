@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -35,12 +36,26 @@ def keyed(name: str, *keys: str) -> list[RunRecord]:
     ]
 
 
+def wrote(name: str, *keys: str) -> list[RunRecord]:
+    return [RunRecord(job=job(name), run_id=key, state="COMPLETE", written=key) for key in keys]
+
+
 def grain(records: list[RunRecord]) -> str | None:
     found = infer_all(records).get(job("j"))
     return found.calendar.grain if found else None
 
 
 CASES = [
+    ("days that were written", wrote("j", "2024-03-04", "2024-03-05,2024-03-06"), "day"),
+    (
+        "the keys that were asked for say more than those that were written",
+        [
+            replace(run, partition_key=f"2024-W1{number}")
+            for number, run in enumerate(wrote("j", "2024-03-04", "2024-03-11", "2024-03-18"))
+        ],
+        "week",
+    ),
+    ("partitions of two dimensions", wrote("j", "ds=2024-03-04/r=eu,ds=2024-03-05/r=eu"), None),
     ("nominal hours", nominal("j", HOUR), "hour"),
     ("nominal days", nominal("j", DAY), "day"),
     ("nominal weeks", nominal("j", 7 * DAY), "week"),

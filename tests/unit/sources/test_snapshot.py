@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.graph.lineage import (
+    DatasetNode,
+    JobNode,
+    LineageSnapshot,
+    RunRecord,
+    Written,
+)
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
@@ -53,10 +60,15 @@ def test_every_member_comes_back(tmp_path: Path) -> None:
         tags=("t",),
         location="git",
         partitioning={"run": {"grain": "day"}},
+        after=(JobRef("n", "a"), JobRef("n", "b")),
     )
-    save_snapshot(LineageSnapshot.of([node]), tmp_path / "s")
+    written = Written(at=datetime(2024, 1, 1, tzinfo=UTC), rows=0, files=2)
+    dataset = DatasetNode(ref=table, written=written, dropped=True)
+    run = RunRecord(job=node.ref, run_id="r", state="COMPLETE", written="2024-01-01,2024-01-02")
+    save_snapshot(LineageSnapshot.of([node], [dataset], history=(run,)), tmp_path / "s")
     back = SnapshotSource(tmp_path / "s").read()
     assert (back.jobs, back.taken_at) == ({node.ref: node}, None)
+    assert (back.datasets[table], back.history) == (dataset, (run,))
 
 
 def test_the_same_snapshot_gives_the_same_bytes(taken: LineageSnapshot, saved: Path) -> None:

@@ -1,0 +1,65 @@
+"""What a plan says of its jobs that the edges do not tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.plan.advice import advice
+from lineage_backfill.plan.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+)
+from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.plan.request import ChangedDataset, Request
+
+RAW, CLEAN, PAGE = (DatasetRef("n", name) for name in ("raw", "clean", "page"))
+DAG, TASK, REPORT, MAIL = (JobRef("n", name) for name in ("etl", "etl.clean", "report", "mail"))
+JOBS = [
+    JobNode(ref=DAG),
+    JobNode(ref=TASK, reads=(RAW,), writes=(CLEAN,), parent=DAG),
+    JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,)),
+    JobNode(ref=MAIL),
+]
+
+
+def said(*changed: JobNode, dropped: tuple[DatasetRef, ...] = ()) -> list[str]:
+    """Return the advice where these jobs take the place of their namesakes."""
+    jobs = {node.ref: node for node in [*JOBS, *changed]}
+    snapshot = LineageSnapshot.of(
+        jobs.values(), [DatasetNode(ref=ref, dropped=True) for ref in dropped]
+    )
+    every = DatasetDeclaration(
+        name="*", calendar=CalendarDeclaration(grain="day", start="2024-01-01")
+    )
+    plan = build_plan(
+        Request(changed=(ChangedDataset(dataset=RAW, keys=("2024-01-02",)),)),
+        snapshot,
+        Declarations(namespace="n", datasets=(every,)),
+        now=datetime(2024, 1, 5, tzinfo=UTC),
+    )
+    return list(advice(plan, snapshot))
+
+
+def test_nothing_told_is_nothing_said() -> None:
+    assert said() == []
+    report = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), after=(TASK,))
+    assert said(report) == [], "the data leads there as well"
+    assert said(JobNode(ref=MAIL, after=(JobRef("n", "other"),))) == []
+
+
+def test_what_an_orchestrator_starts_after_a_planned_job_is_missed_aloud() -> None:
+    for waited_for in (REPORT, DAG, TASK):  # a DAG is its tasks
+        (text,) = said(JobNode(ref=MAIL, after=(waited_for,)))
+        assert text.startswith("not planned, for no data is known to lead there")
+        assert text.endswith(": n:mail")
+
+
+def test_streams_and_dropped_datasets_are_planned_aloud() -> None:
+    stream = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), processing="STREAM")
+    (text,) = said(stream)
+    assert text == "planned although they are streams, which have no runs by partition: n:report"
+    (text,) = said(dropped=(PAGE, DatasetRef("n", "far")))
+    assert text == "read or written although they were dropped since: n:page"
