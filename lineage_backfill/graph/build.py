@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.facets import (
+    Interval,
     airflow_run,
     column_inputs,
     dependencies,
@@ -51,6 +52,13 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 #: Which event wins where two of one run bear the same time.
 _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
+#: The run facets that are read, but for the nominal time.
+_RUN_FACETS = frozenset(
+    {
+        *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
+        *("lineageBackfill_run", "parent", "parentRun"),
+    }
+)
 _JOB_FACETS = frozenset(
     {"ownership", "tags", "jobType", "sourceCodeLocation", "lineageBackfill_partitioning"}
 )
@@ -353,10 +361,24 @@ class LineageBuilder:
     def _fold_run_facets(self, job: _Job, run: _Run, facets: Any, when: datetime) -> None:
         told = facets.get("nominalTime")
         nominal = interval(told) if told else None
+        key = None
+        if not _RUN_FACETS.isdisjoint(facets):
+            of_airflow, key = self._fold_rare_facets(job, run, facets, when)
+            nominal = nominal or of_airflow
+        # The greater one, should two events of a run differ: any order gives the same.
+        if nominal and (run.nominal is None or nominal > run.nominal):
+            run.nominal = nominal
+        if key and (run.partition_key is None or key > run.partition_key):
+            run.partition_key = key
+
+    def _fold_rare_facets(
+        self, job: _Job, run: _Run, facets: Any, when: datetime
+    ) -> tuple[Interval | None, str | None]:
+        """Fold in what most runs have not; return the interval and the keys that are told so."""
+        nominal = None
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
         if airflow:
-            of_airflow, key, manual = airflow_run(airflow)
-            nominal = nominal or of_airflow
+            nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
         else:
             if arguments := facets.get("airflow_runArgs"):
@@ -367,16 +389,12 @@ class LineageBuilder:
                 run.backfill = backfill
         if told := facets.get("jobDependencies"):
             self._fold_dependencies(job, told, when)
-        # The greater one, should two events of a run differ: any order gives the same.
-        if nominal and (run.nominal is None or nominal > run.nominal):
-            run.nominal = nominal
-        if key and (run.partition_key is None or key > run.partition_key):
-            run.partition_key = key
         parent = facets.get("parent") or facets.get("parentRun")
         if parent:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
+        return nominal, key
 
     def _fold_dependencies(self, job: _Job, facet: Any, when: datetime) -> None:
         try:

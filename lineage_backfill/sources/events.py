@@ -5,36 +5,31 @@ from __future__ import annotations
 import gc
 import glob
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.sources.parsing import DECODER, parse
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
-#: The longest event, in characters; lineage is untrusted input.
+#: The longest event, in bytes; lineage is untrusted input.
 MAX_EVENT = 64 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_MARK = b"\xef\xbb\xbf"  # of byte order
 
 
 class EventSource:
@@ -129,14 +124,10 @@ def _fold(file: Path, builder: LineageBuilder, warnings: list[str]) -> None:
         ) from error
 
 
-def _open(file: Path) -> TextIO:
+def _open(file: Path) -> BinaryIO:
     with file.open("rb") as raw:
         packed = raw.read(2) == _GZIP_MAGIC
-    opener = gzip.open if packed else open
-    # Bytes that are no UTF-8 become surrogates, which no name may hold: found where they matter.
-    return cast(
-        TextIO, opener(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="\n")
-    )
+    return cast(BinaryIO, gzip.open(file) if packed else file.open("rb"))
 
 
 def _events_of(value: Any) -> Sequence[Any]:
@@ -148,24 +139,27 @@ def _events_of(value: Any) -> Sequence[Any]:
     return (value,)
 
 
-def _values(stream: TextIO, place: _Place, warnings: list[str]) -> Iterator[Any]:
+def _values(stream: BinaryIO, place: _Place, warnings: list[str]) -> Iterator[Any]:
     """Yield each JSON value of a stream: one a line, or spread over lines, or in an array."""
-    lines = enumerate(iter(partial(stream.readline, MAX_EVENT), ""), 1)
-    first = next(((number, line) for number, line in lines if not line.isspace()), None)
+    lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
+    first = next(((at, line) for at, line in lines if line.removeprefix(_MARK).strip()), None)
     if first is None:
         return
-    place.line, line = first
-    if line.lstrip().startswith("[") or (line.endswith("\n") and not _is_json(line)):
-        yield from _document(stream, line, place)
+    number, start = first
+    if number == 1:
+        start = start.removeprefix(_MARK)
+    if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(start)):
+        stream.seek(0)
+        with TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="\n") as text:
+            yield from _document(text, place)
         return
-    decode = _DECODER.decode
-    for place.line, line in chain([first], lines):
+    for place.line, line in chain([(number, start)], lines):
         try:
-            value = decode(line)
+            value = parse(line)
         except ValueError:
             if line.isspace():
                 continue
-            if line.endswith("\n") or len(line) >= MAX_EVENT:
+            if line.endswith(b"\n") or len(line) >= MAX_EVENT:
                 raise
             # What a writer leaves behind that was killed while it appended.
             warnings.append(f"{place}: the last line is torn; left out")
@@ -173,9 +167,9 @@ def _values(stream: TextIO, place: _Place, warnings: list[str]) -> Iterator[Any]
         yield value
 
 
-def _document(stream: TextIO, text: str, place: _Place) -> Iterator[Any]:
+def _document(stream: TextIO, place: _Place) -> Iterator[Any]:
     """Yield the values of a text that is not one value a line, arrays element by element."""
-    at = depth = 0
+    text, at, depth = "", 0, 0
     while True:
         at = _skip(text, at, place)
         if at == len(text):
@@ -187,7 +181,7 @@ def _document(stream: TextIO, text: str, place: _Place) -> Iterator[Any]:
             at += 1
         else:
             try:
-                value, end = _DECODER.raw_decode(text, at)
+                value, end = DECODER.raw_decode(text, at)
             except ValueError:
                 # Perhaps cut by the end of the chunk: twice as much text decides.
                 more = stream.read(max(_CHUNK, len(text) - at))
@@ -209,9 +203,9 @@ def _skip(text: str, at: int, place: _Place) -> int:
     return end
 
 
-def _is_json(line: str) -> bool:
+def _is_json(line: bytes) -> bool:
     try:
-        _DECODER.decode(line)
+        parse(line)
     except ValueError:
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
+from lineage_backfill.sources.parsing import parse
 
 #: Answers after which the same request may succeed; a 500 of Marquez stays one.
 _PASSING = frozenset({429, 502, 503, 504})
@@ -153,7 +153,7 @@ class WebClient:
                 hint="Check the address, and see what the server says of it in its log.",
             )
         try:
-            return json.loads(body)
+            return parse(body)
         except (ValueError, RecursionError) as error:
             raise LineageError(f"{response.url}: not JSON: {error}", hint=_AGAIN) from error
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Times how lineage is read, and prints a table, or JSON with --json.
 
-    scripts/bench/lineage.py [--json] [--repeat N] [--only WORD] [--marquez URL]
+    scripts/bench/lineage.py [--json] [--repeat N] [--only WORD] [--events N] [--marquez URL]
+
+`file`: reading a file of N events (1,000,000, of about 1.1 kB) as a plan does, against
+`json.loads` of the same lines; CPU time of a process of its own, and the memory that it took.
 
 `marquez-*`: reading a server as a plan does, against the same requests sent by a plain client that
 looks at none of the answers: the server's own time. `again` is a read that has a cache, against the
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import resource
 import sys
 import tempfile
 import time
@@ -21,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +35,7 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the fake lives with the tests
 
+from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View
 from lineage_backfill.sources.web import WebClient
 from tests.fake_marquez import FakeMarquez
@@ -38,6 +44,10 @@ from tests.fake_marquez import FakeMarquez
 PACE = 60e-6
 START = datetime(2024, 1, 1, tzinfo=UTC)
 LIMIT_RATIO = 1.2
+#: Events that are read a second on one core, at least, and the most megabytes for 1,000,000.
+LEAST_A_SECOND, MOST_MEGABYTES = 40_000, 1024
+PRODUCER = "https://github.com/OpenLineage/OpenLineage/tree/1.40.0/integration/spark"
+FACETS = "https://openlineage.io/spec/facets"
 
 Run = tuple[str, list[str], list[str]]
 
@@ -77,16 +87,30 @@ SHAPES: dict[str, Callable[[], Iterator[Run]]] = {
 
 def events_of(runs: Iterator[Run]) -> Iterator[dict[str, Any]]:
     """Yield START and COMPLETE of each run, a second apart, as a Spark job would send them."""
-    schema = {"fields": [{"name": name, "type": "string"} for name in ("id", "amount", "ds")]}
+    schema = {
+        "_producer": PRODUCER,
+        "_schemaURL": f"{FACETS}/1-1-1/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet",
+        "fields": [{"name": name, "type": "string"} for name in ("id", "amount", "ds")],
+    }
     for number, (job, reads, writes) in enumerate(runs):
+        day = START + timedelta(days=number // 10_000)
+        nominal = {
+            "_producer": PRODUCER,
+            "_schemaURL": f"{FACETS}/1-0-1/NominalTimeRunFacet.json#/$defs/NominalTimeRunFacet",
+            "nominalStartTime": day.isoformat(),
+            "nominalEndTime": (day + timedelta(days=1)).isoformat(),
+        }
         for offset, kind in ((0, "START"), (1, "COMPLETE")):
             when = START + timedelta(seconds=2 * number + offset)
             yield {
                 "eventType": kind,
                 "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-                "producer": "https://example.org/pipeline",
+                "producer": PRODUCER,
                 "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-                "run": {"runId": f"00000000-0000-4000-8000-{number:012}", "facets": {}},
+                "run": {
+                    "runId": f"00000000-0000-4000-8000-{number:012}",
+                    "facets": {"nominalTime": nominal},
+                },
                 "job": {"namespace": "b", "name": job, "facets": {}},
                 "inputs": [{"namespace": "b", "name": name} for name in reads],
                 "outputs": [
@@ -94,6 +118,56 @@ def events_of(runs: Iterator[Run]) -> Iterator[dict[str, Any]]:
                     for name in writes
                 ],
             }
+
+
+def loads(file: Path) -> None:
+    """Parse every line, and do nothing with it."""
+    with file.open(encoding="utf-8") as stream:
+        for line in stream:
+            json.loads(line)
+
+
+def fold(file: Path) -> None:
+    """Read the file as a plan does."""
+    EventSource([file]).read()
+
+
+def cpu(work: Callable[[Path], None], file: Path) -> tuple[float, float]:
+    """Return the CPU seconds and the most megabytes of a process that does no more than this."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_timed, (work, file))
+
+
+def _timed(work: Callable[[Path], None], file: Path) -> tuple[float, float]:
+    begin = time.process_time()
+    work(file)
+    seconds = time.process_time() - begin
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def event_file(number: int, repeat: int) -> dict[str, Any]:
+    """Return the row of a file of events."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "events.ndjson"
+        runs = (run for _ in count() for run in many_jobs())
+        with file.open("w", encoding="utf-8") as stream:
+            for event in islice(events_of(runs), number):
+                stream.write(json.dumps(event, separators=(",", ":")) + "\n")
+        size = file.stat().st_size
+        ours = [cpu(fold, file) for _ in range(repeat)]
+        plain, _ = min(cpu(loads, file) for _ in range(repeat))
+    seconds = min(seconds for seconds, _ in ours)
+    return {
+        "case": "file",
+        "events": number,
+        "bytes_each": size // number,
+        "cpu_seconds": round(seconds, 2),
+        "a_second": round(number / seconds),
+        "ratio_to_json_loads": round(seconds / plain, 2),
+        "megabytes": round(max(megabytes for _, megabytes in ours)),
+        "least_a_second": LEAST_A_SECOND,
+        "most_megabytes": MOST_MEGABYTES,
+    }
 
 
 class PacedMarquez(FakeMarquez):
@@ -185,9 +259,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="")
+    parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--marquez", default="")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    if options.only in "file" and not options.marquez:
+        rows.append(event_file(options.events, options.repeat))
     if options.marquez:
         rows += marquez("live", options.marquez.rstrip("/"), options.repeat)
     else:

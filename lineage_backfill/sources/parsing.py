@@ -1,0 +1,28 @@
+"""JSON from bytes: fast where it is plain, and judged by the standard library where it is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+#: The judge of what is JSON; NaN and Infinity are not.
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_decode = msgspec.json.Decoder().decode
+
+
+def parse(data: bytes) -> Any:
+    """Return the value of a JSON text; raises ValueError or RecursionError where it is none.
+
+    Bytes that are no UTF-8 become surrogates, which no name may hold: found where they matter.
+    """
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return DECODER.decode(data.decode("utf-8", "surrogateescape"))
