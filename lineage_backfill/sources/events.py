@@ -159,7 +159,7 @@ def _values(stream: BinaryIO, place: _Place, warnings: list[str]) -> Iterator[An
         except ValueError:
             if line.isspace():
                 continue
-            if line.endswith(b"\n") or len(line) >= MAX_EVENT:
+            if line.endswith(b"\n") or len(line) >= MAX_EVENT or not line.lstrip().startswith(b"{"):
                 raise
             # What a writer leaves behind that was killed while it appended.
             warnings.append(f"{place}: the last line is torn; left out")

@@ -24,5 +24,5 @@ def parse(data: bytes) -> Any:
     """
     try:
         return _decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return DECODER.decode(data.decode("utf-8", "surrogateescape"))

@@ -1,0 +1,1 @@
+"""Lineage that is not what it should be: events, files of them and answers of servers, damaged."""

@@ -1,0 +1,58 @@
+"""What is JSON is JSON to both parsers, and means the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from lineage_backfill.sources.parsing import DECODER, parse
+from tests.fuzz.check import recorded_events
+from tests.fuzz.damage import damaged
+
+
+def outcome(work: Any) -> str:
+    try:
+        return repr(work())
+    except (ValueError, RecursionError):
+        return "refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"18446744073709551616", 2**64),
+        (b"-9223372036854775809", -(2**63) - 1),
+        (b"9" * 5_000, ValueError),
+        (b"1.0", 1.0),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b'"\\ud800"', "\ud800"),
+        (b'"\xff\xc3"', "\udcff\udcc3"),
+        (b"NaN", ValueError),
+        (b"[-Infinity]", ValueError),
+        (b'"\x00"', ValueError),
+        (b"{} {}", ValueError),
+        (b"", ValueError),
+        (b"\xef\xbb\xbf1", ValueError),
+        (b"[" * 5_000 + b"]" * 5_000, RecursionError),
+    ],
+)
+def test_the_odd_corners_of_json(text: bytes, value: Any) -> None:
+    if isinstance(value, type):
+        with pytest.raises(value):
+            parse(text)
+    else:
+        assert parse(text) == value
+        assert type(parse(text)) is type(value)
+
+
+def test_damaged_events_are_what_the_standard_library_says() -> None:
+    dice, events, understood = random.Random(8), recorded_events()[:5], 0
+    for _ in range(5_000):
+        data = damaged(dice.choice(events).encode(), dice)
+        text = data.decode("utf-8", "surrogateescape")
+        expected = outcome(lambda text=text: DECODER.decode(text))
+        assert outcome(lambda data=data: parse(data)) == expected, data[:80]
+        understood += expected != "refused"
+    assert understood > 500
