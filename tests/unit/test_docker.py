@@ -1,0 +1,353 @@
+"""`docker/`: by the specification of compose files, by rules that find what is bad, in its parts.
+
+No container engine is needed, nor used: what the whole does is not known from here.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml  # type: ignore[import-untyped]
+from packaging.requirements import Requirement
+
+from lineage_backfill import app
+from lineage_backfill.cli.main import main
+from tests.unit.docker_rules import compose_faults, dockerfile_faults, instructions
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+FOOD = ROOT / "tests/data/lineage/food_delivery.json.gz"
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yml").read_text(encoding="utf-8"))
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_files_are_without_fault() -> None:
+    assert compose_faults(COMPOSE, DOCKER) == []
+    assert dockerfile_faults(DOCKERFILE, ROOT) == []
+
+
+def test_all_that_is_promised_is_there() -> None:
+    images = {name: service["image"] for name, service in COMPOSE["services"].items()}
+    assert images["marquez"] == "marquezproject/marquez:0.51.1"
+    assert images["marquez-web"] == "marquezproject/marquez-web:0.51.1"
+    assert images["database"].startswith("postgres:15.")
+    ours = {name for name, image in images.items() if image.startswith("lineage-backfill:")}
+    assert ours == {"spark-master", "spark-worker", "seed", "lineage-backfill"}
+    assert COMPOSE["services"]["spark-worker"]["deploy"]["replicas"] > 1
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """Return our compose file with one thing in it set, or removed for None."""
+    compose = copy.deepcopy(COMPOSE)
+    *parents, last = path.split("/")
+    place = compose
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return compose
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "fault"),
+    [
+        ("services/marquez/imgae", "x", "schema: services.marquez: Additional properties"),
+        ("services/marquez/ports", [5000], "schema: services.marquez.ports.0"),
+        ("services/marquez/privileged", True, "schema: services.marquez"),
+        ("services/marquez/network_mode", "host", "schema: services.marquez"),
+        ("services/marquez/restart", "sometimes", "schema: services.marquez.restart"),
+        ("services/marquez/healthcheck/test", ["curl"], "schema: services.marquez.healthcheck"),
+        ("services/marquez/healthcheck/interval", "5", "schema: services.marquez.healthcheck"),
+        ("services/marquez/depends_on/database", {}, "schema: services.marquez.depends_on"),
+        ("services/marquez/environment", ["A=B"], "schema: services.marquez.environment"),
+        ("services", None, "schema: file: 'services' is a required property"),
+        ("version", "3", "schema: file: 'version' does not match"),
+        ("services/marquez/image", "marquezproject/marquez", "marquez: its image is not pinned"),
+        ("services/marquez/image", "marquezproject/marquez:latest", "marquez: its image is not"),
+        ("services/database/image", "postgres:15", "database: its image is not pinned"),
+        ("services/database/image", "postgres:${TAG}", "database: its image is not pinned"),
+        ("services/seed/image", None, "seed: its image is not pinned"),
+        ("services/marquez/ports", ["5000:5000"], "marquez: 5000:5000 is not on the loopback"),
+        ("services/marquez/ports", ["0.0.0.0:1:1"], "marquez: 0.0.0.0:1:1 is not on the loopback"),
+        ("services/marquez/ports", ["${IP}:1:1"], "marquez: ${IP}:1:1 is not on the loopback"),
+        ("services/database/healthcheck", None, "database: nothing tells whether it is healthy"),
+        (
+            "services/marquez/depends_on/database",
+            {"condition": "service_started"},
+            "marquez: does not wait until database is healthy",
+        ),
+        (
+            "services/marquez/depends_on/db",
+            {"condition": "service_healthy"},
+            "marquez: depends on db, which is no service",
+        ),
+        (
+            "services/database/environment/POSTGRES_PASSWORD",
+            "password",
+            "database: POSTGRES_PASSWORD stands in the file",
+        ),
+        (
+            "services/database/environment/POSTGRES_PASSWORD",
+            "${DATABASE_PASSWORD:-marquez}",
+            "database: POSTGRES_PASSWORD stands in the file, or has a default",
+        ),
+        ("services/marquez/volumes", ["./marquez.yml:/m.yml"], "marquez: ./marquez.yml is no file"),
+        ("services/marquez/volumes", ["./none.yml:/m.yml:ro"], "marquez: ./none.yml is no file"),
+        ("services/marquez/volumes", ["other:/m"], "marquez: other is no volume of the file"),
+        ("services/marquez/volumes", ["data:m"], "marquez: data:m is mounted nowhere"),
+        ("volumes/more", {}, "more: a volume that nobody uses"),
+        ("services/seed/cap_drop", None, "seed: keeps capabilities"),
+        ("services/seed/build/context", "../..", "seed: there is nothing to build it from"),
+    ],
+)
+def test_a_fault_of_a_compose_file_is_found(path: str, value: Any, fault: str) -> None:
+    found = compose_faults(changed(path, value), DOCKER)
+    assert any(one.startswith(fault) for one in found), found
+
+
+GOOD = "FROM a:1.2\nENV PIP_NO_CACHE_DIR=1\nUSER 1000\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("FROM python", "DL3006"),
+        ("FROM python:latest", "DL3006, DL3007"),
+        ("FROM python:3", "DL3006"),
+        ("FROM a:1.2 AS build\nFROM other", "DL3006"),
+        ("RUN true", "does not begin with FROM"),
+        (f"{GOOD}FETCH x", "FETCH is no instruction"),
+        ("FROM a:1.2\n", "DL3002"),
+        (f"{GOOD}USER root", "DL3002"),
+        (f"{GOOD}USER 0:0", "DL3002"),
+        (f"{GOOD}ADD https://example.org/x.jar /x.jar", "DL3020"),
+        (f"{GOOD}RUN apt install x", "DL3027"),
+        (f"{GOOD}RUN apt-get update && apt-get upgrade -y", "DL3005"),
+        (f"{GOOD}RUN apt-get update && apt-get install x", "DL3014"),
+        (f"{GOOD}RUN apt-get update && apt-get install -y x", "DL3015"),
+        (f"{GOOD}RUN apt-get install -y x", "apt-get installs from lists of another layer"),
+        (
+            f"{GOOD}RUN apt-get update \\\n && apt-get install -y --no-install-recommends x",
+            "DL3009",
+        ),
+        ("FROM a:1.2\nRUN pip install --require-hashes -r x", "DL3042"),
+        (f"{GOOD}RUN pip install requests", "DL3013"),
+        (f"{GOOD}RUN sudo true", "DL3004"),
+        (f"{GOOD}RUN cd /opt && true", "DL3003"),
+        (f"{GOOD}RUN curl https://example.org/x | sh", "what an address sends is run"),
+        (f"{GOOD}RUN a | b", "DL4006"),
+        (f"{GOOD}CMD sleep 1", "DL3025"),
+        (f'{GOOD}CMD ["a"]\nCMD ["b"]', "DL4003"),
+        (f"{GOOD}WORKDIR opt", "DL3000"),
+        (f"{GOOD}COPY README.md LICENSE /opt", "DL3021"),
+        (f"{GOOD}COPY . /opt/", "COPY .: all there is"),
+        (f"{GOOD}COPY nothing.txt /opt/", "COPY nothing.txt"),
+        (f"{GOOD}ENV API_KEY=x", "ENV API_KEY: a secret stays in the image"),
+    ],
+)
+def test_a_fault_of_a_dockerfile_is_found(text: str, fault: str) -> None:
+    found = dockerfile_faults(text, ROOT)
+    assert any(one.startswith(fault) for one in found), found
+    assert dockerfile_faults(GOOD, ROOT) == []
+
+
+def test_the_image_is_built_from_what_it_copies_and_nothing_else() -> None:
+    ignored = (DOCKER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in ignored if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    kept = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    copied = {
+        source
+        for one in instructions(DOCKERFILE)
+        if one.name == "COPY"
+        for source in one.words()[:-1]
+    }
+    assert kept == copied
+    assert not any(fnmatch("docker/.env", pattern) for pattern in kept)
+    git = shutil.which("git")
+    if git and (ROOT / ".git").exists():
+        subprocess.run([git, "check-ignore", "-q", "docker/.env"], cwd=ROOT, check=True)
+
+
+def test_versions_in_the_image_are_those_that_the_project_knows() -> None:
+    base = next(one.words()[0] for one in instructions(DOCKERFILE) if one.name == "FROM")
+    version = base.partition(":")[2].partition("-")[0]
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert Requirement(f"python{told['requires-python']}").specifier.contains(version)
+    assert f"lib/python{version.rpartition('.')[0]}/site-packages/pyspark" in DOCKERFILE
+    ours = {one["image"] for one in COMPOSE["services"].values() if "build" in one}
+    assert ours == {f"lineage-backfill:{told['version']}"}
+
+
+def test_marquez_is_told_no_password_but_the_one_that_was_made() -> None:
+    told = yaml.safe_load((DOCKER / "marquez.yml").read_text(encoding="utf-8"))
+    assert told["db"]["password"] == "${DATABASE_PASSWORD}"
+    assert told["search"]["enabled"] is told["graphql"]["enabled"] is False
+    (port,) = told["server"]["applicationConnectors"]
+    assert COMPOSE["services"]["marquez"]["ports"][0].endswith(f":{port['port']}")
+
+
+def test_the_project_in_the_container_plans_food_delivery(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(DOCKER / "lineage-backfill.toml", tmp_path)
+    config = str(tmp_path / "lineage-backfill.toml")
+    project = app.open_project(Path(config))
+    assert project.lineage.marquez == "http://marquez:5000"
+    given = ["--config", config, "--events", str(FOOD), "--now", "2020-03-01T00:00:00Z"]
+    main(["impact", "public.orders", "--partitions", "2020-02-10", "--json", *given])
+    plan = json.loads(capsys.readouterr().out)
+    assert [one["job"]["name"] for one in plan["jobs"]] == [
+        *("etl_orders_7_days", "etl_delivery_7_days", "delivery_times_7_days"),
+        *("email_discounts", "orders_popular_day_of_week"),
+    ]
+    assert all(one["partitions"] == ["2020-02-10..2020-02-16"] for one in plan["jobs"])
+
+
+# --- seed.py --------------------------------------------------------------------------------------
+
+
+class Server:
+    """Takes events as Marquez does, and knows the namespaces of those that it took."""
+
+    def __init__(self, refuse: bool = False) -> None:
+        self.events: list[Any] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                known = {f"/api/v1/namespaces/{one['job']['namespace']}" for one in outer.events}
+                self._end(200 if self.path in known else 404)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if not refuse:
+                    outer.events.append(json.loads(body))
+                self._end(500 if refuse or self.path != "/api/v1/lineage" else 201)
+
+            def _end(self, status: int) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.http.server_port}"
+
+
+@pytest.fixture(params=[False])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    made = Server(refuse=request.param)
+    thread = threading.Thread(target=made.http.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.http.shutdown()
+    thread.join()
+    made.http.server_close()
+
+
+@pytest.fixture
+def seed() -> Callable[[str, Path], str]:
+    spec = importlib.util.spec_from_file_location("seed", DOCKER / "seed.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Callable[[str, Path], str] = module.seed
+    return found
+
+
+def test_the_events_are_sent_once_and_in_their_order(
+    server: Server, seed: Callable[[str, Path], str]
+) -> None:
+    assert seed(server.address, FOOD) == "26 events of food_delivery were sent"
+    assert server.events == json.loads(gzip.decompress(FOOD.read_bytes()))
+    assert seed(server.address, FOOD) == "food_delivery is there already"
+    assert len(server.events) == 26
+
+
+@pytest.mark.parametrize("server", [True], indirect=True)
+def test_a_server_that_refuses_is_an_error(
+    server: Server, seed: Callable[[str, Path], str]
+) -> None:
+    with pytest.raises(requests.HTTPError):
+        seed(server.address, FOOD)
+
+
+# --- up -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with `docker/up` alone, and a `docker` that notes what it was asked."""
+    for part in ("docker/up", "scripts/lib.sh"):
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / part, tmp_path / part)
+    fake = tmp_path / "bin" / "docker"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$*" >>"$LOG"\ncase "$*" in *"$FAIL"*) exit 1;; esac\n')
+    fake.chmod(0o755)
+    return tmp_path
+
+
+def up(checkout: Path, fail: str = "nothing at all") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(checkout / "docker/up")],
+        env={
+            "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}",
+            "LOG": str(checkout / "log"),
+            "FAIL": fail,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_one_command_starts_and_seeds_with_a_password_of_its_own(checkout: Path) -> None:
+    first = up(checkout)
+    assert first.returncode == 0, first.stderr
+    asked = [line.split("compose.yml ")[-1] for line in (checkout / "log").read_text().splitlines()]
+    assert asked == ["compose version", "up --build --detach --wait", "run --rm seed"]
+    kept = checkout / "docker/.env"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    name, _, password = kept.read_text().strip().partition("=")
+    assert name == "DATABASE_PASSWORD"
+    assert len(password) == 32
+    assert password not in first.stdout + first.stderr
+    assert "http://127.0.0.1:3000" in first.stderr
+    up(checkout)
+    assert kept.read_text() == f"{name}={password}\n"
+
+
+@pytest.mark.parametrize(
+    ("fail", "said"),
+    [("version", "no Docker with Compose 2"), (" up ", "Not all of it came up")],
+)
+def test_what_goes_wrong_is_said_and_nothing_is_sent(checkout: Path, fail: str, said: str) -> None:
+    ended = up(checkout, fail)
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert "run --rm seed" not in (checkout / "log").read_text()
+    assert (checkout / "docker/.env").exists() is (fail != "version")
