@@ -13,7 +13,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plan.plan import Plan, PlannedRun
-from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, RunRecord
+from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, Holder, RunRecord
 
 Document = dict[str, Any]
 
@@ -27,13 +27,19 @@ def history(records: Iterable[BackfillRecord]) -> Document:
     }
 
 
-def status(record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[RunRecord]) -> Document:
+def status(
+    record: BackfillRecord,
+    plan: Mapping[str, Any],
+    runs: Sequence[RunRecord],
+    driver: Holder | None = None,
+) -> Document:
     """Return where a backfill and each of its runs stand; `plan` is its plan document."""
     count = Counter(run.state for run in runs)
     return {
         "schema_version": 1,
         "kind": "status",
         **_backfill(record),
+        "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
         "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
         "blocked_jobs": [
             job["job"] for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")

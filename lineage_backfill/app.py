@@ -509,11 +509,15 @@ def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a drive of a backfill ended; `timed_out` where it was stopped for its time was up."""
+    """How a drive of a backfill ended; `timed_out` where it was stopped for its time was up.
+
+    `is_orphan` where nothing was ended: whoever drove it is gone.
+    """
 
     id: str
     state: BackfillState
     timed_out: bool = False
+    is_orphan: bool = False
 
 
 def start(
@@ -618,15 +622,16 @@ def undo(
 def pause(project: Project, backfill: str | None) -> Ended:
     """Ask whoever drives a backfill to start no more runs; returns the state that it was in.
 
-    One that is not running is left as it is.
+    One that nobody drives is left as it is.
     """
-    from lineage_backfill.model import BackfillState
+    from lineage_backfill.executor.owner import standing
     from lineage_backfill.ports import Wish
 
+    now = datetime.now(UTC)
     with open_store(project) as store:
-        record = _find(store, backfill)
-        if record.state is BackfillState.RUNNING:
-            store.ask(record.id, Wish.PAUSE, now=datetime.now(UTC))
+        record, _ = standing(store, _find(store, backfill).id, now)
+        if record.state.is_under_way:
+            store.ask(record.id, Wish.PAUSE, now=now)
     return Ended(id=record.id, state=record.state)
 
 
@@ -657,7 +662,10 @@ def watch(
     reporter: Reporter,
     timeout: timedelta | None = None,
 ) -> Ended:
-    """Tell the reporter what happens to a backfill until it ends or the time is up; only reads."""
+    """Tell the reporter what happens to a backfill until it ends or the time is up; only reads.
+
+    It has ended as well where whoever drove it is gone.
+    """
     from lineage_backfill.watching import follow
 
     deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
@@ -668,18 +676,21 @@ def watch(
         return left > 0
 
     with open_store(project) as store:
-        record = _find(store, backfill)
-        state = follow(store, record.id, reporter, wait=wait)
-    return Ended(id=record.id, state=state, timed_out=time.monotonic() >= deadline)
+        id_ = _find(store, backfill).id
+        state = follow(store, id_, reporter, now=partial(datetime.now, UTC), wait=wait)
+        is_orphan = not state.is_under_way and store.backfill(id_).state.is_under_way
+    timed_out = time.monotonic() >= deadline
+    return Ended(id=id_, state=state, timed_out=timed_out, is_orphan=is_orphan)
 
 
 def status(project: Project, backfill: str | None) -> dict[str, Any]:
     """Return the status document of a backfill, of the newest if none is named."""
     from lineage_backfill import accounts
+    from lineage_backfill.executor.owner import standing
 
     with open_store(project) as store:
-        record = _find(store, backfill)
-        return accounts.status(record, store.plan(record.id), store.runs(record.id))
+        record, driver = standing(store, _find(store, backfill).id, datetime.now(UTC))
+        return accounts.status(record, store.plan(record.id), store.runs(record.id), driver)
 
 
 def report(project: Project, backfill: str | None) -> dict[str, Any]:
@@ -698,9 +709,14 @@ def report(project: Project, backfill: str | None) -> dict[str, Any]:
 def history(project: Project) -> dict[str, Any]:
     """Return the document that lists all backfills."""
     from lineage_backfill import accounts
+    from lineage_backfill.executor.owner import standing
 
+    now = datetime.now(UTC)
     with open_store(project) as store:
-        return accounts.history(store.backfills())
+        return accounts.history(
+            standing(store, one.id, now)[0] if one.state.is_under_way else one
+            for one in store.backfills()
+        )
 
 
 @contextmanager

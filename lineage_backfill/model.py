@@ -88,5 +88,23 @@ class BackfillState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    INTERRUPTED = "interrupted"
+    PAUSED = "paused"  # a person asked for it; `resume` goes on
+    INTERRUPTED = "interrupted"  # it broke off; `resume` goes on
     CANCELLED = "cancelled"
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether somebody ought to be driving the backfill."""
+        return self is BackfillState.RUNNING
+
+
+#: The moves that a backfill may make; the run store refuses every other one.
+BACKFILL_MOVES: dict[BackfillState, frozenset[BackfillState]] = {
+    # To itself where a tail is driven, or the driver before was killed.
+    BackfillState.RUNNING: frozenset(BackfillState),
+    BackfillState.SUCCEEDED: frozenset(),
+    BackfillState.FAILED: frozenset({BackfillState.RUNNING}),
+    BackfillState.PAUSED: frozenset({BackfillState.RUNNING}),
+    BackfillState.INTERRUPTED: frozenset({BackfillState.RUNNING}),
+    BackfillState.CANCELLED: frozenset({BackfillState.RUNNING}),
+}

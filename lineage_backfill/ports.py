@@ -151,7 +151,9 @@ class Engine(Protocol):
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of the attempt with this token, None if the engine has none.
 
-        Its end is told to the listener, also where another process had submitted it.
+        Its end is told to the listener, also where another process had submitted it. None gives
+        the attempt up: a later submission with its token, by an executor that was overtaken in its
+        sleep, starts nothing.
         """
 
     def poll(self, handle: str) -> Outcome:
@@ -343,6 +345,14 @@ class Lease:
     fence: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the lease of a backfill, and until when without another sign of life."""
+
+    owner: str
+    until: datetime
+
+
 class RunStore(Protocol):
     """The record of backfills; it holds what was decided before anything is done about it.
 
@@ -406,6 +416,12 @@ class RunStore(Protocol):
     ) -> Lease:
         """Take the lease; raises ConflictError while another owner, not dead, holds it."""
 
+    def holder(self, backfill_id: str) -> Holder | None:
+        """Return who took the lease last; None if it was given back, or never taken.
+
+        Raises UnknownNameError.
+        """
+
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
 
@@ -431,7 +447,10 @@ class RunStore(Protocol):
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
+        """Write the state of the backfill and what it leaves; RUNNING starts it the first time.
+
+        Raises StoreError for a move that is not among BACKFILL_MOVES.
+        """
 
     def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
         """Leave a wish for whoever drives the backfill; None takes it back."""
@@ -448,6 +467,9 @@ class Reporter:
 
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
         """Called once the backfill stands in the run store."""
+
+    def waiting(self, what: str) -> None:
+        """Called when a backfill has to wait before it begins or goes on, with what for."""
 
     def backfill_extended(self, plan: Plan) -> None:
         """Called once the runs of a tail stand in the run store."""

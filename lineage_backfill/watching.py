@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
+from lineage_backfill.executor.owner import standing
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import PlannedRun
@@ -13,22 +15,27 @@ _UNDER_WAY = (RunState.SUBMITTED, RunState.RUNNING)
 
 
 def follow(
-    store: RunStore, backfill_id: str, reporter: Reporter, *, wait: Callable[[], bool]
+    store: RunStore,
+    backfill_id: str,
+    reporter: Reporter,
+    *,
+    now: Callable[[], datetime],
+    wait: Callable[[], bool],
 ) -> BackfillState:
     """Tell the reporter what happens until nobody drives the backfill; return its state then.
 
-    Only reads. `wait` is called between two looks; once it returns False, the state is returned
-    as it is. Raises UnknownNameError.
+    Only reads. The state is INTERRUPTED where its driver is gone. `wait` is called between two
+    looks; once it returns False, the state is returned as it is. Raises UnknownNameError.
     """
     watch = _Watch(store, backfill_id, reporter)
     while True:
-        state = store.backfill(backfill_id).state  # first: its last events are there by then
+        record, _ = standing(store, backfill_id, now())  # first: its last events are there by then
         watch.look()
-        if state is not BackfillState.RUNNING:
-            reporter.backfill_finished(backfill_id, state)
-            return state
+        if not record.state.is_under_way:
+            reporter.backfill_finished(backfill_id, record.state)
+            return record.state
         if not wait():
-            return state
+            return record.state
 
 
 class _Watch:

@@ -124,6 +124,13 @@ class FakeEngine:
         self.ended[token] = outcome or self.outcomes.get(self.known[token], good)
         self.listener(token)
 
+    def release(self) -> None:
+        """Hold no more: what is under way ends, and so does what comes."""
+        self.holds = False
+        for token in list(self.known):
+            if token not in self.ended:
+                self.end(token)
+
     def wait_for(self, count: int) -> None:
         """Wait until that many attempts were submitted."""
         with self.arrived:

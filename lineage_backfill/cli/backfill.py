@@ -42,6 +42,7 @@ _EXIT_CODES = {
     BackfillState.SUCCEEDED: 0,
     BackfillState.FAILED: _NOT_ALL,
     BackfillState.CANCELLED: _NOT_ALL,
+    BackfillState.PAUSED: 130,
     BackfillState.INTERRUPTED: 130,
 }
 _NEXT = {
@@ -49,6 +50,7 @@ _NEXT = {
     BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
     BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
     BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
+    BackfillState.PAUSED: "It is paused; go on with: lineage-backfill resume {id}",
     BackfillState.INTERRUPTED: "Its state is saved; go on with: lineage-backfill resume {id}",
 }
 
@@ -279,6 +281,8 @@ def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
     document = app.status(project, ended.id)
     if as_json:
         documents.emit(document)
+    if ended.is_orphan:
+        terminal.say("Nobody drives it any more: its process has ended without a word.")
     terminal.say(_NEXT[ended.state].format(id=ended.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))

@@ -53,6 +53,9 @@ class PlainProgress(Reporter):
         self._total = len(plan.runs or ())
         self._line(f"backfill {backfill_id}: {counted(self._total, 'run')}")
 
+    def waiting(self, what: str) -> None:
+        self._line(f"  waiting: {safe(what)}", style="yellow")
+
     def backfill_extended(self, plan: Plan) -> None:
         more = len(plan.runs or ())
         self._total += more

@@ -23,6 +23,7 @@ _STYLES = {
     "failed": "red",
     "blocked": "yellow",
     "cancelled": "yellow",
+    "paused": "yellow",
     "interrupted": "yellow",
 }
 #: What a report says of single partitions.
@@ -67,6 +68,7 @@ def _heading(document: Document) -> Text:
         _title(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
         f"\nstarted {_instant(document['submitted_at'])}, ended {_ended(document)}",
+        f"\ndriven by {safe(document['driver']['owner'])}" if document["driver"] else "",
     )
 
 

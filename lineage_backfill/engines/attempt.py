@@ -85,10 +85,29 @@ class AttemptFolder:
             return Outcome(state=AttemptState.FAILED, error=message)
 
     def claim(self, claim: Mapping[str, Any]) -> None:
-        """Write down who works on the attempt, before it is asked to."""
+        """Write down who works on the attempt, before it is asked to.
+
+        Raises EngineError for an attempt that was given up. Each side writes before it looks for
+        what the other has written, so never does one start what the other has given up.
+        """
         temporary = self.claim_path.with_suffix(".tmp")
         temporary.write_text(json.dumps(claim), encoding="utf-8")
         temporary.replace(self.claim_path)
+        if self._given_up.exists():
+            raise EngineError(
+                f"the attempt {self.path} was given up by another executor",
+                hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
+            )
+
+    def give_up(self) -> bool:
+        """See to it that nobody begins to work on the attempt; False if somebody has been asked."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._given_up.touch()
+        return self.claimed_by() is None
+
+    @property
+    def _given_up(self) -> Path:
+        return self.path / "given-up"
 
     def claimed_by(self) -> Mapping[str, Any] | None:
         """Return what `claim` has written, None if nobody was asked."""

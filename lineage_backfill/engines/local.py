@@ -113,15 +113,17 @@ class LocalEngine:
         """Return the handle of an attempt that is known, has a result or is still worked on."""
         handle = str(spec_path.parent)
         folder = AttemptFolder(spec_path.parent)
-        if not folder.has_token(token):
-            return None
         if handle in self._tasks:
             return handle
+        if not folder.has_token(token):
+            folder.give_up()
+            return None
+        gone = folder.claimed_by() is None and folder.give_up()
         claim = folder.claimed_by()
         works = folder.life_sign() is not None
         if folder.outcome() is not None:  # looked for last: it may have come just now
             return handle
-        if claim is None:
+        if gone or claim is None:
             return None
         if not works:
             return handle if settle(folder) is not None else None

@@ -82,13 +82,13 @@ class ProcessEngine(ABC):
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Start the command; raises EngineError if that cannot be done."""
-        handle = self.find(spec_path, token)
+        folder = AttemptFolder(spec_path.parent)
+        folder.check_token(token)
+        handle = self._found(folder)
         if handle is not None:
             if self.poll(handle).state.is_final:
                 self._listener(handle)
             return handle
-        folder = AttemptFolder(spec_path.parent)
-        folder.check_token(token)
         process = self._start(folder, token)
         self._watch(folder, process, lambda: self.wait(process))
         return str(folder.path)
@@ -96,9 +96,13 @@ class ProcessEngine(ABC):
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of an attempt that has an outcome or is still worked on."""
         folder = AttemptFolder(spec_path.parent)
+        found = self._found(folder) if folder.has_token(token) else None
+        if found is None and not folder.give_up() and folder.has_token(token):
+            return self._found(folder)  # its executor was just about to start it
+        return found
+
+    def _found(self, folder: AttemptFolder) -> str | None:
         handle = str(folder.path)
-        if not folder.has_token(token):
-            return None
         if handle in self._watched or handle in self._outcomes:
             return handle
         if sign := folder.life_sign():
@@ -157,9 +161,9 @@ class ProcessEngine(ABC):
     def _start(self, folder: AttemptFolder, token: str) -> subprocess.Popen[bytes]:
         command = list(self.command(folder))
         sign = LifeSign(self._signs / f"{token}.alive")
-        folder.claim({"life_sign": str(sign.path)})
         try:
             with sign.give() as held, folder.log_path.open("wb") as log:
+                folder.claim({"life_sign": str(sign.path)})
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

@@ -16,8 +16,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from lineage_backfill.errors import BackfillError, ServiceUnreachableError, StoreError
+from lineage_backfill.errors import (
+    BackfillError,
+    ConflictError,
+    ServiceUnreachableError,
+    StoreError,
+)
 from lineage_backfill.executor.cutoff import Cutoff
+from lineage_backfill.executor.owner import LEASE
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import Blocked, Scheduler
 from lineage_backfill.model import BackfillState, RunState
@@ -42,8 +48,8 @@ SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
 #: Something that happened; run by the loop, it gives the moves that follow from it.
 Event = Callable[[], list[Move]]
 
-#: How long a lease holds without a sign of life.
-LEASE = timedelta(seconds=30)
+#: How long after a renewal it is certain that nobody has taken over.
+_SURE = LEASE / 2
 _HEARTBEAT = 1.0  # seconds; also how soon a wish from another terminal is seen
 _GRACE = 15.0  # seconds that stopped runs get to end
 _STEP = 500  # runs judged before what came of it is written down
@@ -109,7 +115,9 @@ class Drive:
         self._running: dict[str, Attempt] = {}  # by token
         self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
         self._delayed: list[tuple[float, str]] = []
+        self._renewed = (0.0, clock.now())
         self._stopping = False
+        self._pausing = False
         self._cancelling = False
         self._deadline: float | None = None
         self._over = threading.Event()
@@ -119,7 +127,7 @@ class Drive:
 
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
-        moves = self._obey(self._store.renew(self._lease, now=self._clock.now(), ttl=LEASE))
+        moves = self._obey(self._renew())
         for name, engine in self._engines.items():
             engine.listen(partial(self._tell, name))
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
@@ -252,8 +260,9 @@ class Drive:
             self._running[attempt.token] = attempt
             try:
                 self._write_spec(attempt)
+                self._hold_on()
                 handle = self._engines[attempt.engine].submit(attempt.spec_path, attempt.token)
-            except StoreError:
+            except (StoreError, ConflictError):
                 raise
             except BackfillError as error:
                 refused = Outcome(
@@ -267,6 +276,24 @@ class Drive:
                 handed_over.append((attempt, handle))
                 self._reporter.run_started(attempt.run, attempt.number)
         return handed_over
+
+    def _hold_on(self) -> None:
+        """Make sure, right before a submission, that nobody can have taken over.
+
+        This process may have slept since the intent was written down. Where it falls asleep just
+        after this, whoever takes over has given the attempt up with its engine, see `Engine.find`.
+        """
+        ticked, at = self._renewed
+        elapsed = max(timedelta(seconds=time.monotonic() - ticked), abs(self._clock.now() - at))
+        if elapsed > _SURE:
+            self._renew()
+
+    def _renew(self) -> Wish | None:
+        """Hold the lease for longer; raises ConflictError if it was taken over."""
+        renewed = (time.monotonic(), self._clock.now())
+        wish = self._store.renew(self._lease, now=renewed[1], ttl=LEASE)
+        self._renewed = renewed
+        return wish
 
     def _write_spec(self, attempt: Attempt) -> None:
         folder = attempt.spec_path.parent
@@ -367,6 +394,7 @@ class Drive:
         self._stopping = True
         self._reporter.stopping(len(self._running), hard=wish is Wish.KILL)
         if wish is Wish.PAUSE:
+            self._pausing = True
             return []
         self._cancelling = True
         if wish is Wish.KILL:
@@ -381,7 +409,7 @@ class Drive:
         seen: Wish | None = None
         while not self._over.wait(_HEARTBEAT):
             try:
-                wish = self._store.renew(self._lease, now=self._clock.now(), ttl=LEASE)
+                wish = self._renew()
             except StoreError:
                 continue  # perhaps only busy; the loop meets the same trouble if it lasts
             except BackfillError as error:
@@ -403,7 +431,7 @@ class Drive:
         if self._cancelling and RunState.CANCELLED in states:
             return BackfillState.CANCELLED
         if not all(state.is_final for state in states):
-            return BackfillState.INTERRUPTED
+            return BackfillState.PAUSED if self._pausing else BackfillState.INTERRUPTED
         good = all(state.is_good for state in states)
         return BackfillState.SUCCEEDED if good else BackfillState.FAILED
 

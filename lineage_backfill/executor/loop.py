@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +14,8 @@ from typing import Any
 
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
 from lineage_backfill.executor.cutoff import Cutoff
-from lineage_backfill.executor.drive import LEASE, Drive, SpecBuilder
+from lineage_backfill.executor.drive import Drive, SpecBuilder
+from lineage_backfill.executor.owner import LEASE, is_dead, is_driving, owner
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import JobLimits, Scheduler
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
@@ -26,6 +25,7 @@ from lineage_backfill.ports import (
     BackfillRecord,
     Clock,
     Engine,
+    Holder,
     Lease,
     Move,
     Reporter,
@@ -39,6 +39,9 @@ CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
 #: Returns what has become complete since the plans were made, None for nothing.
 TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 
+#: How often it is looked whether what is waited for has come to pass, in seconds.
+_LOOK = 0.5
+_ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
 
 
@@ -54,7 +57,8 @@ class Executor:
     """Runs plans: the store remembers, the engines work, the reporter is told.
 
     `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of
-    plans, `tail` plans again before the end. Specs, results and logs go below `state_dir`, in
+    plans, `tail` plans again before the end. An executor that `waits` is not refused where others
+    hold what it needs. Specs, results and logs go below `state_dir`, in
     `backfills/<backfill>/runs/<run>/<attempt>/`.
     """
 
@@ -73,6 +77,7 @@ class Executor:
         clock: Clock | None = None,
         cutoff: CutoffMaker | None = None,
         tail: TailMaker | None = None,
+        waits: bool = False,
     ) -> None:
         self._store = store
         self._engines = engines
@@ -86,8 +91,10 @@ class Executor:
         self._clock = clock or SystemClock()
         self._cutoff = cutoff
         self._tail = tail
+        self._waits = waits
         self._driving: Drive | None = None
         self._stops = 0
+        self._stopped = threading.Event()
 
     def start(
         self,
@@ -136,20 +143,28 @@ class Executor:
 
         Ctrl-C once lets running attempts end, twice stops them; both leave it to be resumed.
         Raises ConflictError while another executor drives it or another backfill writes one of
-        its partitions, EnvironmentMissingError before the first submission.
+        its partitions, EnvironmentMissingError before the first submission. An executor that gives
+        no sign of life is waited for until its lease has run out, and then taken over from; one
+        that lives, and other backfills, only if this executor `waits`.
         """
         with self._leased(backfill_id) as lease:
             return self._drive(lease)
 
     def resume(self, backfill_id: str) -> BackfillState:
-        """Go on with a backfill that was paused, interrupted or killed."""
+        """Go on with a backfill that was paused, interrupted or killed; one that ended stays so."""
         with self._leased(backfill_id) as lease:
+            state = self._store.backfill(backfill_id).state
+            if state in _ENDED and all(run.state.is_final for run in self._store.runs(backfill_id)):
+                return state
             self._store.ask(backfill_id, None, now=self._clock.now())
             return self._drive(lease)
 
     def retry(self, backfill_id: str) -> BackfillState:
         """Run again what failed, was blocked or was cancelled, and what never started."""
         with self._leased(backfill_id) as lease:
+            state = self._store.backfill(backfill_id).state
+            if state is BackfillState.SUCCEEDED:
+                return state
             self._store.ask(backfill_id, None, now=self._clock.now())
             again = [
                 Move(run_id=run.run_id, state=RunState.PENDING)
@@ -168,27 +183,23 @@ class Executor:
 
         Returns the state, None where another executor drives the backfill and has been asked.
         """
-        self._store.ask(backfill_id, Wish.KILL if kill else Wish.CANCEL, now=self._clock.now())
-        try:
-            with self._leased(backfill_id) as lease:
-                return self._drive(lease)
-        except ConflictError:
+        now = self._clock.now()
+        self._store.ask(backfill_id, Wish.KILL if kill else Wish.CANCEL, now=now)
+        if is_driving(self._store.holder(backfill_id), now):
             return None
+        with self._leased(backfill_id) as lease:
+            return self._drive(lease)
 
     def stop(self) -> None:
         """Stop the drive under way, or the next one, as Ctrl-C does; any thread may call this."""
         self._stops += 1
+        self._stopped.set()
         if self._driving is not None:
             self._driving.stop()
 
     def _drive(self, lease: Lease) -> BackfillState:
         """Drive the runs of a backfill to an end, and then those that its tail adds."""
         record = self._store.backfill(lease.backfill_id)
-        if record.undone_by is not None:
-            raise ConflictError(
-                f"backfill {record.id} is undone by {record.undone_by}",
-                hint="`run` repairs anew what it had repaired.",
-            )
         documents = (self._store.plan(record.id), *self._store.tails(record.id))
         plans = [plan_from_dict(document) for document in documents]
         self._reporter.backfill_started(record.id, _together(plans))
@@ -224,11 +235,11 @@ class Executor:
         left = [runs[one.run_id] for one in records if not one.state.is_final]
         self._check_engines(left, undo=record.undo_of is not None)
         engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
-        if record.wish is None:  # else nothing will be submitted
-            self._store.lock(lease, _writes(left))
+        self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
+        # Else nothing will be submitted.
+        if record.wish is None and self._locked(lease, _writes(left)):
             for engine in engines.values():
                 engine.open()
-        self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
         drive = Drive(
             store=self._store,
             lease=lease,
@@ -274,26 +285,77 @@ class Executor:
                     hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
                 )
 
+    def _locked(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> bool:
+        """Lock partitions; False if something else was asked for before they were free."""
+
+        def is_free() -> str:
+            try:
+                self._store.lock(lease, writes)
+            except ConflictError as error:
+                if not self._waits:
+                    raise
+                return error.message
+            return ""
+
+        return self._wait(lease, is_free)
+
+    def _wait(self, lease: Lease, hindrance: Callable[[], str]) -> bool:
+        """Hold the lease while there is a hindrance; False once somebody wants it to end."""
+        said = ""
+        while what := hindrance():
+            if what != said:
+                self._reporter.waiting(what)
+            said = what
+            wish = self._store.renew(lease, now=self._clock.now(), ttl=LEASE)
+            if wish is not None or self._stopped.wait(_LOOK):
+                return False
+        return True
+
     @contextmanager
     def _leased(self, backfill_id: str) -> Iterator[Lease]:
         """Hold the lease; it is kept for a successor to reconcile where attempts are left over."""
         self._driving = None
-        lease = self._store.acquire(
-            backfill_id, _owner(), now=self._clock.now(), ttl=LEASE, is_dead=_is_dead
-        )
+        lease = self._acquire(backfill_id)
         try:
+            _refuse_undone(self._store.backfill(backfill_id))
             yield lease
         except BaseException:
-            with suppress(BackfillError):  # the first error says more
+            with suppress(BackfillError):  # the first error says more; or nothing had begun
                 self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
             raise
         finally:
             self._stops = 0
+            self._stopped.clear()
             if not self._is_busy():
                 self._store.release(lease)
 
+    def _acquire(self, backfill_id: str) -> Lease:
+        """Take the lease, as soon as its holder has ended or given no sign of life for its time."""
+        first: Holder | None = None
+        while True:
+            try:
+                return self._store.acquire(
+                    backfill_id, owner(), now=self._clock.now(), ttl=LEASE, is_dead=is_dead
+                )
+            except ConflictError as error:
+                holder = self._store.holder(backfill_id)
+                if first is None:
+                    first = holder
+                    self._reporter.waiting(error.message)
+                lives = holder is not None and first is not None and holder.until > first.until
+                if (lives and not self._waits) or self._stopped.wait(_LOOK):
+                    raise
+
     def _is_busy(self) -> bool:
         return self._driving is not None and self._driving.is_busy
+
+
+def _refuse_undone(record: BackfillRecord) -> None:
+    if record.undone_by is not None:
+        raise ConflictError(
+            f"backfill {record.id} is undone by {record.undone_by}",
+            hint="`run` repairs anew what it had repaired.",
+        )
 
 
 def _together(plans: Sequence[Plan]) -> Plan:
@@ -344,30 +406,3 @@ def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
         DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
         for dataset, keys in written.items()
     ]
-
-
-def _owner() -> str:
-    return f"{_machine()} process {os.getpid()}"
-
-
-def _machine() -> str:
-    """Name this machine and, within it, the space in which process ids mean something."""
-    try:
-        space = Path("/proc/self/ns/pid").readlink().name
-    except OSError:
-        space = ""
-    return " ".join(filter(None, (socket.gethostname(), space)))
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether an owner is known to have died: a process of this machine that is no more."""
-    machine, _, pid = owner.rpartition(" process ")
-    if machine != _machine() or not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

@@ -19,6 +19,7 @@ from lineage_backfill.ports import (
     AttemptState,
     BackfillRecord,
     EventRecord,
+    Holder,
     Lease,
     Move,
     PastRun,
@@ -27,6 +28,7 @@ from lineage_backfill.ports import (
     Wish,
 )
 from lineage_backfill.store.rules import (
+    BACKFILL_SOURCES,
     SOURCES,
     already_undone,
     lease_held,
@@ -34,6 +36,7 @@ from lineage_backfill.store.rules import (
     overlap,
     partitions_locked,
     refused_move,
+    refused_state,
     set_id,
     span,
     unknown_backfill,
@@ -184,6 +187,14 @@ class MemoryRunStore:
             self._event(held, None, now, "leased", {"owner": owner, "fence": held.fence})
             return Lease(backfill_id=backfill_id, owner=owner, fence=held.fence)
 
+    def holder(self, backfill_id: str) -> Holder | None:
+        """Return who took the lease last; None if it was given back, or never taken."""
+        with self._mutex:
+            held = self._of(backfill_id)
+            if held.owner is None or held.expires_at is None:
+                return None
+            return Holder(owner=held.owner, until=held.expires_at)
+
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._mutex:
@@ -247,6 +258,8 @@ class MemoryRunStore:
         """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
         with self._mutex:
             held = self._fenced(lease)
+            if held.record.state not in BACKFILL_SOURCES[state]:
+                raise refused_state(held.record.id, held.record.state, state)
             is_running = state is BackfillState.RUNNING
             held.record = replace(
                 held.record,

@@ -13,13 +13,25 @@ from itertools import accumulate
 from typing import Any
 
 from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError
-from lineage_backfill.model import ALLOWED_MOVES, DatasetRef, RunState
+from lineage_backfill.model import (
+    ALLOWED_MOVES,
+    BACKFILL_MOVES,
+    BackfillState,
+    DatasetRef,
+    RunState,
+)
 from lineage_backfill.partitions.text import KeySet
 
 #: For each state, those that a run may come from.
 SOURCES: Mapping[RunState, frozenset[RunState]] = {
     target: frozenset(state for state, targets in ALLOWED_MOVES.items() if target in targets)
     for target in RunState
+}
+
+#: For each state, those that a backfill may come from.
+BACKFILL_SOURCES: Mapping[BackfillState, frozenset[BackfillState]] = {
+    target: frozenset(state for state, targets in BACKFILL_MOVES.items() if target in targets)
+    for target in BackfillState
 }
 
 _EVERYTHING = ("", chr(0x10FFFF))
@@ -33,6 +45,14 @@ def refused_move(run_id: str, old: RunState | None, new: RunState) -> StoreError
     return StoreError(
         f"run {run_id} cannot go from {old} to {new}",
         hint="Something else drives this backfill too; see its `status`.",
+    )
+
+
+def refused_state(backfill_id: str, old: BackfillState, new: BackfillState) -> StoreError:
+    """Return the error for a move of a backfill that is not among BACKFILL_MOVES."""
+    return StoreError(
+        f"backfill {backfill_id} cannot go from {old} to {new}",
+        hint=f"See how it stands with `status {backfill_id}`.",
     )
 
 

@@ -23,6 +23,7 @@ from lineage_backfill.ports import (
     AttemptState,
     BackfillRecord,
     EventRecord,
+    Holder,
     Lease,
     Move,
     PastRun,
@@ -32,6 +33,7 @@ from lineage_backfill.ports import (
     Wish,
 )
 from lineage_backfill.store.rules import (
+    BACKFILL_SOURCES,
     SOURCES,
     already_undone,
     lease_held,
@@ -39,6 +41,7 @@ from lineage_backfill.store.rules import (
     overlap,
     partitions_locked,
     refused_move,
+    refused_state,
     set_id,
     span,
     unknown_backfill,
@@ -266,6 +269,12 @@ class SqlRunStore:
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
             return lease
 
+    def holder(self, backfill_id: str) -> Holder | None:
+        """Return who took the lease last; None if it was given back, or never taken."""
+        rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
+        held = next((row for row in rows if row.owner is not None), None)
+        return None if held is None else Holder(owner=held.owner, until=held.expires_at)
+
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._write(lease) as connection:
@@ -363,7 +372,11 @@ class SqlRunStore:
         if is_running:
             first = sa.literal(now, type_=backfills.c.started_at.type)
             values["started_at"] = sa.func.coalesce(backfills.c.started_at, first)
+        stands = sa.select(backfills.c.state).where(backfills.c.id == lease.backfill_id)
         with self._write(lease) as connection:
+            old = BackfillState(connection.execute(stands).scalar_one())
+            if old not in BACKFILL_SOURCES[state]:
+                raise refused_state(lease.backfill_id, old, state)
             _change(connection, lease.backfill_id, values)
             _log(connection, lease.backfill_id, now, state, {})
 

@@ -7,6 +7,7 @@ import queue
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,19 @@ def test_an_attempt_that_was_never_handed_over_is_not_found(bench: Bench) -> Non
     assert bench.engine.find(path, "t-1") is None
     path.write_text(path.read_text()[:20])  # the disk was full
     assert bench.engine.find(path, "t-1") is None
+
+
+def test_what_was_given_up_is_never_started(bench: Bench, kind: str) -> None:
+    """An executor sleeps right before a submission, another one takes over and finds nothing."""
+    folder = bench.folder
+    given = settings(kind, folder)
+    successor = create_engine(kind, given, project=folder, state_dir=folder / "state")
+    path = bench.spec("succeed")
+    assert successor.find(path, "t-1") is None
+    with suppress(EngineError):
+        assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.FAILED
+    assert bench.journal() == []
+    successor.close()
 
 
 def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -> None:

@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
-from lineage_backfill.model import ALLOWED_MOVES, BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.model import (
+    ALLOWED_MOVES,
+    BACKFILL_MOVES,
+    BackfillState,
+    DatasetRef,
+    JobRef,
+    RunState,
+)
 from lineage_backfill.plan.plan import DatasetPartitions
 from lineage_backfill.ports import (
     AttemptState,
+    Holder,
     Lease,
     Move,
     RunStore,
@@ -228,6 +236,36 @@ def test_the_state_of_a_backfill_says_when_it_ended(store: RunStore) -> None:
     assert (record.state, record.ended_at) == (BackfillState.FAILED, LATER)
     store.enter(lease, BackfillState.RUNNING, now=LATER)
     assert store.backfill("b-1").ended_at is None
+
+
+@pytest.mark.parametrize("old", list(BackfillState))
+@pytest.mark.parametrize("new", list(BackfillState))
+def test_a_backfill_makes_only_allowed_moves(
+    store: RunStore, old: BackfillState, new: BackfillState
+) -> None:
+    store.create(backfill_record(state=old), PLAN, [])
+    lease = lease_of(store)
+    if new in BACKFILL_MOVES[old]:
+        store.enter(lease, new, now=LATER)
+        record = store.backfill("b-1")
+        assert (record.state, record.ended_at is None) == (new, new.is_under_way)
+    else:
+        with pytest.raises(StoreError, match=f"b-1 cannot go from {old} to {new}"):
+            store.enter(lease, new, now=LATER)
+        assert store.backfill("b-1").state is old
+
+
+def test_whoever_holds_a_lease_is_known(store: RunStore) -> None:
+    with pytest.raises(UnknownNameError):
+        store.holder("b-1")
+    store.create(backfill_record(), PLAN, [])
+    assert store.holder("b-1") is None
+    lease = lease_of(store)
+    assert store.holder("b-1") == Holder(owner="me", until=NOW + TTL)
+    store.renew(lease, now=LATER, ttl=TTL)
+    assert store.holder("b-1") == Holder(owner="me", until=LATER + TTL)
+    store.release(lease)
+    assert store.holder("b-1") is None
 
 
 def test_a_lease_is_held_by_one_until_it_runs_out(store: RunStore) -> None:

@@ -418,7 +418,7 @@ def test_paused_from_another_terminal_and_resumed(shop: Shop) -> None:
     assert [line.split()[0] for line in shop.journal()] == ["clean"]
 
     again = shop.document("pause", schema="status")
-    assert again["state"] == "interrupted"
+    assert again["state"] == "paused"
     assert "nothing to pause" in shop("pause", again["id"][:10]).stderr
     assert shop.document("resume", schema="status")["state"] == "succeeded"
     assert "nothing to pause" in shop("pause").stderr
@@ -481,6 +481,32 @@ def test_watched_from_another_terminal(shop: Shop) -> None:
     shop.does({})
     shop("retry")
     assert "report b-" in shop("watch").stderr
+
+
+def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(shop: Shop) -> None:
+    shop.does({"clean": "wait"})
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    running = shop.document("status", schema="status")
+    assert running["driver"]["owner"].endswith(f"process {process.pid}")
+    assert "driven by" in shop("status").stdout
+    assert f"process {process.pid}" in shop("resume", code=6).stderr  # it lives
+    watching = shop.start("watch")
+    read_until(watching, "started clean")
+    process.kill()
+    process.communicate()
+    _, watched = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    assert "Nobody drives it any more" in watched
+    assert "resume b-" in watched
+    orphan = shop.document("status", schema="status")
+    assert (orphan["state"], orphan["driver"]) == ("interrupted", None)
+    assert shop.document("history", schema="history")["backfills"][0]["state"] == "interrupted"
+    assert "nothing to pause" in shop("pause").stderr
+    shop.go()
+    assert shop.document("resume", schema="status")["state"] == "succeeded"
+    assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
+    assert shop.document("resume", schema="status")["state"] == "succeeded"
 
 
 def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:

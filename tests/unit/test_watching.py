@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +11,7 @@ import pytest
 
 from lineage_backfill import Plan, plan_to_dict
 from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.executor.owner import owner
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, Move, Reporter, Wish
@@ -83,6 +86,9 @@ class Driver:
     def end(self, state: BackfillState) -> None:
         self.store.enter(self.lease, state, now=NOW)
 
+    def follow(self, told: Told, wait: Callable[[], bool], *, now: datetime = NOW) -> BackfillState:
+        return follow(self.store, "b", told, now=lambda: now, wait=wait)
+
 
 def meanwhile(*steps: Callable[[], object]) -> Callable[[], bool]:
     """Return a `wait` that does one step at each call; False when there are no more."""
@@ -114,7 +120,7 @@ def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
             driver.move(run, RunState.BLOCKED, error="so")
         driver.end(BackfillState.FAILED)
 
-    state = follow(driver.store, "b", told, wait=meanwhile(fails_twice, blocks))
+    state = driver.follow(told, meanwhile(fails_twice, blocks))
     assert state is BackfillState.FAILED
     name = driver.second.job.name
     assert told.lines == [
@@ -135,18 +141,55 @@ def test_a_wish_is_told(wish: Wish, how: str) -> None:
         lambda: driver.store.ask("b", wish, now=NOW),
         lambda: driver.end(BackfillState.INTERRUPTED),
     )
-    assert follow(driver.store, "b", told, wait=wait) is BackfillState.INTERRUPTED
+    assert driver.follow(told, wait) is BackfillState.INTERRUPTED
     assert told.lines[-2:] == [f"stopping 1 {how}", "ended interrupted"]
 
 
 def test_nobody_waits_for_what_has_ended_or_for_ever() -> None:
     driver, told = Driver(), Told()
-    assert follow(driver.store, "b", told, wait=lambda: False) is BackfillState.RUNNING
+    assert driver.follow(told, lambda: False) is BackfillState.RUNNING
     driver.end(BackfillState.CANCELLED)
 
     def never() -> bool:
         raise AssertionError
 
-    assert follow(driver.store, "b", told, wait=never) is BackfillState.CANCELLED
+    assert driver.follow(told, never) is BackfillState.CANCELLED
     with pytest.raises(UnknownNameError):
-        follow(driver.store, "nobody", told, wait=never)
+        follow(driver.store, "nobody", told, now=lambda: NOW, wait=never)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name", "later", "state"),
+    [
+        ("it gives signs of life", "elsewhere process 1", 59, BackfillState.RUNNING),
+        ("it has given none for the time of its lease", "elsewhere process 1", 60, None),
+        ("it is no process of this machine any more", None, 1, None),
+    ],
+)
+def test_nobody_waits_for_a_driver_that_is_gone(
+    sentence: str, name: str | None, later: int, state: BackfillState | None
+) -> None:
+    driver, told = Driver(), Told()
+    driver.store.release(driver.lease)
+    driver.store.acquire("b", name or dead_owner(), now=NOW, ttl=timedelta(minutes=1))
+    now = NOW + timedelta(seconds=later)
+    seen = driver.follow(told, lambda: False, now=now)
+    assert seen is (state or BackfillState.INTERRUPTED)
+    assert ("ended interrupted" in told.lines) is (state is None)
+    assert driver.store.backfill("b").state is BackfillState.RUNNING  # who watches writes nothing
+
+
+def test_a_driver_gets_the_time_of_a_lease_to_begin() -> None:
+    driver, told = Driver(), Told()
+    driver.store.release(driver.lease)
+    assert driver.follow(told, lambda: False) is BackfillState.RUNNING
+    late = NOW + timedelta(seconds=31)
+    assert driver.follow(told, lambda: False, now=late) is BackfillState.INTERRUPTED
+
+
+def dead_owner() -> str:
+    """Name a process of this machine that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    here, _, _ = owner().rpartition(" ")
+    return f"{here} {process.pid}"

@@ -7,18 +7,21 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lineage_backfill.errors import ConflictError, GuardRailError, UsageError
-from lineage_backfill.executor.loop import Executor
+from lineage_backfill.executor.loop import Executor, SystemClock
+from lineage_backfill.executor.owner import LEASE
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.plan.plan import Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, Move, Reporter, RunStore
+from lineage_backfill.ports import AttemptState, Move, Reporter, RunStore, Wish
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
 from tests.fakes import (
@@ -47,6 +50,11 @@ class Told(Reporter):
 
     lines: list[str] = field(default_factory=list)
     on_stopping: Callable[[], None] = lambda: None
+    on_waiting: Callable[[], object] = lambda: None
+
+    def waiting(self, what: str) -> None:
+        self.lines.append(f"waiting {what}")
+        self.on_waiting()
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self.lines.append(f"started {run.id} {attempt}")
@@ -70,7 +78,7 @@ class Bench:
         self.folder = folder
         self.told = Told()
 
-    def executor(self, engine: FakeEngine, *, max_parallel: int = 4) -> Executor:
+    def executor(self, engine: FakeEngine, *, max_parallel: int = 4, **more: Any) -> Executor:
         return Executor(
             store=self.store,
             engines={"fake": engine},
@@ -79,6 +87,7 @@ class Bench:
             max_parallel=max_parallel,
             state_dir=self.folder,
             retry=QUICK,
+            **more,
         )
 
     def states(self, backfill_id: str) -> dict[str, RunState]:
@@ -268,7 +277,12 @@ def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
     for token in list(engine.known):
         engine.end(token)
     thread.join(10)
-    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert bench.store.backfill(backfill_id).state is BackfillState.PAUSED
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.executor(engine).retry(backfill_id) is BackfillState.SUCCEEDED
+    assert len(engine.submitted) == 5
 
 
 def test_cancel_from_elsewhere_gives_up_the_rest(bench: Bench) -> None:
@@ -306,6 +320,104 @@ def test_only_one_executor_drives_a_backfill(bench: Bench) -> None:
         engine.end(token)
     thread.join(10)
     assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+@contextmanager
+def driving(executor: Executor, backfill_id: str, engine: FakeEngine) -> Iterator[None]:
+    """Drive a backfill in another thread, up to its first attempts and then to its end."""
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(1)
+    yield
+    engine.release()
+    thread.join(10)
+
+
+def test_a_second_executor_may_wait_for_the_end_of_the_first(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    second = bench.executor(other, waits=True)
+    with driving(executor, backfill_id, engine):
+        bench.told.on_waiting = engine.release
+        assert second.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert any("is driven by" in line for line in bench.told.lines)
+    assert other.submitted == []
+
+
+def test_a_driver_without_a_sign_of_life_is_waited_for_and_taken_over_from(bench: Bench) -> None:
+    executor, backfill_id = start(bench, FakeEngine())
+    almost_over = datetime.now(UTC) + timedelta(seconds=0.7)
+    bench.store.acquire(backfill_id, "elsewhere process 1", now=almost_over - LEASE, ttl=LEASE)
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_a_backfill_may_wait_for_partitions_of_another_one(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily")))
+    waiting = bench.executor(other, waits=True)
+    second = waiting.start(plan_of(planned_run("r2", job="daily")))
+    with driving(executor, first, engine):
+        bench.told.on_waiting = engine.release
+        assert waiting.drive(second) is BackfillState.SUCCEEDED
+    assert any(f"{first} holds partitions" in line for line in bench.told.lines)
+    assert other.submitted == [("r2", 1)]
+
+
+@pytest.mark.parametrize("wish", [Wish.PAUSE, Wish.CANCEL])
+def test_what_waits_can_be_paused_and_cancelled(bench: Bench, wish: Wish) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily")))
+    waiting = bench.executor(other, waits=True)
+    second = waiting.start(plan_of(planned_run("r2", job="daily")))
+    with driving(executor, first, engine):
+        bench.told.on_waiting = lambda: bench.store.ask(second, wish, now=NOW)
+        state = waiting.drive(second)
+    expected = {Wish.PAUSE: BackfillState.PAUSED, Wish.CANCEL: BackfillState.CANCELLED}
+    assert state is expected[wish]
+    assert other.submitted == []
+
+
+def test_what_is_refused_before_it_begins_stays_as_it_was(bench: Bench) -> None:
+    engine = FakeEngine({("a", 1): failed()})
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    executor.start(plan_of(), undo_of=backfill_id)
+    for verb in (executor.resume, executor.retry):
+        with pytest.raises(ConflictError, match="is undone by"):
+            verb(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.FAILED
+
+
+class Shifted(SystemClock):
+    """The time of this machine, and then some."""
+
+    shift = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
+def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(
+    bench: Bench,
+) -> None:
+    engine, clock = FakeEngine(), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    backfill_id = executor.start(plan_of(planned_run("a")))
+    sleeping = executor._spec_builder
+
+    def sleep(*given: Any) -> dict[str, Any]:
+        clock.shift = LEASE * 2
+        bench.store.acquire(backfill_id, "another", now=clock.now(), ttl=LEASE)
+        return sleeping(*given)
+
+    executor._spec_builder = sleep
+    with pytest.raises(ConflictError, match="has taken over"):
+        executor.drive(backfill_id)
+    assert engine.submitted == []
+    clock.shift = LEASE * 4
+    executor._spec_builder = sleeping
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 2)]
 
 
 def test_a_driver_whose_lease_was_taken_over_stops_writing(bench: Bench) -> None:

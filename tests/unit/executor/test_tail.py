@@ -261,7 +261,7 @@ def test_a_tail_that_was_interrupted_is_resumed(bench: Bench) -> None:
     assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
     assert "2024-04-01" not in bench.ran["rolling"]
     told = Told()
-    follow(bench.store, backfill_id, told, wait=lambda: False)
+    follow(bench.store, backfill_id, told, now=lambda: NOW, wait=lambda: False)
     assert told.finished == []
     assert bench.executor().resume(backfill_id) is BackfillState.SUCCEEDED
     assert "2024-04-02" in bench.ran["rolling"]
@@ -295,7 +295,8 @@ def test_whoever_watches_sees_the_tail(bench: Bench) -> None:
             executor.drive(backfill_id)
         return True
 
-    assert follow(bench.store, backfill_id, told, wait=wait) is BackfillState.SUCCEEDED
+    state = follow(bench.store, backfill_id, told, now=lambda: NOW, wait=wait)
+    assert state is BackfillState.SUCCEEDED
     assert [summary(one) for one in told.extended] == [{"rolling": "2024-04-01..2024-04-02"}]
     assert told.finished == ["clean", "rolling", "weekly", "rolling"]
 
