@@ -429,16 +429,20 @@ def explain(
     job: JobRef,
     keys: KeySet | None,
     *,
+    why_not: bool = False,
     now: datetime,
 ) -> Explanation:
-    """Return why the plan for the request holds these keys of the job (None: any), or why not."""
+    """Return why the plan for the request holds these keys of the job (None: any), or why not.
+
+    With `why_not` keys that are left come before those that are planned.
+    """
     from lineage_backfill.plan import explain
     from lineage_backfill.plan.planner import Planner
 
     _families(project, snapshot, request)
     functions = _functions(project)
     planner = Planner(snapshot, project.declarations, now=now, functions=functions)
-    return explain.explain(planner.session(request), job, keys)
+    return explain.explain(planner.session(request), job, keys, why_not=why_not)
 
 
 def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping[JobRef, Spans]:

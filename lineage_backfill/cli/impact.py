@@ -40,9 +40,15 @@ def impact(
     why: Annotated[
         str | None,
         typer.Option(
-            "--why",
-            "--why-not",
-            help="Say why this job (this key of it) would run, or why not.",
+            help="Say why this job (this key of it) would run: the way back to the change.",
+            metavar="JOB[@KEY]",
+            autocompletion=complete_jobs,
+        ),
+    ] = None,
+    why_not: Annotated[
+        str | None,
+        typer.Option(
+            help="Say why it would not run: where the ways from the change to it end.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -53,13 +59,15 @@ def impact(
     from lineage_backfill.cli.planning import explain, make_plan, show_as
     from lineage_backfill.plan.document import plan_to_dict
 
-    if why is not None:
-        if out or detailed_exitcode or form:
+    target = why or why_not
+    if target:
+        if out or detailed_exitcode or form or (why and why_not):
             raise UsageError(
-                "--why explains a plan and makes none",
-                hint="Leave out --out, --format and --detailed-exitcode, or --why.",
+                "--why and --why-not explain a plan, one job of it, and make none",
+                hint="Leave out --out, --format and --detailed-exitcode, and keep one of the two.",
             )
-        _explain(explain(why, datasets or (), request, source), as_json=as_json)
+        found = explain(target, datasets or (), request, source, why_not=why is None)
+        _explain(found, as_json=as_json)
         return
     if as_json and form:
         raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")

@@ -52,7 +52,12 @@ def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOp
 
 
 def explain(
-    target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+    target: str,
+    datasets: Sequence[str],
+    options: RequestOptions,
+    source: SourceOptions,
+    *,
+    why_not: bool,
 ) -> Explanation:
     """Return why the plan that the options ask for holds `target`, a JOB or JOB@SET, or not."""
     now = read_instant(options.now)
@@ -60,7 +65,8 @@ def explain(
     snapshot = _read_lineage(project)
     request = _request(datasets, options, project, snapshot, now)
     names = Names(snapshot, project.declarations, options.namespace)
-    return app.explain(project, snapshot, request, *names.job_and_keys(target), now=now)
+    job, keys = names.job_and_keys(target)
+    return app.explain(project, snapshot, request, job, keys, why_not=why_not, now=now)
 
 
 def _read_lineage(project: Project) -> LineageSnapshot:

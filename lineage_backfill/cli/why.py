@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -9,6 +11,7 @@ from rich.text import Text
 from lineage_backfill.cli.render import Names, apart, counted, keys_in_words, keys_on_a_line, table
 from lineage_backfill.cli.terminal import safe
 from lineage_backfill.cli.words import mapping_in_words
+from lineage_backfill.plan.absence import End
 from lineage_backfill.plan.explain import Explanation, Hop
 
 _VERDICTS = {
@@ -27,10 +30,17 @@ def explained(explanation: Explanation) -> RenderableType:
     changed = explanation.changed or {}
     hops = explanation.hops
     datasets = [hop.dataset for hop in hops if hop.dataset is not None]
-    names = Names([explanation.job, *(hop.job for hop in hops), *datasets, *changed])
+    datasets += [end.dataset for end in explanation.ends if end.dataset is not None]
+    jobs = [*(hop.job for hop in hops), *(end.job for end in explanation.ends)]
+    names = Names([explanation.job, *jobs, *datasets, *changed])
     parts: list[RenderableType] = [_verdict(explanation, names)]
     if hops:
         parts.append(_way_back(explanation, names))
+    if explanation.ends:
+        parts.append(_ends(explanation.ends, names))
+    if explanation.planned:
+        planned = keys_on_a_line(explanation.planned)
+        parts.append(Text.assemble(("Planned of it  ", "bold"), planned))
     if changed:
         rows = table("Changed", "Partitions")
         for dataset, keys in changed.items():
@@ -48,6 +58,21 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
         f": {safe(explanation.sentence)}.",
         f"\n  {safe(explanation.hint)}" if explanation.hint else "",
     )
+
+
+def _ends(ends: Sequence[End], names: Names) -> Table:
+    """Return the rows that say where the ways from the change end, and why."""
+    rows = table("The way ends at", "Stale there", "For")
+    for end in ends:
+        stale = Text()
+        if end.dataset is not None:
+            stale.append(f"{names(end.dataset)} {keys_on_a_line(end.stale)}".rstrip())
+        why = Text(safe(end.sentence))
+        if end.needs:
+            why.append(f"\nit reads {keys_on_a_line(end.needs)}", style="dim")
+        why.append(f"\n{safe(end.hint)}" if end.hint else "", style="dim")
+        rows.add_row(Text(names(end.job)), stale, why)
+    return rows
 
 
 def _way_back(explanation: Explanation, names: Names) -> Table:

@@ -84,6 +84,10 @@ class EdgeMapping(ABC):
                     self._beyond[changed] = newest
         return found
 
+    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
+        """Return what run keys would read the changed partitions if every key existed."""
+        return self._find_affected(changed)
+
     @property
     def reaches_beyond(self) -> bool:
         """Whether any run key found stale so far does not exist yet."""

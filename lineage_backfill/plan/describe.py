@@ -18,7 +18,7 @@ _SKIPPED: Final = {
     "columns": "it reads none of the changed columns",
     "up_to_date": "none of its existing keys reads a changed partition",
 }
-_BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent"})
+BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent"})
 
 
 class Describer:
@@ -136,7 +136,7 @@ def _status(result: JobResult) -> JobStatus:
     if result.planned:
         return "planned"
     if result.cause is not None and (result.left or result.cause[0] == "unknown"):
-        return "blocked" if result.cause[0] in _BLOCKING else "left_stale"
+        return "blocked" if result.cause[0] in BLOCKING else "left_stale"
     if not result.left:
         return "skipped"
     only_gone = all(kind == "expired" for kind, _ in result.left_causes)

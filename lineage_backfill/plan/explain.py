@@ -11,7 +11,9 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.plan.absence import End, cuts, ends, unrelated
 from lineage_backfill.plan.catalog import DatasetFacts, Input
+from lineage_backfill.plan.describe import BLOCKING
 from lineage_backfill.plan.planner import Planning
 from lineage_backfill.plan.propagate import JobResult, read_keys, single_keys
 
@@ -36,7 +38,7 @@ class Explanation:
 
     `verdict` is planned, left_stale, blocked, up_to_date or not_reached; `sentence` says it in
     words, `hint` what to do about it; `hops` lead from the keys back to the change; `changed` are
-    the changed partitions there.
+    the changed partitions there. `ends` say where the ways from the change end instead.
     """
 
     job: JobRef
@@ -46,47 +48,43 @@ class Explanation:
     hint: str = ""  # what to do next, where something has to be done first
     hops: tuple[Hop, ...] = ()
     changed: Mapping[DatasetRef, KeySet] | None = None
+    ends: tuple[End, ...] = ()
+    planned: KeySet = ()
 
 
-def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Explanation:
+def explain(
+    planning: Planning, job: JobRef, keys: KeySet | None = None, *, why_not: bool = False
+) -> Explanation:
     """Return why the keys of a job (None: any of them) are planned, or why not.
 
+    Of any keys the first planned one is explained; with `why_not` the first one that is left.
     Raises UnknownNameError for a job that the lineage does not know; key errors as a request does.
     """
     if job not in planning.catalog.edges.jobs:
         raise unknown(str(job), planning.catalog.edges.jobs, kind="job")
     result = planning.propagation.results.get(job)
     if result is None:
-        return Explanation(
-            job=job,
-            keys=keys or (),
-            verdict="not_reached",
-            sentence="nothing that changed leads to this job",
-        )
+        return _not_reached(planning, job, keys)
     calendar = result.facts.calendar
     if calendar is None or (result.cause is not None and result.cause[0] == "unknown"):
         _, text, hint = result.cause or ("unknown", "its partitioning is unknown", "")
         return Explanation(job=job, keys=keys or (), verdict="blocked", sentence=text, hint=hint)
     wanted = parse(calendar, keys) if keys is not None else result.stale
     planned, left = wanted & result.planned, wanted & result.left
-    if planned:
+    above: tuple[End, ...] = ()
+    if planned and not (why_not and left):
         verdict, shown = "planned", planned
         sentence = "it reads partitions that changed, or that a planned run makes anew"
     elif left:
-        verdict = "blocked" if result.cause and not result.planned else "left_stale"
+        blocks = result.cause is not None and result.cause[0] in BLOCKING
+        verdict = "blocked" if blocks and not result.planned else "left_stale"
         shown = left
         causes = [result.cause[1]] if result.cause else []
         sentence = "; ".join(dict.fromkeys([*causes, *(text for _, text in result.left_causes)]))
+        if any(kind == "unrepaired" for kind, _ in result.left_causes):
+            above = cuts(planning, result.facts)
     else:
-        if wanted and not calendar.clip(wanted):
-            sentence = "it is not complete yet, or held back by data_lag"
-        elif result.pruned and not result.stale_inputs:
-            sentence = "it reads none of the changed columns"
-        else:
-            sentence = "it reads no partition that changed"
-        return Explanation(
-            job=job, keys=render(calendar, wanted), verdict="up_to_date", sentence=sentence
-        )
+        return _up_to_date(planning, result, calendar, wanted)
     first = next(iter(single_keys(shown)))
     hops, changed = _walk(planning, result, first)
     return Explanation(
@@ -97,6 +95,40 @@ def explain(planning: Planning, job: JobRef, keys: KeySet | None = None) -> Expl
         hint=result.cause[2] if result.cause and verdict != "planned" else "",
         hops=hops,
         changed=changed,
+        ends=above,
+    )
+
+
+def _not_reached(planning: Planning, job: JobRef, keys: KeySet | None) -> Explanation:
+    facts = planning.catalog.job(job)
+    found = ends(planning, facts, NOTHING)
+    sentence = "nothing that changed leads to this job"
+    if not found:
+        sentence += f"; {unrelated(planning, facts)}"
+    return Explanation(
+        job=job, keys=keys or (), verdict="not_reached", sentence=sentence, ends=found
+    )
+
+
+def _up_to_date(
+    planning: Planning, result: JobResult, calendar: Calendar, wanted: PartitionSet
+) -> Explanation:
+    found: tuple[End, ...] = ()
+    if wanted and not calendar.clip(wanted):
+        sentence = "it is not complete yet, or held back by data_lag"
+    else:
+        found = ends(planning, result.facts, wanted)
+        if result.pruned and not result.stale_inputs:
+            sentence = "it reads none of the changed columns"
+        else:
+            sentence = "it reads no partition that changed"
+    return Explanation(
+        job=result.facts.ref,
+        keys=render(calendar, wanted),
+        verdict="up_to_date",
+        sentence=sentence,
+        planned=render(calendar, result.planned),
+        ends=found,
     )
 
 
@@ -233,5 +265,18 @@ def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
         "changed": [
             {"dataset": ref(dataset), "partitions": list(keys)}
             for dataset, keys in (explanation.changed or {}).items()
+        ],
+        "planned": list(explanation.planned),
+        "ends": [
+            {
+                "kind": end.kind,
+                "job": ref(end.job),
+                "dataset": ref(end.dataset) if end.dataset else None,
+                "sentence": end.sentence,
+                "stale": list(end.stale),
+                "needs": list(end.needs),
+                "hint": end.hint,
+            }
+            for end in explanation.ends
         ],
     }

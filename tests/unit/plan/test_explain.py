@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from tests.unit.plan.world import job, keys, request, session, shown
 DAYS = """dataset = [
   { name = "hours", grain = "hour" }, { name = "days", grain = "day" },
   { name = "a", grain = "day" }, { name = "b", grain = "day" }, { name = "c", grain = "day" },
-  { name = "weeks", grain = "week" },
+  { name = "weeks", grain = "week" }, { name = "old", grain = "day", end = "2024-03-01" },
+  { name = "young", grain = "day", start = "2024-03-05" },
   { name = "sales", dimensions = [
     { name = "day", grain = "day" }, { name = "region", keys = ["eu", "us"] } ] },
   { name = "sums", dimensions = [
@@ -169,6 +171,159 @@ def test_a_pruned_job_says_that_it_reads_none_of_the_columns() -> None:
     )
 
 
+ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
+    (
+        "a key that reads other partitions says which",
+        CHAIN,
+        {"changed": {"hours": "2024-03-10T05"}},
+        "",
+        "daily@2024-03-11",
+        (
+            "it reads no partition that changed",
+            (
+                "keys daily < hours[2024-03-10T05]: what this key reads of it has not changed;"
+                " needs 2024-03-11T00..2024-03-11T23"
+            ),
+        ),
+    ),
+    (
+        "a mapping that yields no key ends the way, and what is below is told where",
+        "a > sum > b\nb > last > c",
+        {"changed": {"a": "2024-03-31"}},
+        'job = [{ name = "sum", reads = [{ dataset = "a", mapping = "offset", by = -1 }] }]',
+        "last",
+        (
+            "it reads no partition that changed",
+            (
+                "calendar sum < a[2024-03-31]: its run keys that read it, as 2024-04-01,"
+                " are not complete yet"
+            ),
+        ),
+    ),
+    (
+        "a calendar that has ended",
+        "a > sum > old",
+        {"changed": {"a": "2024-03-31"}},
+        "",
+        "sum",
+        (
+            "it reads no partition that changed",
+            (
+                "calendar sum < a[2024-03-31]: its run keys that read it, as 2024-03-31,"
+                " lie behind its last one"
+            ),
+        ),
+    ),
+    (
+        "a calendar that begins later",
+        "a > sum > young",
+        {"changed": {"a": "2024-03-01"}},
+        "",
+        "sum",
+        (
+            "it reads no partition that changed",
+            (
+                "calendar sum < a[2024-03-01]: its run keys that read it, as 2024-03-01,"
+                " lie before its first one"
+            ),
+        ),
+    ),
+    (
+        "a reference lets nothing pass",
+        "a, b > sum > c",
+        {"changed": {"a": "2024-03-01"}},
+        'job = [{ name = "sum", reads = [{ dataset = "a", mapping = "none" }] }]',
+        "sum",
+        (
+            "nothing that changed leads to this job",
+            "reference sum < a[2024-03-01]: it reads that only as a reference (mapping none)",
+        ),
+    ),
+    (
+        "what is above the job that is kept from running",
+        CHAIN,
+        {"changed": {"hours": "2024-03-10T05"}, "exclude": ("daily",)},
+        "",
+        "weekly@2024-W10",
+        ("nobody repairs stale partitions of w:a", "cut daily: excluded by --exclude"),
+    ),
+    (
+        "depth, with what it leaves",
+        CHAIN,
+        {"changed": {"hours": "2024-03-10T05"}, "depth": 1},
+        "",
+        "weekly",
+        ("more than 1 jobs away from the change", ""),
+    ),
+    (
+        "a job above the change",
+        CHAIN,
+        {"changed": {"a": "2024-03-10"}},
+        "",
+        "daily",
+        ("nothing that changed leads to this job; it lies upstream: w:a is made from", ""),
+    ),
+    (
+        "a job beside the change, of the same origin",
+        "hours > one > a\nhours > two > b\nb > three > c",
+        {"changed": {"a": "2024-03-10"}},
+        "",
+        "three",
+        ("in common is w:hours, which both are made from", ""),
+    ),
+    (
+        "a job beside the change, of other origin",
+        "a, b > both > c\nhours > one > b",
+        {"changed": {"a": "2024-03-10"}},
+        "",
+        "one",
+        ("in common is w:c, which both go into", ""),
+    ),
+    (
+        "a job that has nothing to do with it",
+        CHAIN,
+        {"changed": {"hours": "2024-03-10T05"}},
+        "",
+        "other",
+        ("the two have no dataset in common", ""),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "edges", "asked", "toml", "target", "said"), ENDS, ids=[case[0] for case in ENDS]
+)
+def test_where_the_ways_from_the_change_end(
+    what: str,
+    edges: str,
+    asked: dict[str, Any],
+    toml: str,
+    target: str,
+    said: tuple[str, str],
+) -> None:
+    name, _, key = target.partition("@")
+    planning = session(request(**asked), edges, f"{DAYS}\n{toml}")
+    found = explain(planning, job(name), keys(key or None), why_not=True)
+    sentence, ends = said
+    assert sentence in found.sentence
+    assert found.verdict != "planned"
+    told = []
+    for end in found.ends:
+        through = f" < {end.dataset.name}[{shown(end.stale)}]" if end.dataset else ""
+        needs = f"; needs {shown(end.needs)}" if end.needs else ""
+        told.append(f"{end.kind} {end.job.name}{through}: {end.sentence}{needs}")
+    assert told == ([ends] if ends else [])
+
+
+def test_why_not_explains_a_key_that_is_left_before_one_that_is_planned() -> None:
+    toml = DAYS.replace('{ name = "hours", grain', '{ name = "hours", retention = 100, grain')
+    planning = session(request({"hours": "2024-03-20T05,2024-03-31T05"}), CHAIN, toml)
+    assert explain(planning, job("daily")).verdict == "planned"
+    found = explain(planning, job("daily"), why_not=True)
+    assert (found.verdict, shown(found.keys)) == ("left_stale", "2024-03-20")
+    assert "past its retention" in found.sentence
+
+
 def test_wrong_questions_are_refused() -> None:
     planning = session(request({"hours": "2024-03-10T05"}), CHAIN, DAYS)
     with pytest.raises(UnknownNameError) as caught:
@@ -203,4 +358,6 @@ def test_an_explanation_as_a_document() -> None:
         "changed": [
             {"dataset": {"namespace": "w", "name": "hours"}, "partitions": ["2024-03-10T05"]}
         ],
+        "planned": [],
+        "ends": [],
     }
