@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import math
 import sys
 import time
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     Verb = Callable[[Executor, str], BackfillState]
 
 
+_log = logging.getLogger(__name__)
 _SQLITE = "sqlite:///"
 _SHOWN_NAMES = 8
 _COMPLETED = 50  # backfills offered by shells
@@ -85,7 +87,9 @@ def open_project(
         "lineage.snapshot": snapshot and str(snapshot),
         "lineage.view": view,
     }
-    return load_project(file=file, search=search, flags=flags)
+    project = load_project(file=file, search=search, flags=flags)
+    _log.info("project file: %s", project.file or "none")
+    return project
 
 
 def draft_project(project: Project, folder: Path, *, now: datetime) -> Draft:
@@ -119,7 +123,9 @@ def read_lineage(project: Project) -> LineageSnapshot:
     children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
     parent and a job below it are both declared.
     """
+    began = time.monotonic()
     snapshot = _declared(project, _read_source(project))
+    _told(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
     if project.file is not None:
         from lineage_backfill.sources.names import keep_names
 
@@ -302,7 +308,9 @@ def make_plan(
 
     found = _families(project, snapshot, request)
     functions = _functions(project)
+    began = time.monotonic()
     plan = build_plan(request, snapshot, project.declarations, now=now, functions=functions)
+    _told(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
     if found:
         refuse_families(found, written(plan, snapshot))
     said = tuple(advice(plan, snapshot))
@@ -323,6 +331,11 @@ def _families(project: Project, snapshot: LineageSnapshot, request: Request) -> 
     found = families(project, snapshot)
     refuse_families(found, (one.dataset for one in request.changed))
     return found
+
+
+def _told(began: float, what: str) -> None:
+    """Log what was done since then, and how long it took."""
+    _log.info("%s, in %.2f s", what, time.monotonic() - began)
 
 
 def see_changes(
@@ -350,7 +363,9 @@ def see_changes(
     found = []
     for dataset in dict.fromkeys(changed.dataset for changed in request.changed):
         table = table_of(catalog, dataset)
+        began = time.monotonic()
         told = reader.changes(location=table.location, table=table.table, after=after, since=since)
+        _told(began, f"the log of {dataset}, from version {told.after} to {told.until}")
         keys, ignored = keys_of(catalog, dataset, told.partitions, told.columns)
         log = LogRange(after=told.after, until=told.until, ignored=ignored)
         found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
@@ -410,7 +425,10 @@ def _read_logs(
     edges = catalog.edges
     touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
     reader = logs or DeltaTableLogs(conf=_spark_conf(project))
-    return evidence.of_tables(catalog, sorted(touched), reader)
+    began = time.monotonic()
+    known, silent = evidence.of_tables(catalog, sorted(touched), reader)
+    _told(began, f"table logs: {len(known)} of {len(touched)} tell something")
+    return known, silent
 
 
 def _spark_conf(project: Project) -> Mapping[str, object]:
@@ -734,7 +752,9 @@ def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
     if create or not project.store_url.startswith(_SQLITE) or file.exists():
         from lineage_backfill.store.sql import SqlRunStore
 
+        began = time.monotonic()
         store = SqlRunStore(project.store_url)
+        _told(began, "run store opened")
     else:
         from lineage_backfill.store.memory import MemoryRunStore
 

@@ -44,6 +44,7 @@ def _colour(wanted: terminal.Color | None) -> None:
 
 def _verbose(wanted: bool) -> None:
     if wanted:
+        terminal.manner = replace(terminal.manner, verbose=True)
         terminal.follow_log()
 
 

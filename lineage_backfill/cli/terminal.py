@@ -35,6 +35,7 @@ class Manner:
 
     color: Color = Color.AUTO
     quiet: bool = False
+    verbose: bool = False
     debug: bool = False
 
 
@@ -76,12 +77,13 @@ def say(text: str, *, style: str = "") -> None:
 
 
 def follow_log() -> None:
-    """Say from now on what the program logs."""
+    """Say what the program logs from now on, as long as it is to be verbose."""
     import logging
 
     class Saying(logging.Handler):
         def emit(self, record: LogRecord) -> None:
-            say(record.getMessage(), style="dim")
+            if manner.verbose:
+                say(record.getMessage(), style="dim")
 
     log = logging.getLogger("lineage_backfill")
     log.setLevel(logging.INFO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import glob
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from lineage_backfill.sources.parsing import DECODER, parse
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
 #: The longest event, in bytes; lineage is untrusted input.
 MAX_EVENT = 64 * 1024 * 1024
+_log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
@@ -53,6 +55,7 @@ class EventSource:
         with _collector_paused():
             for path in self._paths:
                 for file in _files(path, warnings):
+                    _log.info("reading %s, %d bytes", file, file.stat().st_size)
                     _fold(file, builder, warnings)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)

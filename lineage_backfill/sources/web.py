@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from urllib3.util import Retry
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
 from lineage_backfill.sources.parsing import parse
 
+_log = logging.getLogger(__name__)
 #: Answers after which the same request may succeed; a 500 of Marquez stays one.
 _PASSING = frozenset({429, 502, 503, 504})
 _MAX_RETRY_AFTER = 20.0
@@ -92,6 +94,7 @@ class WebClient:
             backoff_factor=0.3,
             raise_on_status=False,
         )
+        began = time.monotonic()
         try:
             with self._session.get(
                 url,
@@ -101,7 +104,11 @@ class WebClient:
                 stream=True,
             ) as response:
                 self._retries_left -= len(getattr(response.raw.retries, "history", ()))
-                return response, self._body(response)
+                body = self._body(response)
+                asked, took = response.request.path_url, time.monotonic() - began
+                said = asked, response.status_code, len(body), took
+                _log.info("GET %s: %d, %d bytes in %.2f s", *said)
+                return response, body
         except requests.Timeout as error:
             raise ServiceUnreachableError(
                 f"{url}: no answer within {self._settings.timeout} s",

@@ -6,6 +6,7 @@ windows of time with their counts: one that has another count now is read again.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.records import read_records, write_records
 
+_log = logging.getLogger(__name__)
 #: The server hides what lies after 2030 unless it is told otherwise.
 _FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
 #: Pages grow from so many events up to so many, unless they have that many bytes already.
@@ -68,8 +70,11 @@ class EventHistory:
         """
         history = cls.load(cache) if cache else None
         if history is None or not history._is_begun(api) or not history._read_on(api):
+            _log.info("the event history is read from its beginning")
             history = cls()
             history._read_on(api)
+        else:
+            _log.info("the event history is read on from the cache %s", cache)
         # Events may come late, with a time that was read already.
         history._repair(api, 0, len(history._windows))
         for when in sorted(history._nameless):

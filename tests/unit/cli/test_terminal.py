@@ -127,3 +127,24 @@ def test_quiet_says_nothing_but_errors(
     assert "executes exactly this" in loud.err
     assert main(["-q", "impact", "nowhere"]) == 64
     assert capsys.readouterr().err.startswith("error[LB-101]")
+
+
+def test_verbose_says_what_is_read_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SHOP)
+    assert main([*PREVIEW, "--json"]) == 0
+    plain = capsys.readouterr()
+    assert main([*PREVIEW, "--json", "-v"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, plain.err) == (plain.out, "")
+    lines = [re.sub(r"in [\d.]+ s$", "in N s", line) for line in told.err.splitlines()]
+    events = SHOP / "events.ndjson"
+    assert lines == [
+        f"project file: {SHOP / 'lineage-backfill.toml'}",
+        f"reading {events}, {events.stat().st_size} bytes",
+        "lineage: 5 jobs, 7 datasets, in N s",
+        "plan: 4 runs of 4 jobs, in N s",
+    ]
+    assert main([*PREVIEW, "--json"]) == 0
+    assert capsys.readouterr().err == ""  # the next one is not verbose
