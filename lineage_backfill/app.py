@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import logging
 import math
 import sys
@@ -123,13 +124,12 @@ def read_lineage(project: Project) -> LineageSnapshot:
     children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
     parent and a job below it are both declared.
     """
+    from lineage_backfill.sources.names import keep_names
+
     began = time.monotonic()
     snapshot = _declared(project, _read_source(project))
     _told(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
-    if project.file is not None:
-        from lineage_backfill.sources.names import keep_names
-
-        keep_names(snapshot, _names_file(project))
+    keep_names(snapshot, _names_file(project))
     return snapshot
 
 
@@ -170,7 +170,11 @@ def newest_backfills(project: Project) -> list[tuple[str, str]]:
 
 
 def _names_file(project: Project) -> Path:
-    return _state_dir(project) / "cache" / "names.json"
+    """Return where the user keeps the names for a project: to look leaves nothing behind in it."""
+    import platformdirs
+
+    place = hashlib.sha256(str(project.root).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return platformdirs.user_cache_path("lineage-backfill") / f"names-{place}.json"
 
 
 def pull_lineage(project: Project, file: Path) -> LineageSnapshot:

@@ -1,8 +1,9 @@
-"""What all tests share: how properties are tried, and a real PostgreSQL for those that want one."""
+"""What all tests share: how properties are tried, a cache folder, a PostgreSQL for who wants one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -27,3 +28,12 @@ def postgres_url(postgres_server: sa.URL) -> Iterator[str]:
     """The address of an empty schema."""
     with postgres.schema(postgres_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this run of the tests, and what it starts, keeps what users keep in their cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder

@@ -114,18 +114,24 @@ def test_other_shells(
 
 
 def test_names_are_those_last_read_and_no_service_is_asked(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shop: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    project = shop / "lineage-backfill.toml"
+    project, cache = shop / "lineage-backfill.toml", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     assert main(["lineage", "show"]) == 0
     capsys.readouterr()
     (shop / "events.ndjson").write_text("{")  # what is kept is not read again
     assert completed("impact raw_p", monkeypatch, capsys) == ["raw_prices"]
     project.write_text('[project]\nnamespace = "shop"\n[lineage]\nmarquez = "http://localhost:1"\n')
     assert completed("impact raw_p", monkeypatch, capsys) == ["raw_prices"]
-    (shop / ".lineage-backfill" / "cache" / "names.json").write_text("[broken")
+    assert sorted(one.name for one in shop.iterdir()) == ["cache", "events.ndjson", project.name]
+    (kept,) = (cache / "lineage-backfill").iterdir()
+    kept.write_text("[broken")
     assert completed("impact raw_p", monkeypatch, capsys) == [""]
-    (shop / ".lineage-backfill" / "cache" / "names.json").unlink()
+    kept.unlink()
     assert completed("impact raw_p", monkeypatch, capsys) == [""]
     project.write_text("no project file")
     assert completed("impact raw_p", monkeypatch, capsys) == [""]
