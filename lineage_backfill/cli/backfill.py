@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,12 @@ import typer
 from lineage_backfill.cli.options import (
     BackfillArgument,
     DatasetsArgument,
+    DriveOptions,
     JsonOption,
-    NoCutoffOption,
-    NoTailOption,
-    ParallelOption,
     RequestOptions,
+    RunOptions,
     SourceOptions,
-    TimeoutOption,
+    WaitOptions,
     YesOption,
     takes_options,
 )
@@ -26,13 +25,11 @@ from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from lineage_backfill.app import Ended
     from lineage_backfill.config import Project
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.plan.plan import Plan
-    from lineage_backfill.ports import Settings
+    from lineage_backfill.ports import Reporter
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
@@ -59,21 +56,14 @@ _NEXT = {
 def run(
     request: RequestOptions,
     source: SourceOptions,
+    how: RunOptions,
     datasets: DatasetsArgument = None,
-    yes: YesOption = False,
-    max_parallel: ParallelOption = None,
-    timeout: TimeoutOption = None,
-    no_cutoff: NoCutoffOption = False,
-    no_tail: NoTailOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
     from lineage_backfill import app
-    from lineage_backfill.cli.asking import read_duration
     from lineage_backfill.cli.planning import load_plan, make_plan
-    from lineage_backfill.ports import Settings
 
-    limit = read_duration(timeout)
     saved = _saved_plan(datasets or (), request)
     if saved is None:
         made = make_plan(datasets or (), request, source)
@@ -83,95 +73,86 @@ def run(
         snapshot = app.read_lineage(project)
         plan = load_plan(saved)
         app.check_plan(project, snapshot, plan)
-    carry_out(
-        project,
-        snapshot,
-        plan,
-        yes=yes,
-        timeout=limit,
-        settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
-        as_json=as_json,
-    )
+    carry_out(project, snapshot, plan, how, as_json=as_json)
 
 
 def carry_out(
-    project: Project,
-    snapshot: LineageSnapshot,
-    plan: Plan,
-    *,
-    yes: bool,
-    timeout: timedelta | None,
-    settings: Settings,
-    as_json: bool,
+    project: Project, snapshot: LineageSnapshot, plan: Plan, how: RunOptions, *, as_json: bool
 ) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.planning import show
-    from lineage_backfill.cli.progress import progress
 
+    limit = how.limit
     # Who is asked sees what about, also where quiet is asked for.
-    show(plan, terminal.talk() if yes else terminal.err(), snapshot=snapshot)
+    show(plan, terminal.talk() if how.yes else terminal.err(), snapshot=snapshot)
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
-    _confirm(plan, yes, above=project.declarations.limits.confirm_above)
-    reporter = progress(terminal.talk())
-    with reporter.showing():
+    _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
+    with _reporting() as reporter:
         ended = app.start(
             project,
             snapshot,
             plan,
             reporter=reporter,
-            max_parallel=settings.max_parallel,
-            timeout=timeout,
-            settings=settings,
+            max_parallel=how.max_parallel,
+            timeout=limit,
+            settings=how.settings,
         )
     _finish(project, ended, as_json=as_json)
+
+
+@contextmanager
+def _reporting() -> Iterator[Reporter]:
+    """Show on stderr what happens meanwhile."""
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.cli.progress import progress
+
+    reporter = progress(terminal.talk())
+    with reporter.showing():
+        yield reporter
 
 
 @takes_options
 def resume(
     source: SourceOptions,
+    how: DriveOptions,
     backfill: BackfillArgument = None,
-    max_parallel: ParallelOption = None,
-    timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a backfill that was interrupted; what has succeeded is not run again."""
     from lineage_backfill import app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.progress import progress
 
-    project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.talk())
-    with reporter.showing():
-        ended = app.resume(
-            project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
-        )
-    _finish(project, ended, as_json=as_json)
+    _go_on(app.resume, source.open(), how, backfill, as_json=as_json)
 
 
 @takes_options
 def retry(
     source: SourceOptions,
+    how: DriveOptions,
     backfill: BackfillArgument = None,
-    max_parallel: ParallelOption = None,
-    timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
     from lineage_backfill import app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.progress import progress
 
-    project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.talk())
-    with reporter.showing():
-        ended = app.retry(
-            project, backfill, reporter=reporter, max_parallel=max_parallel, timeout=limit
+    _go_on(app.retry, source.open(), how, backfill, as_json=as_json)
+
+
+def _go_on(
+    verb: Callable[..., Ended],
+    project: Project,
+    how: DriveOptions,
+    backfill: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    limit = how.limit
+    with _reporting() as reporter:
+        ended = verb(
+            project, backfill, reporter=reporter, max_parallel=how.max_parallel, timeout=limit
         )
     _finish(project, ended, as_json=as_json)
 
@@ -179,25 +160,23 @@ def retry(
 @takes_options
 def undo(
     source: SourceOptions,
+    how: DriveOptions,
     backfill: BackfillArgument = None,
     yes: YesOption = False,
-    max_parallel: ParallelOption = None,
-    timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put back what a backfill wrote, the newest first; what others changed since is refused."""
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.asking import read_duration
     from lineage_backfill.cli.progress import progress
     from lineage_backfill.cli.render import counted
 
-    project, limit = source.open(), read_duration(timeout)
+    project, limit = source.open(), how.limit
     reporter = progress(terminal.talk())
 
     def ask(plan: Plan) -> None:
         said = f"{counted(plan.totals['runs'], 'run')} of {counted(plan.totals['jobs'], 'job')}"
-        terminal.say(f"To be put back: what {said} wrote.")
+        terminal.say(f"To be put back: what {said} wrote.", asking=not yes)
         _confirm(plan, yes, above=project.declarations.limits.confirm_above, verb="Undo")
         shown.enter_context(reporter.showing())
 
@@ -207,7 +186,7 @@ def undo(
             backfill,
             ask=ask,
             reporter=reporter,
-            max_parallel=max_parallel,
+            max_parallel=how.max_parallel,
             timeout=limit,
         )
     _finish(project, ended, as_json=as_json)
@@ -216,19 +195,15 @@ def undo(
 @takes_options
 def watch(
     source: SourceOptions,
+    how: WaitOptions,
     backfill: BackfillArgument = None,
-    timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
     from lineage_backfill import app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.asking import read_duration
-    from lineage_backfill.cli.progress import progress
 
-    project, limit = source.open(), read_duration(timeout)
-    reporter = progress(terminal.talk())
-    with reporter.showing():
+    project, limit = source.open(), how.limit
+    with _reporting() as reporter:
         ended = app.watch(project, backfill, reporter=reporter, timeout=limit)
     _finish(project, ended, as_json=as_json)
 

@@ -6,27 +6,28 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
-from lineage_backfill.cli.completion import (
-    complete_backfills,
-    complete_datasets,
-    complete_jobs,
-)
+from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from lineage_backfill.config import Project
+    from lineage_backfill.ports import Settings
 
 _WHAT = "What changed"
 _HOW_FAR = "How far to go"
 _RAILS = "Guard rails"
+_RUNNING = "How to run it"
 _LINEAGE = "Lineage"
 #: The order in which help shows them.
-_PANELS = (_WHAT, _HOW_FAR, _RAILS, _LINEAGE)
+_PANELS = (_WHAT, _HOW_FAR, _RAILS, _RUNNING, _LINEAGE)
+_what, _far, _rail, _drive, _source = (partial(Option, rich_help_panel=one) for one in _PANELS)
 
 
 class View(StrEnum):
@@ -43,22 +44,14 @@ class LineageOptions:
 
     events: Annotated[
         list[str] | None,
-        Option(
-            help="OpenLineage events: a file, a folder or a glob; repeatable.",
-            rich_help_panel=_LINEAGE,
-            metavar="PATH",
-        ),
+        _source(help="OpenLineage events: a file, a folder or a glob; repeatable.", metavar="PATH"),
     ] = None
-    marquez: Annotated[
-        str | None, Option(help="Marquez to ask.", rich_help_panel=_LINEAGE, metavar="URL")
-    ] = None
-    snapshot: Annotated[
-        Path | None,
-        Option(help="A saved lineage snapshot.", rich_help_panel=_LINEAGE, metavar="FILE"),
-    ] = None
+    marquez: Annotated[str | None, _source(help="Marquez to ask.", metavar="URL")] = None
+    snapshot: Annotated[Path | None, _source(help="A saved lineage snapshot.", metavar="FILE")] = (
+        None
+    )
     lineage_view: Annotated[
-        View | None,
-        Option(help="What of Marquez to read: by default both.", rich_help_panel=_LINEAGE),
+        View | None, _source(help="What of Marquez to read: by default both.")
     ] = None
 
     def project(self, file: Path | None, *, search: bool = True) -> Project:
@@ -66,7 +59,12 @@ class LineageOptions:
         from lineage_backfill.app import open_project
 
         return open_project(
-            file, search=search, events=self.events, marquez=self.marquez, snapshot=self.snapshot
+            file,
+            search=search,
+            events=self.events,
+            marquez=self.marquez,
+            snapshot=self.snapshot,
+            view=self.lineage_view and self.lineage_view.value,
         )
 
 
@@ -76,11 +74,7 @@ class SourceOptions(LineageOptions):
 
     config: Annotated[
         Path | None,
-        Option(
-            help="Project file; else lineage-backfill.toml, searched upward.",
-            rich_help_panel=_LINEAGE,
-            metavar="FILE",
-        ),
+        _source(help="Project file; else lineage-backfill.toml, searched upward.", metavar="FILE"),
     ] = None
 
     def open(self) -> Project:
@@ -94,64 +88,36 @@ class PlanOptions:
 
     select: Annotated[
         list[str] | None,
-        Option(
+        _far(
             help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
-            rich_help_panel=_HOW_FAR,
             metavar="SELECTOR",
             autocompletion=complete_jobs,
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
-        Option(
-            help="Not these jobs.",
-            rich_help_panel=_HOW_FAR,
-            metavar="SELECTOR",
-            autocompletion=complete_jobs,
-        ),
+        _far(help="Not these jobs.", metavar="SELECTOR", autocompletion=complete_jobs),
     ] = None
-    reverse: Annotated[
-        bool, Option("--reverse", help="Newest keys first.", rich_help_panel=_HOW_FAR)
-    ] = False
+    reverse: Annotated[bool, _far("--reverse", help="Newest keys first.")] = False
     now: Annotated[
         str | None,
-        Option(
-            help="Plan as of this instant, as 2024-04-01T00:00:00Z.",
-            rich_help_panel=_HOW_FAR,
-            metavar="INSTANT",
-        ),
+        _far(help="Plan as of this instant, as 2024-04-01T00:00:00Z.", metavar="INSTANT"),
     ] = None
     reason: Annotated[
         str | None,
-        Option(
-            help="Why it is done; kept with the plan and the backfill.",
-            rich_help_panel=_HOW_FAR,
-            metavar="TEXT",
-        ),
+        _far(help="Why it is done; kept with the plan and the backfill.", metavar="TEXT"),
     ] = None
-    allow_protected: Annotated[
-        bool,
-        Option("--allow-protected", help="Run protected jobs too.", rich_help_panel=_RAILS),
-    ] = False
+    allow_protected: Annotated[bool, _rail("--allow-protected", help="Run protected jobs too.")] = (
+        False
+    )
     allow_not_idempotent: Annotated[
-        bool,
-        Option(
-            "--allow-not-idempotent",
-            help="Run jobs declared idempotent = false.",
-            rich_help_panel=_RAILS,
-        ),
+        bool, _rail("--allow-not-idempotent", help="Run jobs declared idempotent = false.")
     ] = False
-    allow_expired: Annotated[
-        bool,
-        Option("--allow-expired", help="Read keys beyond retention.", rich_help_panel=_RAILS),
-    ] = False
+    allow_expired: Annotated[bool, _rail("--allow-expired", help="Read keys beyond retention.")] = (
+        False
+    )
     allow_max_runs: Annotated[
-        bool,
-        Option(
-            "--allow-max-runs",
-            help="Plan more runs than limits.max_runs.",
-            rich_help_panel=_RAILS,
-        ),
+        bool, _rail("--allow-max-runs", help="Plan more runs than limits.max_runs.")
     ] = False
 
 
@@ -161,89 +127,109 @@ class RequestOptions(PlanOptions):
 
     job: Annotated[
         list[str] | None,
-        Option(
+        _what(
             help="Run keys of this job again, and all below; repeatable.",
-            rich_help_panel=_WHAT,
             metavar="JOB",
             autocompletion=complete_jobs,
         ),
     ] = None
-    from_: Annotated[
-        str | None,
-        Option("--from", help="First partition key.", rich_help_panel=_WHAT, metavar="KEY"),
-    ] = None
+    from_: Annotated[str | None, _what("--from", help="First partition key.", metavar="KEY")] = None
     to: Annotated[
-        str | None,
-        Option(
-            help="Last partition key, included; else the newest.",
-            rich_help_panel=_WHAT,
-            metavar="KEY",
-        ),
+        str | None, _what(help="Last partition key, included; else the newest.", metavar="KEY")
     ] = None
     partitions: Annotated[
         str | None,
-        Option(
-            help="Keys and A..B ranges, by commas; or @FILE with a JSON set.",
-            rich_help_panel=_WHAT,
-            metavar="SET",
-        ),
+        _what(help="Keys and A..B ranges, by commas; or @FILE with a JSON set.", metavar="SET"),
     ] = None
     since_version: Annotated[
         int | None,
-        Option(
-            help="The keys that changed in the Delta table after version N.",
-            rich_help_panel=_WHAT,
-            metavar="N",
-            min=-1,
+        _what(
+            help="The keys that changed in the Delta table after version N.", metavar="N", min=-1
         ),
     ] = None
     changed_since: Annotated[
         str | None,
-        Option(
-            help="The keys that changed since then: 2h, 7d or an instant.",
-            rich_help_panel=_WHAT,
-            metavar="T",
-        ),
+        _what(help="The keys that changed since then: 2h, 7d or an instant.", metavar="T"),
     ] = None
     request: Annotated[
-        Path | None,
-        Option(help="All roots and their keys as JSON.", rich_help_panel=_WHAT, metavar="FILE"),
+        Path | None, _what(help="All roots and their keys as JSON.", metavar="FILE")
     ] = None
     namespace: Annotated[
-        str | None,
-        Option(help="Namespace of the names given.", rich_help_panel=_WHAT, metavar="NAME"),
+        str | None, _what(help="Namespace of the names given.", metavar="NAME")
     ] = None
     columns: Annotated[
-        list[str] | None,
-        Option(
-            help="Only these columns changed; by commas.", rich_help_panel=_WHAT, metavar="NAMES"
-        ),
+        list[str] | None, _what(help="Only these columns changed; by commas.", metavar="NAMES")
     ] = None
-    depth: Annotated[
-        int | None,
-        Option(help="Stop after N jobs in a row.", rich_help_panel=_HOW_FAR, min=1, metavar="N"),
-    ] = None
+    depth: Annotated[int | None, _far(help="Stop after N jobs in a row.", min=1, metavar="N")] = (
+        None
+    )
     exact: Annotated[
-        bool,
-        Option(
-            "--exact",
-            help="No widening by lookback; what is left stale is listed.",
-            rich_help_panel=_HOW_FAR,
-        ),
+        bool, _far("--exact", help="No widening by lookback; what is left stale is listed.")
     ] = False
     include_former: Annotated[
-        bool,
-        Option(
-            "--include-former",
-            help="Follow edges that only older runs had.",
-            rich_help_panel=_HOW_FAR,
-        ),
+        bool, _far("--include-former", help="Follow edges that only older runs had.")
     ] = False
 
     @property
     def is_given(self) -> bool:
         """Whether any of these was named on the command line."""
         return self != RequestOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOptions:
+    """For how long."""
+
+    timeout: Annotated[
+        str | None,
+        _drive(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),
+    ] = None
+
+    @property
+    def limit(self) -> timedelta | None:
+        """How long to wait; None for as long as it takes. Raises UsageError."""
+        from lineage_backfill.cli.asking import read_duration
+
+        return read_duration(self.timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveOptions(WaitOptions):
+    """How many runs at once, and for how long."""
+
+    max_parallel: Annotated[
+        int | None, _drive(help="At most this many runs at once.", min=1, metavar="N")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(DriveOptions):
+    """How a plan is run."""
+
+    yes: Annotated[bool, _drive("--yes", "-y", help="Do not ask.")] = False
+    no_cutoff: Annotated[
+        bool,
+        _drive(
+            "--no-cutoff",
+            help="Run all that is planned, also what reads nothing that has really changed.",
+        ),
+    ] = False
+    no_tail: Annotated[
+        bool,
+        _drive(
+            "--no-tail",
+            help="List keys that became complete meanwhile in the end, instead of running them.",
+        ),
+    ] = False
+
+    @property
+    def settings(self) -> Settings:
+        """What is kept with the backfill of how it is to be run."""
+        from lineage_backfill.ports import Settings
+
+        return Settings(
+            cutoff=not self.no_cutoff, tail=not self.no_tail, max_parallel=self.max_parallel
+        )
 
 
 class Format(StrEnum):
@@ -276,29 +262,8 @@ BackfillArgument = Annotated[
         autocompletion=complete_backfills,
     ),
 ]
-JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-ParallelOption = Annotated[
-    int | None, Option(help="At most this many runs at once.", min=1, metavar="N")
-]
-NoCutoffOption = Annotated[
-    bool,
-    Option(
-        "--no-cutoff",
-        help="Run all that is planned, also what reads nothing that has really changed.",
-    ),
-]
-NoTailOption = Annotated[
-    bool,
-    Option(
-        "--no-tail",
-        help="List keys that became complete meanwhile in the end, instead of running them too.",
-    ),
-]
-TimeoutOption = Annotated[
-    str | None,
-    Option(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),
-]
+JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -321,7 +286,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**values)
 
     # Typer reads the signature to learn what the command takes.
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__dict__["__signature__"] = inspect.Signature(parameters)
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call
 

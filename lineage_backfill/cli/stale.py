@@ -12,13 +12,9 @@ import typer
 
 from lineage_backfill.cli.options import (
     JsonOption,
-    NoCutoffOption,
-    NoTailOption,
-    ParallelOption,
     PlanOptions,
+    RunOptions,
     SourceOptions,
-    TimeoutOption,
-    YesOption,
     takes_options,
 )
 
@@ -85,34 +81,19 @@ def stale(
 def catchup(
     options: PlanOptions,
     source: SourceOptions,
+    how: RunOptions,
     since: _SinceOption = None,
-    yes: YesOption = False,
-    max_parallel: ParallelOption = None,
-    timeout: TimeoutOption = None,
-    no_cutoff: NoCutoffOption = False,
-    no_tail: NoTailOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan and run what `stale` shows, and what follows from it; nothing else."""
     from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.asking import read_duration
     from lineage_backfill.cli.backfill import carry_out
-    from lineage_backfill.ports import Settings
 
-    limit = read_duration(timeout)
     found = _find(options, source, since)
     terminal.talk().print(_shown(found))
     if found.plan is None:
         return
-    carry_out(
-        found.project,
-        found.snapshot,
-        found.plan,
-        yes=yes,
-        timeout=limit,
-        settings=Settings(cutoff=not no_cutoff, tail=not no_tail, max_parallel=max_parallel),
-        as_json=as_json,
-    )
+    carry_out(found.project, found.snapshot, found.plan, how, as_json=as_json)
 
 
 def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:

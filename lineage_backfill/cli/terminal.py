@@ -71,9 +71,9 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def say(text: str, *, style: str = "") -> None:
-    """Print one sentence on stderr, unless quiet is asked for."""
-    talk().print(safe(text), style=style, soft_wrap=True)
+def say(text: str, *, style: str = "", asking: bool = False) -> None:
+    """Print one sentence on stderr; where quiet is asked for only one that leads to a question."""
+    (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
 def follow_log() -> None:

@@ -37,87 +37,48 @@ class _Case:
     """One job that reads `up` and writes `down`; the picture shows first..last of both."""
 
     declared: str
-    changed: str
-    first: str
-    last: str
+    changed: str = "2024-06-05"
+    first: str = "2024-06-01"
+    last: str = "2024-06-14"
     own: bool = False  # it reads its own output too
 
 
+_DAYS = """
+[[dataset]]
+name = "*"
+grain = "day"
+end = "2024-06-14"
+[[job]]
+name = "job"
+"""
+_HOURS = """
+[[dataset]]
+name = "up"
+grain = "hour"
+[[dataset]]
+name = "down"
+"""
 _CASES: Mapping[str, _Case] = {
     "overlap": _Case(
-        declared="""
-            [[dataset]]
-            name = "up"
-            grain = "hour"
-            [[dataset]]
-            name = "down"
-            grain = "day"
-        """,
+        declared=f'{_HOURS}grain = "day"',
         changed="2024-06-04T22..2024-06-05T01",
         first="2024-06-04T00",
         last="2024-06-05T23",
     ),
     "shifted": _Case(
-        declared="""
-            [[dataset]]
-            name = "up"
-            grain = "hour"
-            [[dataset]]
-            name = "down"
-            cron = "30 * * * *"
-        """,
+        declared=f'{_HOURS}cron = "30 * * * *"',
         changed="2024-06-05T05",
         first="2024-06-05T00",
         last="2024-06-05T11",
     ),
     "window": _Case(
-        declared="""
-            [[dataset]]
-            name = "*"
-            grain = "day"
-            [[job]]
-            name = "job"
-            [[job.reads]]
-            dataset = "up"
-            mapping = "window"
-            before = 6
-        """,
-        changed="2024-06-05",
-        first="2024-06-01",
-        last="2024-06-14",
+        declared=f'{_DAYS}reads = [{{ dataset = "up", mapping = "window", before = 6 }}]'
     ),
     "lookback": _Case(
-        declared="""
-            [[dataset]]
-            name = "*"
-            grain = "day"
-            [[job]]
-            name = "job"
-            [[job.writes]]
-            dataset = "down"
-            lookback = 2
-        """,
-        changed="2024-06-07",
-        first="2024-06-01",
-        last="2024-06-14",
+        declared=f'{_DAYS}writes = [{{ dataset = "down", lookback = 2 }}]', changed="2024-06-07"
     ),
     "own": _Case(
-        declared="""
-            [[dataset]]
-            name = "*"
-            grain = "day"
-            end = "2024-06-14"
-            [[job]]
-            name = "job"
-            [[job.reads]]
-            dataset = "down"
-            mapping = "offset"
-            by = -1
-        """,
-        changed="2024-06-05",
-        first="2024-06-01",
-        last="2024-06-14",
-        own=True,
+        declared=f'{_DAYS}reads = [{{ dataset = "down", mapping = "offset", by = -1 }}]', own=True
     ),
 }
 

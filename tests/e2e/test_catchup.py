@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
 from lineage_backfill.plan.request import ChangedJob, Request
 from lineage_backfill.ports import Reporter, Settings
+from tests.events import event, write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
 
@@ -68,19 +68,6 @@ before = 2
 """
 
 
-def event(job: str, reads: str, writes: str) -> dict[str, Any]:
-    return {
-        "eventType": "COMPLETE",
-        "eventTime": "2023-12-31T00:00:00Z",
-        "run": {"runId": f"00000000-0000-4000-8000-{len(job):012}"},
-        "job": {"namespace": "s", "name": job},
-        "inputs": [{"namespace": "s", "name": reads}],
-        "outputs": [{"namespace": "s", "name": writes}],
-        "producer": "https://example.org/",
-        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-    }
-
-
 class Shop:
     """A project of two jobs over days, and a feed that nobody of them writes."""
 
@@ -88,8 +75,11 @@ class Shop:
         self.engine = engine
         self.data = folder / "data"
         self.raw: dict[int, list[int]] = {}
-        events = [event("clean", "raw", "clean"), event("rolling", "clean", "rolling")]
-        (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+        write_events(
+            folder / "events.ndjson",
+            event("clean", ["raw"], ["clean"], namespace="s"),
+            event("rolling", ["clean"], ["rolling"], namespace="s"),
+        )
         file = folder / "lineage-backfill.toml"
         file.write_text(PROJECT + "".join(map(TABLE.format, ("raw", "clean", "rolling"))))
         self.project = app.open_project(file)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.events import event, write_events
 from tests.unit.cli.documents import fits
 
 pytestmark = pytest.mark.e2e
@@ -58,6 +59,22 @@ path.with_suffix(".tmp").write_text(json.dumps(result))
 path.with_suffix(".tmp").replace(path)
 """
 
+
+def table(name: str, calendar: str, column: str) -> str:
+    """Return the declaration of a dataset whose keys stand so in its column."""
+    return (
+        f'[[dataset]]\nname = "{name}"\n{calendar}\n'
+        f'columns = {{ key = "{column}" }}\nlocation = "data/{name.strip("*")}"\n'
+    )
+
+
+HOURS, DAYS = 'grain = "hour"\nstart = "2024-01-01T00"', 'grain = "day"\nstart = "2024-01-01"'
+TABLES = "\n".join(
+    [
+        *(table(name, HOURS, "%Y-%m-%dT%H") for name in ("feed", "c*")),
+        *(table(name, DAYS, "%Y-%m-%d") for name in ("daily*", "other")),
+    ]
+)
 PROJECT = f"""
 [project]
 namespace = "shop"
@@ -68,54 +85,13 @@ events = ["events.ndjson"]
 [engines.here]
 kind = "command"
 argv = [{json.dumps(sys.executable)}, "program.py", "{{spec}}"]
-
-[[dataset]]
-name = "feed"
-grain = "hour"
-start = "2024-01-01T00"
-columns = {{ hour = "%Y-%m-%dT%H" }}
-location = "data/feed"
-
-[[dataset]]
-name = "c*"
-grain = "hour"
-start = "2024-01-01T00"
-columns = {{ hour = "%Y-%m-%dT%H" }}
-location = "data/clean"
-
-[[dataset]]
-name = "daily*"
-grain = "day"
-start = "2024-01-01"
-column = "day"
-location = "data/daily"
-
-[[dataset]]
-name = "other"
-grain = "day"
-start = "2024-01-01"
-column = "day"
-location = "data/other"
-
+{TABLES}
 [[job]]
 name = "*"
 engine = "here"
 entrypoint = "any:thing"
 batch = "range"
 """
-
-
-def event(job: str, reads: str, writes: str) -> dict[str, Any]:
-    return {
-        "eventType": "COMPLETE",
-        "eventTime": "2024-01-01T00:00:00Z",
-        "run": {"runId": f"00000000-0000-4000-8000-{abs(hash(job)) % 10**12:012}"},
-        "job": {"namespace": "shop", "name": job},
-        "inputs": [{"namespace": "shop", "name": name} for name in reads.split()],
-        "outputs": [{"namespace": "shop", "name": name} for name in writes.split()],
-        "producer": "https://example.org/",
-        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-    }
 
 
 class Shop:
@@ -130,8 +106,11 @@ class Shop:
         (folder / "sub").mkdir()
 
     def lineage(self, *jobs: tuple[str, str, str]) -> None:
-        lines = [json.dumps(event(*job)) for job in (*jobs, ("far", "elsewhere", "other"))]
-        (self.folder / "events.ndjson").write_text("\n".join(lines) + "\n")
+        events = [
+            event(job, reads.split(), writes.split())
+            for job, reads, writes in (*jobs, ("far", "elsewhere", "other"))
+        ]
+        write_events(self.folder / "events.ndjson", *events)
 
     def does(self, what: Mapping[str, str]) -> None:
         (self.folder / "does.json").write_text(json.dumps(what))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +16,8 @@ from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.plan.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
-from tests.e2e.test_cli import FIX, Shop, event, read_until, wait_for
+from tests.e2e.test_cli import FIX, Shop, read_until, wait_for
+from tests.events import event, write_events
 
 pytestmark = pytest.mark.e2e
 
@@ -244,11 +244,11 @@ class SparkShop:
     def __init__(self, folder: Path, engine: LocalEngine) -> None:
         (folder / "pipeline_of_cutoff.py").write_text(JOBS)
         (folder / "lineage-backfill.toml").write_text(PROJECT)
-        jobs = (("clean", "raw", "clean"), ("daily", "clean", "daily"))
-        lines = [
-            json.dumps(event(*job) | {"job": {"namespace": "w", "name": job[0]}}) for job in jobs
-        ]
-        (folder / "events.ndjson").write_text("\n".join(lines).replace('"shop"', '"w"'))
+        write_events(
+            folder / "events.ndjson",
+            event("clean", ["raw"], ["clean"], namespace="w"),
+            event("daily", ["clean"], ["daily"], namespace="w"),
+        )
         self.folder = folder
         self.engine = engine
         self.project = app.open_project(folder / "lineage-backfill.toml")

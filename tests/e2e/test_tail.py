@@ -7,25 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_cli import Shop
+from tests.e2e.test_cli import Shop, table
 
 pytestmark = pytest.mark.e2e
 
-TICKS = """
-[[dataset]]
-name = "ticks"
-every = "2s"
-start = "{start}"
-columns = {{ tick = "%Y-%m-%dT%H:%M:%S" }}
-location = "data/ticks"
-
-[[dataset]]
-name = "sums"
-every = "2s"
-start = "{start}"
-columns = {{ tick = "%Y-%m-%dT%H:%M:%S" }}
-location = "data/sums"
-
+ADDING = """
 [[job]]
 name = "adding"
 engine = "here"
@@ -43,7 +29,9 @@ def test_the_tail_is_run_or_listed(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     begun = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=40)
     start = begun.strftime("%Y-%m-%dT%H:%M:%S")
-    shop.declare(TICKS.format(start=start))
+    for name in ("ticks", "sums"):
+        shop.declare(table(name, f'every = "2s"\nstart = "{start}"', "%Y-%m-%dT%H:%M:%S"))
+    shop.declare(ADDING)
     shop.lineage(("adding", "ticks", "sums"))
     shop.does({"adding": "sleep 5"})
     recent = datetime.now(UTC) - timedelta(seconds=4)

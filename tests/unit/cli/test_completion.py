@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from lineage_backfill.cli.main import main
 from lineage_backfill.model import BackfillState
 from lineage_backfill.ports import BackfillRecord
 from lineage_backfill.store.sql import SqlRunStore
+from tests.events import event, write_events
 
 PROJECT = """
 [project]
@@ -25,23 +24,11 @@ events = ["events.ndjson"]
 READS = ("raw_orders", "raw_prices", "two words", "a$(touch evil)", "-x", "größe")
 
 
-def event(job: str, reads: tuple[str, ...], namespace: str = "shop") -> dict[str, Any]:
-    return {
-        "eventType": "COMPLETE",
-        "eventTime": "2024-01-01T00:00:00Z",
-        "run": {"runId": "00000000-0000-4000-8000-000000000001"},
-        "job": {"namespace": namespace, "name": job},
-        "inputs": [{"namespace": namespace, "name": name} for name in reads],
-        "outputs": [],
-        "producer": "https://example.org/",
-    }
-
-
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lineage-backfill.toml").write_text(PROJECT)
-    events = [event("clean", READS), event("clean", ("raw_orders", "only_there"), "far")]
-    (tmp_path / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+    far = event("clean", ("raw_orders", "only_there"), namespace="far")
+    write_events(tmp_path / "events.ndjson", event("clean", READS), far)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -12,7 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from lineage_backfill.cli.asking import Names, read_duration, read_instant, read_request
-from lineage_backfill.cli.options import RequestOptions, SourceOptions, takes_options
+from lineage_backfill.cli.options import (
+    LineageOptions,
+    RequestOptions,
+    SourceOptions,
+    View,
+    takes_options,
+)
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -54,6 +60,12 @@ def test_a_command_takes_dataclasses_whole() -> None:
         ["a", "b"],
         True,
     ]
+
+
+def test_lineage_is_read_as_the_options_say() -> None:
+    given = LineageOptions(marquez="http://localhost:5000", lineage_view=View.GRAPH)
+    lineage = given.project(None, search=False).lineage
+    assert (lineage.marquez, lineage.view) == ("http://localhost:5000", "graph")
 
 
 def test_nothing_given_is_nothing_given() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from lineage_backfill.cli.main import main
 from tests.delta_logs import METADATA, Log, add, ours
+from tests.events import event, write_events
 from tests.unit.cli.documents import fits
 
 START = datetime(2024, 1, 5, tzinfo=UTC)
@@ -27,24 +28,14 @@ with Path("journal").open("a") as journal:
 """
 
 
-def event(job: str, reads: str, writes: str) -> dict[str, Any]:
-    return {
-        "eventType": "COMPLETE",
-        "eventTime": "2024-01-01T00:00:00Z",
-        "run": {"runId": f"00000000-0000-4000-8000-{len(job):012}"},
-        "job": {"namespace": "s", "name": job},
-        "inputs": [{"namespace": "s", "name": reads}],
-        "outputs": [{"namespace": "s", "name": writes}],
-        "producer": "https://example.org/",
-        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-    }
-
-
 class Shop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        events = [event("clean", "raw", "tidy"), event("totals", "tidy", "sums")]
-        (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+        write_events(
+            folder / "events.ndjson",
+            event("clean", ["raw"], ["tidy"], namespace="s"),
+            event("totals", ["tidy"], ["sums"], namespace="s"),
+        )
         (folder / "program.py").write_text(PROGRAM)
         tables = "".join(
             f'[[dataset]]\nname = "{name}"\ngrain = "day"\nstart = "2024-01-01"\n'
