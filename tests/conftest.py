@@ -1,4 +1,4 @@
-"""What all tests share: how properties are tried, a cache folder, a PostgreSQL for who wants one."""
+"""What all tests share: how properties are tried, a cache folder, and a real PostgreSQL."""
 
 from __future__ import annotations
 

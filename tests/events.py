@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+#: When the runs ended.
+ENDED = "2023-12-31T00:00:00Z"
+
 
 def event(
     job: str, reads: Iterable[str], writes: Iterable[str] = (), *, namespace: str = "shop"
@@ -18,7 +21,7 @@ def event(
 
     return {
         "eventType": "COMPLETE",
-        "eventTime": "2023-12-31T00:00:00Z",
+        "eventTime": ENDED,
         "run": {"runId": f"00000000-0000-4000-8000-{sum(map(ord, job)):012}"},
         "job": {"namespace": namespace, "name": job},
         "inputs": named(reads),

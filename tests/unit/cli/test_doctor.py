@@ -13,6 +13,7 @@ import pytest
 
 from lineage_backfill.cli.main import main
 from tests.delta_logs import METADATA, Log, add
+from tests.events import ENDED
 from tests.unit.cli.documents import fits
 from tests.unit.cli.test_stale import Shop
 
@@ -60,7 +61,7 @@ def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[[], dict[str, A
 def test_lineage_from_the_future(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
     events = shop.folder / "events.ndjson"
     later = (datetime.now(UTC) + timedelta(hours=3)).strftime("%FT%TZ")
-    events.write_text(events.read_text().replace("2024-01-01T00:00:00Z", later))
+    events.write_text(events.read_text().replace(ENDED, later))
     found = checks()["clock"]
     assert "in the future" in found["detail"]
     assert "time server" in found["fix"]
