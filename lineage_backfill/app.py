@@ -128,7 +128,7 @@ def read_lineage(project: Project) -> LineageSnapshot:
 
     began = time.monotonic()
     snapshot = _declared(project, _read_source(project))
-    _told(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
+    log_time(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
     keep_names(snapshot, _names_file(project))
     return snapshot
 
@@ -314,7 +314,7 @@ def make_plan(
     functions = _functions(project)
     began = time.monotonic()
     plan = build_plan(request, snapshot, project.declarations, now=now, functions=functions)
-    _told(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
+    log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
     if found:
         refuse_families(found, written(plan, snapshot))
     said = tuple(advice(plan, snapshot))
@@ -337,8 +337,8 @@ def _families(project: Project, snapshot: LineageSnapshot, request: Request) -> 
     return found
 
 
-def _told(began: float, what: str) -> None:
-    """Log what was done since then, and how long it took."""
+def log_time(began: float, what: str) -> None:
+    """Log what was done since `began`, an instant of the monotonic clock."""
     _log.info("%s, in %.2f s", what, time.monotonic() - began)
 
 
@@ -369,7 +369,7 @@ def see_changes(
         table = table_of(catalog, dataset)
         began = time.monotonic()
         told = reader.changes(location=table.location, table=table.table, after=after, since=since)
-        _told(began, f"the log of {dataset}, from version {told.after} to {told.until}")
+        log_time(began, f"the log of {dataset}, from version {told.after} to {told.until}")
         keys, ignored = keys_of(catalog, dataset, told.partitions, told.columns)
         log = LogRange(after=told.after, until=told.until, ignored=ignored)
         found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
@@ -431,7 +431,7 @@ def _read_logs(
     reader = logs or DeltaTableLogs(conf=_spark_conf(project))
     began = time.monotonic()
     known, silent = evidence.of_tables(catalog, sorted(touched), reader)
-    _told(began, f"table logs: {len(known)} of {len(touched)} tell something")
+    log_time(began, f"table logs: {len(known)} of {len(touched)} tell something")
     return known, silent
 
 
@@ -758,7 +758,7 @@ def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
 
         began = time.monotonic()
         store = SqlRunStore(project.store_url)
-        _told(began, "run store opened")
+        log_time(began, "run store opened")
     else:
         from lineage_backfill.store.memory import MemoryRunStore
 

@@ -26,8 +26,9 @@ from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
     from lineage_backfill.app import Ended
+    from lineage_backfill.cli.planning import Made
     from lineage_backfill.config import Project
-    from lineage_backfill.graph.lineage import LineageSnapshot
+    from lineage_backfill.executor.simulate import Estimate
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.ports import Reporter
 
@@ -62,36 +63,36 @@ def run(
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
     from lineage_backfill import app
-    from lineage_backfill.cli.planning import load_plan, make_plan
+    from lineage_backfill.cli.planning import Made, load_plan, make_plan
 
     saved = _saved_plan(datasets or (), request)
     if saved is None:
         made = make_plan(datasets or (), request, source)
-        plan, project, snapshot = made.plan, made.project, made.snapshot
     else:
         project = source.open()
         snapshot = app.read_lineage(project)
         plan = load_plan(saved)
         app.check_plan(project, snapshot, plan)
-    carry_out(project, snapshot, plan, how, as_json=as_json)
+        made = Made(plan=plan, project=project, snapshot=snapshot)
+    carry_out(made, how, as_json=as_json)
 
 
-def carry_out(
-    project: Project, snapshot: LineageSnapshot, plan: Plan, how: RunOptions, *, as_json: bool
-) -> None:
+def carry_out(made: Made, how: RunOptions, *, as_json: bool) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.planning import show
+    from lineage_backfill.cli.planning import estimate, show
 
-    limit = how.limit
+    limit, plan, project, snapshot = how.limit, made.plan, made.project, made.snapshot
+    takes = estimate(made, max_parallel=how.max_parallel)
     # Who is asked sees what about, also where quiet is asked for.
-    show(plan, terminal.talk() if how.yes else terminal.err(), snapshot=snapshot)
+    console = terminal.talk() if how.yes else terminal.err()
+    show(plan, console, snapshot=snapshot, estimate=takes)
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
     _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
-    with _reporting() as reporter:
+    with _reporting(takes) as reporter:
         ended = app.start(
             project,
             snapshot,
@@ -105,12 +106,12 @@ def carry_out(
 
 
 @contextmanager
-def _reporting() -> Iterator[Reporter]:
-    """Show on stderr what happens meanwhile."""
+def _reporting(takes: Estimate | None = None) -> Iterator[Reporter]:
+    """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.progress import progress
 
-    reporter = progress(terminal.talk())
+    reporter = progress(terminal.talk(), takes)
     with reporter.showing():
         yield reporter
 

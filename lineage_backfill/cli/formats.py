@@ -18,6 +18,7 @@ from lineage_backfill.cli.render import (
     amount,
     apart,
     counted,
+    how_long,
     keys_on_a_line,
     roots,
     totals,
@@ -50,7 +51,7 @@ def plan_tree(plan: Plan, beside: Beside) -> RenderableType:
     parts.append(root)
     if beside.untouched:
         parts.append(untouched(beside.untouched, names))
-    parts.append(totals(plan))
+    parts.append(totals(plan, beside))
     return Group(*apart(parts))
 
 
@@ -65,6 +66,7 @@ def _branch(plan: Plan, job: PlannedJob, names: Names, beside: Beside, runs: int
     if job.partitions:
         line.append(f"  {keys_on_a_line(job.partitions)}")
         line.append(f"  {counted(runs, 'run')}" if plan.runs is not None else "", style="dim")
+        line.append(f"  {times[job.job]}" if (times := beside.times) else "", style="dim")
     if job.left_stale:
         line.append(f"  left stale: {keys_on_a_line(job.left_stale)}", style="yellow")
     if owner := beside.owner(job.job):
@@ -124,19 +126,25 @@ def markdown(plan: Plan, beside: Beside) -> str:
         f"### Backfill of what {changed} made stale",
         f"{amount(plan)}, as of {safe(plan.now)}.",
     ]
+    if beside.estimate is not None:
+        parts.append(f"Time: {how_long(beside.estimate)}.")
     if planned:
+        times = beside.times
         rows = (
             (
                 code(names(job.job)),
                 code(keys_on_a_line(job.partitions)),
                 f"{job.count:,}",
                 f"{runs[job.job]:,}" if plan.runs is not None else "?",
+                *([times[job.job]] if times else []),
                 plain(beside.owner(job.job)),
                 plain(in_words(job.reason, names)),
             )
             for job in planned
         )
-        parts.append(_rows("Job|Partitions|Keys|Runs|Owner|Why", "-|-|-:|-:|-|-", rows))
+        takes, rule = ("Takes|", "-:|") if times else ("", "")
+        heading = f"Job|Partitions|Keys|Runs|{takes}Owner|Why"
+        parts.append(_rows(heading, f"-|-|-:|-:|{rule}-|-", rows))
     if others:
         cells = ((code(names(job.job)), plain(_why_not(job, names))) for job in others)
         parts += ["**Will not run**", _rows("Job|Why", "-|-", cells)]

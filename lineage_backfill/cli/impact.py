@@ -34,6 +34,10 @@ def impact(
     out: Annotated[
         Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")
     ] = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="With --json: add how long it takes (p50, p90)."),
+    ] = False,
     form: Annotated[
         Format | None, typer.Option("--format", help="How to show it; else as a table.")
     ] = None,
@@ -55,7 +59,7 @@ def impact(
     ] = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
-    from lineage_backfill.cli import documents
+    from lineage_backfill.cli import documents, planning
     from lineage_backfill.cli.planning import explain, make_plan, show_as
     from lineage_backfill.plan.document import plan_to_dict
 
@@ -76,6 +80,9 @@ def impact(
     if out:
         documents.save(document, out)
     if as_json:
+        if estimate:  # not in a saved plan, which says nothing of other runs
+            takes = planning.estimate(made)
+            document["estimate"] = takes and takes.to_dict()
         documents.emit(document)
     else:
         from lineage_backfill.cli import terminal

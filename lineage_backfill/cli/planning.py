@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from lineage_backfill.cli import documents
 from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_moment, read_request
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
 from lineage_backfill.config import Project
-from lineage_backfill.errors import UsageError
+from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import Plan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from lineage_backfill.executor.simulate import Estimate
     from lineage_backfill.plan.explain import Explanation
 
 
@@ -105,11 +107,31 @@ def load_plan(file: Path) -> Plan:
         raise UsageError(f"{named}{error}", hint=error.hint) from error
 
 
-def show(plan: Plan, console: Console, *, snapshot: LineageSnapshot | None = None) -> None:
+def estimate(made: Made, *, max_parallel: int | None = None) -> Estimate | None:
+    """Return how long a plan will take; None where its runs or the run store cannot be read."""
+    from lineage_backfill.cli import terminal
+
+    began = time.monotonic()
+    try:
+        found = app.estimate(made.project, made.snapshot, made.plan, max_parallel=max_parallel)
+    except StoreError as error:
+        terminal.say(f"warning: how long it takes is not known: {error}", style="yellow")
+        return None
+    app.log_time(began, "estimate")
+    return found
+
+
+def show(
+    plan: Plan,
+    console: Console,
+    *,
+    snapshot: LineageSnapshot | None = None,
+    estimate: Estimate | None = None,
+) -> None:
     """Print the preview; with a snapshot also what the lineage tells beside the plan."""
     from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
 
-    beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot)
+    beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot, estimate)
     console.print(preview(plan, width=console.width, beside=beside))
 
 
@@ -119,10 +141,11 @@ def show_as(form: Format, made: Made, console: Console) -> None:
     from lineage_backfill.cli.heatmap import heatmap
     from lineage_backfill.cli.render import Beside
 
-    plan, beside = made.plan, Beside.of(made.plan, made.snapshot)
+    plan, takes = made.plan, estimate(made)
+    beside = Beside.of(plan, made.snapshot, takes)
     match form:
         case Format.TABLE:
-            show(plan, console, snapshot=made.snapshot)
+            show(plan, console, snapshot=made.snapshot, estimate=takes)
         case Format.TREE:
             console.print(formats.plan_tree(plan, beside))
         case Format.HEATMAP:

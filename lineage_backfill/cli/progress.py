@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -19,11 +19,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from lineage_backfill.cli.remaining import Remaining
 from lineage_backfill.cli.render import Names, counted, keys_on_a_line
 from lineage_backfill.cli.terminal import safe
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plan.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter
+
+if TYPE_CHECKING:
+    from lineage_backfill.executor.simulate import Estimate
 
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
@@ -35,10 +39,15 @@ _MARKS = {
 
 
 class PlainProgress(Reporter):
-    """One line for each thing that happens; `console` is usually that of stderr."""
+    """One line for each thing that happens; `console` is usually that of stderr.
 
-    def __init__(self, console: Console) -> None:
+    With an `estimate` of the plan the lines say how long it still takes.
+    """
+
+    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
         self.console = console
+        self._remaining = Remaining(estimate)
+        self._began = time.monotonic()
         self._names = Names(())
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
@@ -49,6 +58,7 @@ class PlainProgress(Reporter):
         return nullcontext()
 
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+        self._began = time.monotonic()
         self._names = Names.of(plan)
         self._total = len(plan.runs or ())
         self._line(f"backfill {backfill_id}: {counted(self._total, 'run')}")
@@ -70,13 +80,14 @@ class PlainProgress(Reporter):
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         self._ended += 1
+        self._remaining.ended(run.job, state)
         if state in (RunState.BLOCKED, RunState.SKIPPED):
             self._alike[state, run.job, detail] += 1
             return
         self._tell_alike()
         mark, style = _MARKS.get(state, (" ", ""))
         self._line(
-            f"{mark} {state} {self._run(run)}{self._took(run)} [{self._ended}/{self._total}]",
+            f"{mark} {state} {self._run(run)}{self._took(run)} [{self._stands()}]",
             style=style,
         )
         if detail:
@@ -106,6 +117,13 @@ class PlainProgress(Reporter):
             )
         self._alike.clear()
 
+    def _stands(self) -> str:
+        left = self._left()
+        return f"{self._ended}/{self._total}{f', {left}' if left else ''}"
+
+    def _left(self) -> str:
+        return self._remaining.in_words(time.monotonic() - self._began)
+
     def _run(self, run: PlannedRun) -> str:
         return f"{self._names(run.job)} {keys_on_a_line(run.partitions)}"
 
@@ -120,19 +138,20 @@ class PlainProgress(Reporter):
 class LiveProgress(PlainProgress):
     """A bar for the whole and one for each job under way; what has ended stays as a line."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
+        super().__init__(console, estimate)
         self._bars = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
             console=console,
             transient=True,
         )
-        self._whole = self._bars.add_task("runs", total=None)
-        self._left: Counter[JobRef] = Counter()
+        self._whole = self._bars.add_task("runs", total=None, left="")
+        self._to_run: Counter[JobRef] = Counter()
         self._tasks: dict[JobRef, Any] = {}
 
     def showing(self) -> AbstractContextManager[Any]:
@@ -140,12 +159,12 @@ class LiveProgress(PlainProgress):
 
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
         super().backfill_started(backfill_id, plan)
-        self._left = Counter(run.job for run in plan.runs or ())
-        self._bars.update(self._whole, total=self._total)
+        self._to_run = Counter(run.job for run in plan.runs or ())
+        self._bars.update(self._whole, total=self._total, left=self._left())
 
     def backfill_extended(self, plan: Plan) -> None:
         super().backfill_extended(plan)
-        self._left.update(run.job for run in plan.runs or ())
+        self._to_run.update(run.job for run in plan.runs or ())
         self._bars.update(self._whole, total=self._total)
 
     def _begun(self, run: PlannedRun, again: str) -> None:
@@ -153,20 +172,20 @@ class LiveProgress(PlainProgress):
             super()._begun(run, again)
         if run.job not in self._tasks:
             self._tasks[run.job] = self._bars.add_task(
-                self._names(run.job), total=self._left[run.job]
+                self._names(run.job), total=self._to_run[run.job], left=""
             )
 
     def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
         super().run_finished(run, state, detail)
-        self._bars.advance(self._whole)
-        self._left[run.job] -= 1
+        self._bars.update(self._whole, advance=1, left=self._left())
+        self._to_run[run.job] -= 1
         if run.job in self._tasks:
             self._bars.advance(self._tasks[run.job])
-            if self._left[run.job] <= 0:
+            if self._to_run[run.job] <= 0:
                 self._bars.remove_task(self._tasks.pop(run.job))
 
 
-def progress(console: Console) -> PlainProgress:
+def progress(console: Console, estimate: Estimate | None = None) -> PlainProgress:
     """Return the progress that fits the console: a live one only where a person looks on."""
     lives = console.is_terminal and not console.quiet
-    return LiveProgress(console) if lives else PlainProgress(console)
+    return LiveProgress(console, estimate) if lives else PlainProgress(console, estimate)

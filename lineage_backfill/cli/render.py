@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import age, before, in_words, why_left
+from lineage_backfill.cli.words import age, before, in_words, lasting, why_left
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.plan import Plan, PlannedJob
 
 if TYPE_CHECKING:
+    from lineage_backfill.executor.simulate import Estimate, Spread
     from lineage_backfill.graph.lineage import LineageSnapshot
 
 #: From this width on, reasons (and owners, if any are known) have a column of their own.
@@ -93,23 +94,38 @@ def table(*headings: str | Text) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What is known beside a plan: the jobs that the change does not reach, and who owns jobs."""
+    """What is known beside a plan: jobs that the change does not reach, owners, how long it takes.
+
+    `estimate` is None where nobody has asked how long, or no runs are listed.
+    """
 
     untouched: Sequence[JobRef] = ()
     owners: Mapping[JobRef, Sequence[str]] = field(default_factory=dict)
+    estimate: Estimate | None = None
 
     @classmethod
-    def of(cls, plan: Plan, snapshot: LineageSnapshot) -> Beside:
+    def of(cls, plan: Plan, snapshot: LineageSnapshot, estimate: Estimate | None = None) -> Beside:
         """Return what the lineage tells of the jobs of a plan, and of those that are not in it."""
         reached = {job.job for job in plan.jobs}
         return cls(
             untouched=[ref for ref in snapshot.jobs if ref not in reached],
             owners={ref: node.owners for ref, node in snapshot.jobs.items() if node.owners},
+            estimate=estimate,
         )
 
     def owner(self, job: JobRef) -> str:
         """Return who owns a job, as text; empty where nobody is named."""
         return safe(", ".join(self.owners.get(job, ())))
+
+    @property
+    def times(self) -> Mapping[JobRef, str]:
+        """How long the runs of each job take, one after the other; empty where none is known."""
+        if self.estimate is None or self.estimate.makespan is None:
+            return {}
+        return {
+            one.job: "unknown" if one.busy is None else lasting(one.busy.p50)
+            for one in self.estimate.jobs
+        }
 
 
 NOTHING_BESIDE = Beside()
@@ -130,7 +146,7 @@ def preview(plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE) -> Rende
         parts.append(_not_run(others, names, beside))
     if beside.untouched:
         parts.append(untouched(beside.untouched, names))
-    parts.append(totals(plan))
+    parts.append(totals(plan, beside))
     if plan.warnings:
         parts.append(Text("\n").join(warning(one) for one in plan.warnings))
     return Group(*apart(parts))
@@ -174,9 +190,10 @@ def _planned(
     owned = any(beside.owner(job.job) for job in planned)
     wide = width >= (_WIDE_WITH_OWNERS if owned else _WIDE)
     owned = owned and wide
-    more = [*(["Owner"] if owned else []), *(["Why"] if wide else [])]
+    times = beside.times
+    more = ["Takes"] * bool(times) + ["Owner"] * owned + ["Why"] * wide
     rows = table("", "Will run", "Partitions", "Keys", "Runs", *more)
-    for number in (3, 4):
+    for number in (3, 4, 5)[: 2 + bool(times)]:
         rows.columns[number].justify = "right"
     for guide, job in tree(planned)[:SHOWN_JOBS]:
         owner = beside.owner(job.job)
@@ -191,6 +208,7 @@ def _planned(
             keys,
             f"{job.count:,}",
             "?" if plan.runs is None else f"{runs[job.job]:,}",
+            *([times[job.job]] if times else []),
             *([owner] if owned else []),
             *([why] if wide else []),
         )
@@ -241,17 +259,38 @@ def amount(plan: Plan) -> str:
     return text + (f" in {counted(waves, 'wave')}" if waves else "")
 
 
-def totals(plan: Plan) -> Text:
-    """Return the line that says how much would run, and as of when; and how old a snapshot is."""
+def totals(plan: Plan, beside: Beside) -> Text:
+    """Return what says how much would run, as of when, and how long that takes.
+
+    And how old the lineage is, where it is a snapshot.
+    """
     text = Text("Nothing to run.", style="bold")
     if plan.totals["runs"]:
         as_of = (f"  as of {safe(plan.now[:19])}Z", "dim")
         text = Text.assemble(("Total  ", "bold"), amount(plan), as_of)
+        if beside.estimate is not None:
+            text.append("\nTime   ", style="bold").append(how_long(beside.estimate))
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
         text.append(f"\nfrom a lineage snapshot of {safe(taken[:19])}Z, {old}", style="dim")
     return text
+
+
+def how_long(estimate: Estimate) -> str:
+    """Return how long a plan takes as a line; what is not known is said to be unknown."""
+    if estimate.makespan is None:
+        return "unknown: too few past runs of its jobs are known"
+    unknown = len(estimate.unknown)
+    if unknown:
+        least = f"at least {spread_in_words(estimate.makespan)}"
+        return f"{least}; unknown of {counted(unknown, 'job')}, for too few past runs are known"
+    return f"about {spread_in_words(estimate.makespan)}"
+
+
+def spread_in_words(spread: Spread) -> str:
+    """Return what half of the past would have taken at most, and nine of ten."""
+    return f"{lasting(spread.p50)}, {lasting(spread.p90)} if all is slow (p90)"
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

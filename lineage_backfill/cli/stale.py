@@ -88,12 +88,14 @@ def catchup(
     """Plan and run what `stale` shows, and what follows from it; nothing else."""
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.backfill import carry_out
+    from lineage_backfill.cli.planning import Made
 
     found = _find(options, source, since)
     terminal.talk().print(_shown(found))
     if found.plan is None:
         return
-    carry_out(found.project, found.snapshot, found.plan, how, as_json=as_json)
+    made = Made(plan=found.plan, project=found.project, snapshot=found.snapshot)
+    carry_out(made, how, as_json=as_json)
 
 
 def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:

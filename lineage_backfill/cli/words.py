@@ -53,6 +53,20 @@ def age(length: timedelta) -> str:
     return "new"
 
 
+def lasting(seconds: float) -> str:
+    """Return how long something takes, in the unit that says it shortly.
+
+    >>> lasting(0.4), lasting(59.6), lasting(150), lasting(5400), lasting(200_000)
+    ('1 s', '1 min', '2.5 min', '1.5 h', '2.3 days')
+    """
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    for unit, size, most in (("min", 60, 90), ("h", 3600, 48)):
+        if seconds < size * most:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds / 86_400:.1f}".removesuffix(".0") + " days"
+
+
 def why_left(reason: Mapping[str, Any]) -> str:
     """Return why stale keys are left, as one line; empty where none are."""
     return safe("; ".join(reason.get("left", ())))

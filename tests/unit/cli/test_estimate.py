@@ -1,0 +1,153 @@
+"""How long a plan takes, as people and programs are told, and what is left of it meanwhile."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lineage_backfill.cli.main import main
+from lineage_backfill.cli.progress import progress
+from lineage_backfill.cli.remaining import Remaining
+from lineage_backfill.executor.simulate import Estimate, estimate
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.ports import PastRun
+from tests.fakes import planned_run
+from tests.unit.cli import plans
+from tests.unit.cli.documents import fits
+from tests.unit.test_estimate import project
+
+ASKED = ["impact", "raw", "--partitions", "2024-01-02..2024-01-04"]
+ASKED += ["--now", "2024-02-20T00:00:00Z"]
+RUNS = [planned_run(f"{job}{number}", job=job) for job in ("a", "b") for number in range(5)]
+
+
+def guess(**seconds: tuple[float, ...]) -> Estimate:
+    past = [
+        PastRun(job=planned_run("r", job=job).job, count=1, seconds=one)
+        for job, times in seconds.items()
+        for one in times
+    ]
+    return estimate(RUNS, past, max_parallel=1)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_preview_says_how_long_each_job_and_the_whole_take(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in ("table", "tree", "markdown"):
+        assert main([*ASKED, "--format", form]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "30 s" in shown  # three days of ten seconds
+        assert "about 2.2 min, 2.2 min if all is slow (p90)" in shown
+
+
+def test_what_is_not_known_is_said_to_be_unknown(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = shop / "events.ndjson"
+    lines = events.read_text().splitlines()
+    events.write_text("\n".join(line for line in lines if '"daily-2"' not in line))
+    assert main(ASKED) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "at least 1.7 min" in shown
+    assert "unknown of 1 job, for too few past runs are known" in shown
+    events.write_text("\n".join(line for line in lines if '-2"' not in line))
+    assert main(ASKED) == 0
+    assert "unknown: too few past runs of its jobs are known" in capsys.readouterr().out
+
+
+def test_a_program_asks_for_the_estimate_and_a_saved_plan_has_none(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASKED, "--json"]) == 0
+    alone = capsys.readouterr().out
+    assert main([*ASKED, "--json", "--estimate", "--out", "plan.json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (shop / "plan.json").read_text() == alone
+    assert fits(document, "plan")
+    assert document.pop("estimate")["makespan"] == {"p50": 133.0, "p90": 133.0}
+    assert document == json.loads(alone)
+
+
+A, B = RUNS[0].job, RUNS[5].job
+TEN = (10.0, 10.0, 10.0)
+#: What is known of the past, which runs have ended after so many seconds, and what is said.
+LEFT: list[tuple[str, dict[str, tuple[float, ...]], list[tuple[JobRef, RunState]], float, str]] = [
+    (
+        "at first past runs tell",
+        {"a": TEN, "b": TEN},
+        [],
+        0,
+        "about 1.7 min left",
+    ),
+    (
+        "and how far they differ",
+        {"a": (10, 10, 40), "b": (1, 1, 1)},
+        [],
+        0,
+        "about 55 s to 3.4 min left",
+    ),
+    (
+        "then the pace so far does: half of the work took 100 s",
+        {"a": TEN, "b": TEN},
+        [(A, RunState.SUCCEEDED)] * 5,
+        100,
+        "about 1.7 min left",
+    ),
+    (
+        "what is not done takes no time",
+        {"a": TEN, "b": TEN},
+        [(A, RunState.SUCCEEDED)] * 2 + [(B, RunState.BLOCKED)] * 5,
+        20,
+        "about 30 s left",
+    ),
+    ("what is not known makes it more", {"a": TEN}, [], 0, "at least 50 s left"),
+    ("at its end nothing is left", {"a": TEN}, [(A, RunState.SUCCEEDED)] * 5, 60, ""),
+    ("of nothing known nothing is said", {}, [], 0, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "past", "ended", "elapsed", "said"), LEFT, ids=[case[0] for case in LEFT]
+)
+def test_what_is_left(
+    what: str,
+    past: dict[str, tuple[float, ...]],
+    ended: list[tuple[JobRef, RunState]],
+    elapsed: float,
+    said: str,
+) -> None:
+    remaining = Remaining(guess(**past))
+    for job, state in ended:
+        remaining.ended(job, state)
+    assert remaining.in_words(elapsed) == said
+
+
+def test_without_an_estimate_nothing_is_said_to_be_left() -> None:
+    assert Remaining(None).in_words(1) == ""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_what_is_left(terminal: bool) -> None:
+    plan = plans.real()
+    assert plan.runs
+    past = [PastRun(job=run.job, count=1, seconds=600) for run in plan.runs for _ in range(3)]
+    file = io.StringIO()
+    console = Console(file=file, width=120, markup=False, highlight=False, force_terminal=terminal)
+    reporter = progress(console, estimate(plan.runs, past, max_parallel=4))
+    with reporter.showing():
+        reporter.backfill_started("b-1", plan)
+        run = plan.runs[0]
+        reporter.run_started(run, 1)
+        reporter.run_finished(run, RunState.SUCCEEDED, "")
+    assert " left" in file.getvalue()
