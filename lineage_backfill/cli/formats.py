@@ -38,7 +38,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 def plan_tree(plan: Plan, beside: Beside) -> RenderableType:
     """Return the plan as a tree: below what changed, each job below the one it follows."""
-    names = Names.of(plan)
+    names = Names.of(plan, beside.untouched)
     runs = Counter(run.job for run in plan.runs or ())
     parts: list[RenderableType] = []
     root = Tree(Text("\n").join(_changes(plan, names)), guide_style="dim")
@@ -117,7 +117,7 @@ def drawing(plan: Plan) -> Drawing:
 
 def markdown(plan: Plan, beside: Beside) -> str:
     """Return the plan as Markdown, for an incident or a pull request; names mention nobody."""
-    names = Names.of(plan)
+    names = Names.of(plan, beside.untouched)
     runs = Counter(run.job for run in plan.runs or ())
     changed = ", ".join(f"{code(names(ref))} {code(_keys(keys))}" for ref, keys in roots(plan))
     planned = [job for _, job in tree([job for job in plan.jobs if job.status == "planned"])]

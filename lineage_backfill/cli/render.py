@@ -39,19 +39,27 @@ MARKS = {
 
 
 class Names:
-    """Bare names where all that is shown lies in one namespace, whole ones otherwise."""
+    """Bare names where no other dataset (or job) that is shown bears it, whole ones otherwise."""
 
     def __init__(self, refs: Iterable[DatasetRef | JobRef]) -> None:
-        spaces = {ref.namespace for ref in refs}
-        self.namespace = spaces.pop() if len(spaces) == 1 else None
+        self._spaces: dict[tuple[str, str], set[str]] = {}
+        for ref in refs:
+            self._spaces.setdefault((ref.kind, ref.name), set()).add(ref.namespace)
 
     @classmethod
-    def of(cls, plan: Plan) -> Names:
-        """Return the names for all that the plan mentions."""
-        return cls(chain((c.dataset for c in plan.changed), (job.job for job in plan.jobs)))
+    def of(cls, plan: Plan, untouched: Iterable[JobRef] = ()) -> Names:
+        """Return the names for all that the plan mentions, and for jobs that it does not touch."""
+        read = (
+            DatasetRef(**one["dataset"])
+            for job in plan.jobs
+            for one in job.reason.get("inputs", ())
+        )
+        changed = (one.dataset for one in plan.changed)
+        return cls(chain(changed, read, (job.job for job in plan.jobs), untouched))
 
     def __call__(self, ref: DatasetRef | JobRef) -> str:
-        return safe(ref.name if ref.namespace == self.namespace else ref)
+        others = self._spaces.get((ref.kind, ref.name), set()) - {ref.namespace}
+        return safe(ref if others else ref.name)
 
 
 def keys_in_words(keys: KeySet | None, *, shown: int = _SHOWN_RANGES) -> str:
@@ -136,7 +144,7 @@ def preview(plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE) -> Rende
 
     `width` is in columns.
     """
-    names = Names.of(plan)
+    names = Names.of(plan, beside.untouched)
     planned = [job for job in plan.jobs if job.status == "planned"]
     others = [job for job in plan.jobs if job.status != "planned"]
     parts: list[RenderableType] = [_changed(plan, names)]
@@ -290,7 +298,8 @@ def how_long(estimate: Estimate) -> str:
 
 def spread_in_words(spread: Spread) -> str:
     """Return what half of the past would have taken at most, and nine of ten."""
-    return f"{lasting(spread.p50)}, {lasting(spread.p90)} if all is slow (p90)"
+    typical, slow = lasting(spread.p50), lasting(spread.p90)
+    return typical if typical == slow else f"{typical}, {slow} if all is slow (p90)"
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:

@@ -315,11 +315,13 @@ class _Review:
                     hint=facts.hint,
                 )
         for ref, jobs in sorted(blocked.items(), key=lambda one: (-len(one[1]), one[0])):
+            written = any(ref in self._catalog.edges.writes(job) for job in jobs)
+            when = "" if written else " where that is what changed"
             yield Finding(
                 level="warning",
                 kind="unknown-partitioning",
                 place=f"dataset {self._name(ref)}",
-                text=f"its partitioning is unknown, which blocks {self._few(jobs)}",
+                text=f"its partitioning is unknown, which blocks {self._few(jobs)}{when}",
                 hint=f"Declare it: [[dataset]] name = {ref.name!r} and its grain.",
             )
 

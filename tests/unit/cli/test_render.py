@@ -15,11 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 from lineage_backfill import Plan
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
-from lineage_backfill.cli.render import Beside, keys_in_words, preview, tree
+from lineage_backfill.cli.render import Beside, Names, keys_in_words, preview, tree
 from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
 from lineage_backfill.cli.words import mapping_in_words
-from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.plan.explain import Explanation, Hop, explain
 from lineage_backfill.plan.planner import Planner, Planning
 from tests.unit.cli import accounts_of, plans
@@ -190,3 +190,12 @@ def test_progress_on_a_terminal_shows_bars_and_keeps_the_ends() -> None:
     assert "\x07" not in text
     assert "blocked daily: 1 run" in text
     assert reporter._tasks == {}
+
+
+def test_names_are_bare_where_that_says_which() -> None:
+    mine, other = DatasetRef("mine", "orders"), DatasetRef("s3://other", "orders")
+    job, alone = JobRef("airflow", "orders"), DatasetRef("s3://other", "prices")
+    names = Names([mine, other, job, alone])
+    assert [names(one) for one in (mine, other)] == ["mine:orders", "s3://other:orders"]
+    assert [names(one) for one in (job, alone)] == ["orders", "prices"]
+    assert names(DatasetRef("third", "orders")) == "third:orders"

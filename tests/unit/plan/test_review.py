@@ -148,7 +148,10 @@ def test_unknown_partitioning_is_told_once_for_each_dataset_with_the_jobs_it_blo
     unknown = [one for one in findings if one.kind == "unknown-partitioning"]
     assert [(one.place, one.text) for one in unknown] == [
         ("dataset daily", "its partitioning is unknown, which blocks daily, page"),
-        ("dataset rates", "its partitioning is unknown, which blocks daily"),
+        (
+            "dataset rates",
+            "its partitioning is unknown, which blocks daily where that is what changed",
+        ),
     ]
 
 
