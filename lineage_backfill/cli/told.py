@@ -79,7 +79,7 @@ def _of_dataset(
     yield "Read by", _each(snapshot.readers.get(ref, ()), names)
     yield "Written before by", _each([job.ref for job in jobs if ref in job.former_writes], names)
     yield "Read before by", _each([job.ref for job in jobs if ref in job.former_reads], names)
-    yield "Also known as", _each(node.aliases, str)
+    yield "Also known as", [safe(ref) for ref in node.aliases]
     yield "Columns", node.fields
     yield from _of_both(node)
     yield "Last write", [_written(node.written)] if node.written else ()
