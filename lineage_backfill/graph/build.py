@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -94,13 +95,15 @@ class BuildLimits:
 class _Dataset:
     """A dataset while events are folded; compared by identity, which is what makes sets fast."""
 
-    __slots__ = ("columns", "facets", "last_columns", "name", "written")
+    __slots__ = ("columns", "facets", "last_columns", "name", "told", "written")
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.facets: dict[str, tuple[datetime, Any]] = {}
         self.columns: dict[str, _Columns] = {}
         self.last_columns: _Columns | None = None
+        #: Where its columns come from as told of the dataset itself, whoever wrote it.
+        self.told: tuple[datetime, _Columns] | None = None
         self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
 
 
@@ -300,7 +303,7 @@ class LineageBuilder:
             self.newest = when
         job_item = event.get("job")
         if job_item is None:
-            self._see(event["dataset"], when)
+            self._add_dataset(event["dataset"], when)
             return
         job = self._job(job_item)
         if facets := job_item.get("facets"):
@@ -314,6 +317,12 @@ class LineageBuilder:
                 self._fold_writes(run, outputs, event.get("eventType"), when)
         elif footprint is not _NOTHING:
             job.declared = _newest(job.declared, (when, footprint), _Footprint.__or__)
+
+    def _add_dataset(self, item: Any, when: datetime) -> None:
+        dataset = self._see(item, when)
+        if told := (item.get("facets") or {}).get("columnLineage"):
+            columns = self._columns(dataset, told)
+            dataset.told = _newest(dataset.told, (when, columns), _greater)
 
     def _fold_run(
         self, job: _Job, item: Any, kind: Any, when: datetime, footprint: _Footprint
@@ -510,14 +519,15 @@ class LineageBuilder:
         self, refs: Mapping[Name, DatasetRef], said: list[str]
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         nodes, columns, after = [], [], self._after()
+        edges = {name: self._jobs[name].edges() for name in sorted(self._jobs)}
+        writers = Counter(dataset for _, ever, _ in edges.values() for dataset in ever.writes)
         parents = _acyclic({job.name: job.parent[1] for job in self._jobs.values() if job.parent})
-        for job in sorted(self._jobs.values(), key=lambda job: job.name):
-            now, ever, cleared = job.edges()
-            ref = JobRef(*job.name)
+        for name, (now, ever, cleared) in edges.items():
+            job, ref = self._jobs[name], JobRef(*name)
             if cleared:
                 said.append(f"the last completed run of {ref} named no datasets; older runs did")
             reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
-            parent = parents.get(job.name)
+            parent = parents.get(name)
             facets = _Facets(job.facets, ref, said)
             nodes.append(
                 JobNode(
@@ -532,10 +542,13 @@ class LineageBuilder:
                     tags=facets.read("tags", tags),
                     location=facets.read("sourceCodeLocation", location),
                     partitioning=facets.read("lineageBackfill_partitioning", partitioning),
-                    after=after.get(job.name, ()),
+                    after=after.get(name, ()),
                 )
             )
-            columns += self._column_edges(ref, now.columns, refs, said)
+            untold = now.writes - {columns.output for columns in now.columns}
+            # Told of the dataset, it is the job's where no other one has ever written it.
+            told = {one.told[1] for one in untold if one.told and writers[one] == 1}
+            columns += self._column_edges(ref, now.columns | told, refs, said)
         return nodes, tuple(columns)
 
     def _column_edges(
@@ -662,6 +675,10 @@ def _newest(
     if old is None or new[0] > old[0]:
         return new
     return (old[0], merge(old[1], new[1])) if new[0] == old[0] else old
+
+
+def _greater(one: _Columns, other: _Columns) -> _Columns:
+    return max(one, other, key=lambda columns: _canonical(columns.facet))
 
 
 def _keep_newest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import accumulate
 from typing import Final
 
 from lineage_backfill.graph.lineage import ColumnEdge
@@ -12,6 +13,15 @@ from lineage_backfill.model import DatasetRef, JobRef
 
 #: Stands for every column: of a dataset whose columns nobody told apart, or of a whole output.
 ALL: Final = "*"
+
+
+def column_parts(column: str) -> tuple[str, ...]:
+    """Return the column and all that hold it, outermost first, in lower case.
+
+    >>> column_parts("Address.city")
+    ('address', 'address.city')
+    """
+    return tuple(accumulate(column.casefold().split("."), "{}.{}".format))
 
 
 def missed_edges(
@@ -23,15 +33,17 @@ def missed_edges(
     """Return the edges (reader, input) that none of the changed columns travels along.
 
     The second set holds the edges that are kept only because their job has no column lineage.
-    A column that decides which rows there are (filter, join, group by: an INDIRECT dependency in
-    OpenLineage's columnLineage facet) changes the columns that depend on it as a value does.
+    A column that decides which rows there are (filter, join, group by: an INDIRECT dependency of a
+    whole output in OpenLineage's columnLineage facet) changes all columns of that output. Columns
+    are told apart in any case of letters, as Spark does, and are changed with what they hold and
+    with what holds them: `address` with `address.city`.
     """
     by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
     traced: set[tuple[JobRef, DatasetRef]] = set()  # the outputs that column lineage is known of
     for edge in column_edges:
         by_reader.setdefault((edge.job, edge.input), []).append(edge)
         traced.add((edge.job, edge.output))
-    dirty: dict[DatasetRef, set[str]] = {ref: set(columns) for ref, columns in changed.items()}
+    dirty = {ref: set(map(str.casefold, columns)) for ref, columns in changed.items()}
     queue = deque(dirty)
     reached: set[tuple[JobRef, DatasetRef]] = set()
     touched: set[tuple[JobRef, DatasetRef]] = set()
@@ -39,6 +51,7 @@ def missed_edges(
     while queue:
         dataset = queue.popleft()
         columns = dirty[dataset]
+        holding = {part for column in columns for part in column_parts(column)}
         for job in readers.get(dataset, ()):
             touched.add((job, dataset))
             outputs = tuple(writes(job))
@@ -49,8 +62,11 @@ def missed_edges(
             if ALL not in columns and (made or not outputs):
                 blind.add((job, dataset))
             for edge in by_reader.get((job, dataset), ()):
-                if edge.output in outputs and edge.input_column in (*columns, ALL):
-                    made.setdefault(edge.output, set()).add(edge.output_column)
+                own = column_parts(edge.input_column)
+                if edge.output in outputs and (
+                    own[-1] in holding or own[0] == ALL or not columns.isdisjoint(own)
+                ):
+                    made.setdefault(edge.output, set()).add(edge.output_column.casefold())
             if made or not outputs:
                 reached.add((job, dataset))
             for output, names in made.items():

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 #: How many keys one run may be said to have.
 _MOST_KEYS: Final = 1_000
+#: INDIRECT dependencies that leave the rows as they are.
+_OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
 #: (start, end) as sent; the end may be missing.
 Interval = tuple[str, str]
 
@@ -163,12 +165,14 @@ def symlinks(facet: Any) -> list[tuple[str, str]]:
 def column_inputs(facet: Any) -> Iterator[tuple[str, tuple[str, str], str, bool]]:
     """Yield (output column, input dataset, input column, direct) of a `columnLineage` facet.
 
-    A dependency of the whole output has the output column "*".
+    A dependency of the whole output has the output column "*": a filter, a join, a grouping decides
+    which rows there are, whichever of the columns it was told of.
     """
     for column, says in (facet.get("fields") or {}).items():
-        whole = says.get("transformationType") != "INDIRECT"  # the form before transformations
         for item in _items(says, "inputFields"):
-            yield column, *_column(item), _direct(item, whole)
+            name, field = _column(item)
+            for whole, direct in sorted(_effects(item, says)):
+                yield "*" if whole else column, name, field, direct
     for item in _items(facet, "dataset"):
         yield "*", *_column(item), False
 
@@ -180,9 +184,17 @@ def _column(item: Any) -> tuple[tuple[str, str], str]:
     return (namespace, name), field
 
 
-def _direct(item: Any, otherwise: bool) -> bool:
-    kinds = [transformation.get("type") for transformation in _items(item, "transformations")]
-    return any(kind != "INDIRECT" for kind in kinds) if kinds else otherwise
+def _effects(item: Any, says: Any) -> set[tuple[bool, bool]]:
+    """Return (whole output, direct) for each way in which one column makes another."""
+    told = _items(item, "transformations")
+    if not told:  # the form before transformations
+        return {(False, True)} if says.get("transformationType") != "INDIRECT" else {(True, False)}
+    return {
+        (False, True)
+        if one.get("type") != "INDIRECT"
+        else (one.get("subtype") not in _OF_ONE_COLUMN, False)
+        for one in told
+    }
 
 
 def _interval(start: Any, end: Any) -> Interval | None:

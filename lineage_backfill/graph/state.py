@@ -39,7 +39,8 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
         written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
-        yield ["dataset", *dataset.name, _plain(dataset.facets), written]
+        told = dataset.told and [dataset.told[0].isoformat(), dataset.told[1].facet]
+        yield ["dataset", *dataset.name, _plain(dataset.facets), written, told]
     footprints: dict[_Footprint, int] = {}
     for job in builder._jobs.values():
         named = [run.footprint for run in job.runs.values()]
@@ -95,10 +96,14 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             footprints.append(_NOTHING if footprint == _NOTHING else builder._shared(footprint))
         elif kind == "dataset":
-            namespace, name, facets, written = record
+            namespace, name, facets, written, told = record
             dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
             dataset.facets = _facets(facets)
             dataset.written = written and (datetime.fromisoformat(written[0]), tuple(written[1:]))
+            dataset.told = told and (
+                datetime.fromisoformat(told[0]),
+                builder._columns(dataset, told[1]),
+            )
             datasets.append(dataset)
         elif kind == "before":
             namespace, name, *others = record

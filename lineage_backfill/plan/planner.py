@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.graph.columns import ALL, missed_edges
+from lineage_backfill.graph.columns import ALL, column_parts, missed_edges
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.names import unknown as unknown_name
 from lineage_backfill.graph.select import Neighbours, select
@@ -189,7 +189,8 @@ class Planning:
         for ref in changed:
             node = snapshot.datasets.get(ref)
             if node is not None and node.fields:
-                unknown = sorted(columns - set(node.fields))
+                known = set(map(str.casefold, node.fields))
+                unknown = [one for one in sorted(columns) if known.isdisjoint(column_parts(one))]
                 if unknown:
                     raise UnknownNameError(
                         f"dataset {ref} has no column {', '.join(unknown)}",

@@ -282,6 +282,7 @@ class Catalogue:
                 raise
             self._api.warnings.append(f"{name[0]}:{name[1]}: its page cannot be read: {error}")
             return
+        # `/column-lineage` tells no more than these facets, and not which columns are INDIRECT.
         facets = {"schema": {"fields": page.get("fields")}, **_tagged(page)}
         # An alias has the page of the dataset that it is another name of.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}

@@ -272,7 +272,8 @@ def test_a_facet_of_the_wrong_shape_is_reported_and_left_out() -> None:
 def test_column_lineage_of_the_current_run_in_its_old_and_new_forms() -> None:
     def field(name: str, *kinds: str) -> dict[str, Any]:
         item: dict[str, Any] = {"namespace": "d", "name": "a", "field": name}
-        return item | {"transformations": [{"type": kind} for kind in kinds]} if kinds else item
+        told = [dict(zip(("type", "subtype"), kind.split(), strict=False)) for kind in kinds]
+        return item | {"transformations": told} if kinds else item
 
     older = event("COMPLETE", 1, run="r0", reads="a", writes="c")
     older["outputs"][0]["facets"] = lineage("a", "gone")
@@ -282,19 +283,56 @@ def test_column_lineage_of_the_current_run_in_its_old_and_new_forms() -> None:
             "fields": {
                 "x": {"inputFields": [field("p"), field("q", "INDIRECT", "DIRECT")]},
                 "y": {"inputFields": [field("r")], "transformationType": "INDIRECT"},
-                "z": {"inputFields": [field("s", "INDIRECT")]},
+                "z": {
+                    "inputFields": [
+                        field("f", "INDIRECT FILTER"),
+                        field("g", "INDIRECT GROUP_BY", "INDIRECT WINDOW"),
+                        field("i", "INDIRECT CONDITIONAL"),
+                        field("j", "INDIRECT JOIN"),
+                    ]
+                },
             },
-            "dataset": [field("t", "INDIRECT")],
+            "dataset": [field("t", "INDIRECT SORT")],
         }
     }
     edges = build(older, new).column_edges
     assert [(e.input_column, e.output_column, e.direct) for e in edges] == [
+        ("f", "*", False),
+        ("g", "*", False),
+        ("g", "z", False),
+        ("i", "z", False),
+        ("j", "*", False),
         ("p", "x", True),
+        ("q", "*", False),
         ("q", "x", True),
-        ("r", "y", False),
-        ("s", "z", False),
+        ("r", "*", False),
         ("t", "*", False),
     ]
+
+
+def test_column_lineage_that_is_told_of_a_dataset_is_that_of_its_only_writer() -> None:
+    told = {
+        "eventTime": "2024-01-01T00:09:00Z",
+        "dataset": {"namespace": "d", "name": "c", "facets": lineage("a", "x")},
+    }
+    writer = event("COMPLETE", 1, reads="a", writes="c")
+    (edge,) = build(told, writer).column_edges
+    assert (edge.job, edge.output.name, edge.direct) == (JobRef("n", "etl"), "c", True)
+    # A newer telling counts, in whichever order they come; what a run tells itself, before both.
+    newer = told | {
+        "eventTime": "2024-01-01T00:10:00Z",
+        "dataset": {"namespace": "d", "name": "c", "facets": lineage("a", "y")},
+    }
+    for order in ([told, newer, writer], [newer, writer, told]):
+        assert [edge.input_column for edge in build(*order).column_edges] == ["y"]
+    own = event("COMPLETE", 1, reads="a", writes="c")
+    own["outputs"][0]["facets"] = lineage("a", "z")
+    assert [edge.input_column for edge in build(own, told).column_edges] == ["z"]
+    # Of two writers, or after another that is former, nobody knows whose it is.
+    other = event("COMPLETE", 2, job="other", run="r2", writes="c")
+    left = event("COMPLETE", 3, job="other", run="r3", writes="e")
+    assert build(told, writer, other).column_edges == ()
+    assert build(told, writer, other, left).column_edges == ()
 
 
 def test_names_of_one_dataset_are_joined_also_when_the_link_comes_too_late() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from lineage_backfill.graph.columns import ALL, missed_edges
 from lineage_backfill.graph.lineage import ColumnEdge, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
@@ -82,6 +84,41 @@ def test_an_indirect_dependency_of_one_column_changes_that_column() -> None:
 def test_an_indirect_dependency_of_the_whole_output_changes_all_of_it() -> None:
     columns = "j: a.x ~> b.*\nj: a.y > b.m\nl: b.m > d.m"
     assert missed("a > j > b\nb > l > d", columns, {"a": {"x"}}) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    ("changed", "read", "reached"),
+    [
+        ("Price", "PRICE", True),
+        ("address", "address.city", True),
+        ("address.city", "address", True),
+        ("address.city", "Address.City.Part", True),
+        ("address.city", "address.zip", False),
+        ("address", "address2", False),
+    ],
+)
+def test_columns_in_any_case_and_with_what_they_hold(
+    changed: str, read: str, reached: bool
+) -> None:
+    column = ColumnEdge(
+        job=JobRef("w", "j"), input=ref("a"), input_column=read, output=ref("b"), output_column="B"
+    )
+    next_one = ColumnEdge(
+        job=JobRef("w", "k"), input=ref("b"), input_column="b", output=ref("c"), output_column="c"
+    )
+    snapshot = LineageSnapshot.of(
+        [
+            JobNode(ref=JobRef("w", "j"), reads=(ref("a"),), writes=(ref("b"),)),
+            JobNode(ref=JobRef("w", "k"), reads=(ref("b"),), writes=(ref("c"),)),
+        ]
+    )
+    lost, _ = missed_edges(
+        {ref("a"): {changed}},
+        [column, next_one],
+        snapshot.readers,
+        lambda job: snapshot.jobs[job].writes,
+    )
+    assert lost == (set() if reached else {(JobRef("w", "j"), ref("a"))})
 
 
 def test_without_column_lineage_everything_is_followed_and_said() -> None:

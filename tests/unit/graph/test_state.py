@@ -41,7 +41,8 @@ def test_a_builder_made_of_records_goes_on_as_the_first_would(file: Path) -> Non
 
 def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     # `last_columns` is found again by its value. Whatever is added here, `state` has to keep.
-    assert set(_Dataset.__slots__) == {"columns", "facets", "last_columns", "name", "written"}
+    kept = {"columns", "facets", "last_columns", "name", "told", "written"}
+    assert set(_Dataset.__slots__) == kept
     assert set(_Job.__slots__) == {"after", "declared", "facets", "name", "parent", "runs"}
 
 
@@ -66,12 +67,16 @@ def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
             "outputs": [table | {"outputFacets": told}],
         }
     )
+    source = {"namespace": "n", "name": "s", "field": "x"}
+    columns = {"columnLineage": {"fields": {"y": {"inputFields": [source]}}}}
+    builder.add({"eventTime": "2024-01-01T00:00:00Z", "dataset": table | {"facets": columns}})
     again = state.load(json.loads(json.dumps(record)) for record in state.dump(builder))
     was, now = builder.snapshot(), again.snapshot()
     assert (now.jobs, now.datasets, now.history) == (was.jobs, was.datasets, was.history)
     assert all(node.after for node in now.jobs.values())
     assert all(node.written for node in now.datasets.values())
     assert all(run.written for run in now.history)
+    assert now.column_edges == was.column_edges != ()
 
 
 def test_records_that_end_too_early_are_refused() -> None:

@@ -416,6 +416,7 @@ def test_an_unknown_column_is_refused_with_those_there_are() -> None:
     held = LineageSnapshot.of(
         lines(("j", "a", "b")), [DatasetNode(ref=dataset("a"), fields=("price", "size"))]
     )
+    assert plan(request({"a": "2024-03-10"}, columns=("Price", "size.unit")), held, DAYS).runs
     with pytest.raises(UnknownNameError, match="no column prize") as caught:
         plan(request({"a": "2024-03-10"}, columns=("prize",)), held, DAYS)
     assert "price, size" in caught.value.hint
