@@ -60,15 +60,21 @@ _RUN_FACETS = frozenset(
         *("lineageBackfill_run", "parent", "parentRun"),
     }
 )
-_JOB_FACETS = frozenset(
-    {"ownership", "tags", "jobType", "sourceCodeLocation", "lineageBackfill_partitioning"}
-)
-_DATASET_FACETS = frozenset(
-    {
-        *("schema", "ownership", "tags", "symlinks", "lifecycleStateChange"),
-        "lineageBackfill_partitioning",
-    }
-)
+#: Which member of a node each facet tells, and how it is read.
+_Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
+_OF_BOTH: _Readers = {
+    "ownership": ("owners", owners),
+    "tags": ("tags", tags),
+    "lineageBackfill_partitioning": ("partitioning", partitioning),
+}
+_OF_JOBS: _Readers = {
+    "jobType": ("processing", processing),
+    "sourceCodeLocation": ("location", location),
+    **_OF_BOTH,
+}
+_OF_DATASETS: _Readers = {"schema": ("fields", fields), **_OF_BOTH}
+_JOB_FACETS = frozenset(_OF_JOBS)
+_DATASET_FACETS = frozenset({*_OF_DATASETS, "symlinks", "lifecycleStateChange"})
 #: Control characters and lone surrogates: no producer means them, terminals and databases do.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -489,31 +495,34 @@ class LineageBuilder:
 
     def _resolve_aliases(self, said: list[str]) -> dict[Name, DatasetRef]:
         """Map every name to the one its dataset goes by: the least that a producer uses itself."""
-        group: dict[Name, set[Name]] = {name: {name} for name in self._datasets}
-        linked = set()
-        for name, dataset in sorted(self._datasets.items()):
-            for alias in _Facets(dataset.facets, DatasetRef(*name), said).read(
-                "symlinks", self._symlinks
-            ):
-                linked.add(name)
-                one, other = group[name], group.setdefault(alias, {alias})
+        group: dict[Name, set[Name]] = {}
+        linked = {name for name, dataset in self._datasets.items() if "symlinks" in dataset.facets}
+        for name in sorted(linked):
+            found = _told(self._datasets[name].facets, self._links, DatasetRef(*name), said)
+            for alias in found.get("aliases", ()):
+                one = group.setdefault(name, {name})
+                other = group.setdefault(alias, {alias})
                 if one is not other:
                     if len(one) < len(other):
                         one, other = other, one
                     one |= other
                     group.update(dict.fromkeys(other, one))
-        refs: dict[Name, DatasetRef] = {}
+        refs = {name: DatasetRef(*name) for name in self._datasets if name not in group}
         for name, members in group.items():
             if name not in refs:
                 ref = DatasetRef(*min(members & linked or members))
                 refs.update(dict.fromkeys(members, ref))
         return refs
 
-    def _symlinks(self, facet: Any) -> list[Name]:
-        names = symlinks(facet)
-        for name in names:
-            self._check(name, "dataset")
-        return names
+    @property
+    def _links(self) -> _Readers:
+        def read(facet: Any) -> list[Name]:
+            names = symlinks(facet)
+            for name in names:
+                self._check(name, "dataset")
+            return names
+
+        return {"symlinks": ("aliases", read)}
 
     def _job_nodes(
         self, refs: Mapping[Name, DatasetRef], said: list[str]
@@ -528,7 +537,6 @@ class LineageBuilder:
                 said.append(f"the last completed run of {ref} named no datasets; older runs did")
             reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
             parent = parents.get(name)
-            facets = _Facets(job.facets, ref, said)
             nodes.append(
                 JobNode(
                     ref=ref,
@@ -537,12 +545,8 @@ class LineageBuilder:
                     former_reads=tuple(sorted(_refs(ever.reads, refs) - reads)),
                     former_writes=tuple(sorted(_refs(ever.writes, refs) - writes)),
                     parent=parent and JobRef(*parent),
-                    processing=facets.read("jobType", processing),
-                    owners=facets.read("ownership", owners),
-                    tags=facets.read("tags", tags),
-                    location=facets.read("sourceCodeLocation", location),
-                    partitioning=facets.read("lineageBackfill_partitioning", partitioning),
                     after=after.get(name, ()),
+                    **_told(job.facets, _OF_JOBS, ref, said),
                 )
             )
             untold = now.writes - {columns.output for columns in now.columns}
@@ -595,17 +599,13 @@ class LineageBuilder:
             for dataset in known:
                 for facet, (when, value) in dataset.facets.items():
                     _keep_newest(kept, {facet: value}, _DATASET_FACETS, when)
-            facets = _Facets(kept, ref, said)
             nodes.append(
                 DatasetNode(
                     ref=ref,
-                    fields=facets.read("schema", fields),
-                    owners=facets.read("ownership", owners),
-                    tags=facets.read("tags", tags),
                     aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
-                    partitioning=facets.read("lineageBackfill_partitioning", partitioning),
                     written=_written(known),
                     dropped=any(one in dropped for one in known),
+                    **_told(kept, _OF_DATASETS, ref, said),
                 )
             )
         return nodes
@@ -694,24 +694,20 @@ def _keep_newest(
                 kept[name] = (when, max(old[1], value, key=_canonical))
 
 
-class _Facets:
-    """Reads the facets of one job or dataset; what cannot be read is said and left out."""
-
-    def __init__(
-        self, kept: Mapping[str, tuple[datetime, Any]], owner: object, said: list[str]
-    ) -> None:
-        self._kept = kept
-        self._owner = owner
-        self._said = said
-
-    def read(self, name: str, parse: Callable[[Any], T]) -> T:
-        """Return what the newest facet of that name says; nothing if there is none."""
-        value = self._kept[name][1] if name in self._kept else None
-        try:
-            return parse(None if value is None or value.get("_deleted") else value)
-        except _SHAPE_ERRORS:
-            self._said.append(f"{self._owner}: its facet `{name}` cannot be read; left out")
-            return parse(None)
+def _told(
+    kept: Mapping[str, tuple[datetime, Any]], readers: _Readers, owner: object, said: list[str]
+) -> dict[str, Any]:
+    """Return the members that facets tell; what cannot be read is said and left out."""
+    found = {}
+    for name, (member, read) in readers.items() if kept else ():
+        if name in kept:
+            value = kept[name][1]
+            try:
+                if value is not None and not value.get("_deleted"):
+                    found[member] = read(value)
+            except _SHAPE_ERRORS:
+                said.append(f"{owner}: its facet `{name}` cannot be read; left out")
+    return found
 
 
 def _canonical(value: Any) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import glob
 import gzip
 import logging
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -20,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, cast
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.sources.parsing import DECODER, parse
+from lineage_backfill.sources.parsing import DECODER, collector_paused, parse
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
@@ -52,25 +50,13 @@ class EventSource:
         """Return the lineage of all events; raises LineageError where a part cannot be read."""
         builder = LineageBuilder()
         warnings: list[str] = []
-        with _collector_paused():
+        with collector_paused():
             for path in self._paths:
                 for file in _files(path, warnings):
                     _log.info("reading %s, %d bytes", file, file.stat().st_size)
                     _fold(file, builder, warnings)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: JSON makes none, and millions of values."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _files(path: str, warnings: list[str]) -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -26,3 +29,15 @@ def parse(data: bytes) -> Any:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return DECODER.decode(data.decode("utf-8", "surrogateescape"))
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let Python look for no cycles meanwhile: JSON makes none, and millions of values."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -18,6 +18,7 @@ from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.catalogue import Catalogue
 from lineage_backfill.sources.marquez.comparison import compare
 from lineage_backfill.sources.marquez.history import EventHistory
+from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.web import WebClient, WebSettings
 
 View = Literal["events", "graph", "both"]
@@ -54,7 +55,7 @@ class MarquezSource:
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises LineageError where that cannot be had."""
-        with closing(WebClient(self._address, self._settings)) as client:
+        with closing(WebClient(self._address, self._settings)) as client, collector_paused():
             try:
                 return self._read(Api(client))
             except (AttributeError, LookupError, TypeError, ValueError) as error:

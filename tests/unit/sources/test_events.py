@@ -208,7 +208,8 @@ def test_recorded_spark_column_lineage() -> None:
     edges = read(DATA / "spark_cll.ndjson.gz").column_edges
     kinds = {(e.input.name[-1], e.input_column, e.output_column): e.direct for e in edges}
     assert kinds[("1", "a", "ident")] is True
-    assert kinds[("1", "b", "ident")] is False
+    assert kinds[("1", "b", "trans")] is True
+    assert kinds[("1", "b", "*")] is False, "grouped by: told of each column, it is of all rows"
 
 
 def test_recorded_hive_tables_are_known_by_both_names() -> None:
