@@ -435,6 +435,24 @@ def _read_logs(
     return known, silent
 
 
+def undo_hindrances(
+    project: Project, snapshot: LineageSnapshot, datasets: Iterable[DatasetRef] | None = None
+) -> Mapping[DatasetRef, tuple[str, ...]]:
+    """Return what would keep runs from being undone on the tables of datasets that jobs write.
+
+    Without `datasets` all of them. Raises TableLogError where no log can be read at all.
+    """
+    from lineage_backfill import evidence
+    from lineage_backfill.plan.catalog import Catalog
+    from lineage_backfill.sources.table_logs import DeltaTableLogs
+
+    catalog = Catalog(snapshot, project.declarations, now=datetime.now(UTC))
+    edges = catalog.edges
+    written = {ref for job in edges.jobs for ref in edges.writes(job)}
+    chosen = written if datasets is None else written & set(datasets)
+    return evidence.of_undo(catalog, sorted(chosen), DeltaTableLogs(conf=_spark_conf(project)))
+
+
 def _spark_conf(project: Project) -> Mapping[str, object]:
     """Return the Spark settings of the first engine that has any."""
     for engine in project.declarations.engines:

@@ -31,14 +31,7 @@ def of_tables(
 
     Raises TableLogError where no log can be read at all.
     """
-    places: dict[DatasetRef, _Place] = {}
-    silent: dict[DatasetRef, str] = {}
-    for dataset in datasets:
-        try:
-            table = table_of(catalog, dataset)
-            places[dataset] = (table.location, table.table)
-        except DeclarationError as error:
-            silent[dataset] = str(error)
+    places, silent = _places(catalog, datasets)
     known: dict[DatasetRef, TableRecord] = {}
     names = _Names(catalog)
     told = logs.histories(list(places.values()))
@@ -50,6 +43,39 @@ def of_tables(
         except BackfillError as error:
             silent[dataset] = str(error)
     return known, silent
+
+
+def of_undo(
+    catalog: Catalog, datasets: Iterable[DatasetRef], logs: TableLogs
+) -> dict[DatasetRef, tuple[str, ...]]:
+    """Return what would keep runs from being undone on the tables of datasets, where it is known.
+
+    Tables of a catalog are left out: to find them takes Spark. Raises TableLogError where no log
+    can be read at all.
+    """
+    found, _ = _places(catalog, datasets)
+    places = {dataset: place for dataset, place in found.items() if place[0] is not None}
+    told = logs.hindrances(list(places.values()))
+    return {
+        dataset: said
+        for dataset, said in zip(places, told, strict=True)
+        if said and not isinstance(said, BackfillError)
+    }
+
+
+def _places(
+    catalog: Catalog, datasets: Iterable[DatasetRef]
+) -> tuple[dict[DatasetRef, _Place], dict[DatasetRef, str]]:
+    """Return where the datasets' tables are, and of the others why that is not known."""
+    places: dict[DatasetRef, _Place] = {}
+    silent: dict[DatasetRef, str] = {}
+    for dataset in datasets:
+        try:
+            table = table_of(catalog, dataset)
+            places[dataset] = (table.location, table.table)
+        except DeclarationError as error:
+            silent[dataset] = str(error)
+    return places, silent
 
 
 class _Names:

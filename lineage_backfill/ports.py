@@ -85,6 +85,14 @@ class TableLogs(Protocol):
         Raises TableLogError where nothing can be read at all.
         """
 
+    def hindrances(
+        self, tables: Sequence[tuple[str | None, str | None]]
+    ) -> Sequence[tuple[str, ...] | TableLogError]:
+        """Return what would keep what is written to each table from being undone, or the error.
+
+        Raises TableLogError where nothing can be read at all.
+        """
+
     def changes(
         self,
         *,

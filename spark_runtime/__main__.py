@@ -7,7 +7,7 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ from spark_runtime.session import find_jars, get_session
 from spark_runtime.settle import settle
 from spark_runtime.spec import DatasetName, RunSpec, Target, load_spec
 from spark_runtime.tables import Tables
+from spark_runtime.undo import preflight
 from spark_runtime.worker import serve
 
 
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "changes":
             return _changes(options, conf)
         if options.command == "history":
-            return _histories(conf)
+            return _tell(lambda log: history(log).to_dict(), conf)
+        if options.command == "preflight":
+            return _tell(lambda log: {"problems": preflight(log)}, conf)
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -113,7 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         help="print when each partition of Delta tables changed last, one table on a line; a JSON"
         " list on stdin names them by location or table",
     )
-    for command in (single, warm, told, past, again):
+    before = commands.add_parser(
+        "preflight",
+        help="print what would keep runs on Delta tables from being undone; they are named as for"
+        " `history`",
+    )
+    for command in (single, warm, told, past, before, again):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -187,13 +195,13 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     return 0
 
 
-def _histories(conf: Mapping[str, str]) -> int:
+def _tell(look: Callable[[DeltaLog], Mapping[str, Any]], conf: Mapping[str, str]) -> int:
     """Print what the log of each table tells, or what is wrong, as one JSON document on a line."""
     wrong = 0
     for named in json.load(sys.stdin):
         try:
             log = _open(named.get("location"), named.get("table"), conf)
-            document = history(log).to_dict()
+            document = look(log)
         except RuntimeFailure as error:
             document, wrong = _wrong(error), 1
         print(json.dumps(document, ensure_ascii=False), flush=True)

@@ -200,7 +200,8 @@ class Dataset(Calendar):
     """A dataset: its calendar or `dimensions`, its partition columns, and where it is.
 
     `columns` maps partition columns to strftime formats of a key's local start; None as format, or
-    `column` alone, stands for the key itself. It lies at `location` or is the catalog's `table`.
+    `column` alone, stands for the key itself. It lies at `location` or is the catalog's `table`,
+    which keeps the newest `retention` keys (None: all).
 
     >>> sales = Dataset("sales", grain="day", zone="Europe/Berlin", column="ds", location="/sales")
     >>> [part.values for part in sales.partitions([sales.shape.find("2024-06-15")])]
@@ -216,6 +217,7 @@ class Dataset(Calendar):
     format: str = "delta"
     location: str | None = None
     table: str | None = None
+    retention: int | None = None
 
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}" if self.namespace else self.name

@@ -32,6 +32,7 @@ from spark_runtime.datasets import (
 )
 from spark_runtime.errors import (
     DeclarationError,
+    InputMissingError,
     KeyMissingError,
     NothingToRunError,
     SpecError,
@@ -331,8 +332,24 @@ def _input(
             hint='declare that edge: "offset" with by < 0, "window", or "none"',
         )
     read = required(dataset, how, keys, job.shape, now, own=own)
+    _refuse_expired(dataset, read or (), now)
     partitions = None if read is None else dataset.partitions(read)
     return InputSpec(**_place(dataset), partitions=partitions)
+
+
+def _refuse_expired(dataset: Dataset, keys: Iterable[PartitionKey], now: datetime) -> None:
+    """Raise InputMissingError where an input no longer holds keys: a run without would clear."""
+    time = dataset.shape.time
+    if dataset.retention is None or time is None:
+        return
+    oldest = time.grid.shifted(time.newest(now), 1 - dataset.retention)
+    gone = [key for key in keys if key.period and key.period.start < oldest.start]
+    if gone:
+        raise InputMissingError(
+            f"input {dataset} keeps its newest {dataset.retention} keys, from {oldest.label} on; "
+            f"the run needs {gone[0].label}",
+            hint="where it is still there, raise the dataset's `retention`",
+        )
 
 
 def _place(dataset: Dataset) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("grain", "cron", "every", "zone", "name", "namespace", "column"), str),
     **dict.fromkeys(("format", "location", "table", "mapping", *WRITE[:3]), str),
     **dict.fromkeys(("entrypoint", "dataset", "output", "newest_by"), str),
-    **dict.fromkeys(("data_lag", "before", "after", "by", "lookback"), int),
+    **dict.fromkeys(("data_lag", "before", "after", "by", "lookback", "retention"), int),
     **dict.fromkeys(("columns", "map", "inputs"), dict),
     **dict.fromkeys(("start", "end"), (str, date)),
     "dimensions": (list, dict),
@@ -147,6 +147,7 @@ class Project:
             format=table.get("format", "delta"),
             location=location,
             table=table.get("table"),
+            retention=table.get("retention"),
         )
 
     def _job(self, table: Mapping[str, Any], place: str) -> JobTable:

@@ -149,14 +149,20 @@ def refuse_later_changes(
             )
 
 
-def preflight(log: TableLog, *, days: float = DAYS_KEPT) -> list[str]:
-    """Return what would keep runs on this table from being undone for so many days; no Spark."""
-    state = log.state()
+def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
+    """Return what would keep runs on this table from being undone for so many days; no Spark.
+
+    A table that is not there yet keeps none. Raises TableError where the log cannot be read.
+    """
+    version = log.latest_version()
+    if version is None:
+        return []
+    state = log.layout(version)
     problems = []
     column = numbered(state)
     if column is not None:
         problems.append(f"its rows are numbered by {column!r}, and would be numbered anew")
-    for name, default in _RETENTION.items() if isinstance(log, DeltaLog) else ():
+    for name, default in _RETENTION.items():
         kept = _days(state.configuration.get(name, default))
         if kept is not None and kept < days:
             problems.append(f"{name} is {kept:g} days: later the old rows may be gone")

@@ -91,6 +91,9 @@ def carry_out(made: Made, how: RunOptions, *, as_json: bool) -> None:
     stuck = any(job.status == "blocked" for job in plan.jobs)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
+    written = {write.dataset for run in plan.runs or () for write in run.writes}
+    for dataset, found in app.undo_hindrances(project, snapshot, written).items():
+        terminal.say(f"undo: {dataset}: {'; '.join(found)}")
     _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
     with _reporting(takes) as reporter:
         ended = app.start(

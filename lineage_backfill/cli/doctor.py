@@ -39,6 +39,7 @@ def doctor(source: SourceOptions, as_json: JsonOption = False) -> None:
         "lineage": partial(_lineage, project),
         "store": partial(_store, project),
         "tables": partial(_tables, project),
+        "undo": partial(_undo, project),
         "clock": partial(_clock, project),
         "permissions": partial(_permissions, project),
         "java": _java,
@@ -103,6 +104,21 @@ def _tables(project: Project) -> str:
     cut = [one.since for one in known.values() if one.since is not None]
     reach = f"; the logs reach back to {max(cut):%Y-%m-%d %H:%M}Z" if cut else ""
     return f"{len(known)} are read{reach}"
+
+
+def _undo(project: Project) -> str:
+    """Look whether the tables that jobs write keep what they replace long enough to put it back."""
+    from lineage_backfill.app import read_lineage, undo_hindrances
+
+    hindered = undo_hindrances(project, read_lineage(project))
+    if hindered:
+        name, found = next(iter(hindered.items()))
+        more = f" and {len(hindered) - 1} more tables" if len(hindered) > 1 else ""
+        raise EnvironmentMissingError(
+            f"not everything could be undone: {name}: {'; '.join(found)}{more}",
+            hint="Raise the table's retention properties; rows of numbered ones are not put back.",
+        )
+    return "what is replaced is kept for a week"
 
 
 def _clock(project: Project) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from lineage_backfill.errors import TableLogError
 from lineage_backfill.ports import TableChanges, TableCommit, TableHistory, TablePartition
+
+T = TypeVar("T")
 
 COMMAND = (sys.executable, "-m", "spark_runtime")
 
@@ -54,13 +56,36 @@ class DeltaTableLogs:
         self, tables: Sequence[tuple[str | None, str | None]]
     ) -> Sequence[TableHistory | TableLogError]:
         """Return the history of each table, or what is wrong with it; raises TableLogError."""
+        return self._told("history", tables, _history)
+
+    def hindrances(
+        self, tables: Sequence[tuple[str | None, str | None]]
+    ) -> Sequence[tuple[str, ...] | TableLogError]:
+        """Return what would keep each table from being put back; raises TableLogError."""
+        return self._told("preflight", tables, lambda document: tuple(document["problems"]))
+
+    def _told(
+        self,
+        verb: str,
+        tables: Sequence[tuple[str | None, str | None]],
+        read: Callable[[Mapping[str, Any]], T],
+    ) -> list[T | TableLogError]:
+        """Return what is said of each table, or what is wrong with it."""
         if not tables:
-            return ()
+            return []
         asked = json.dumps([{"location": location, "table": table} for location, table in tables])
         named = ", ".join(str(location or table) for location, table in tables[:3])
-        with _readable("history", named):
-            lines = self._said("history", asked=asked).splitlines()
-            return [_history(json.loads(line)) for line, _ in zip(lines, tables, strict=True)]
+        found: list[T | TableLogError] = []
+        with _readable(verb, named):
+            lines = self._said(verb, asked=asked).splitlines()
+            for line, _ in zip(lines, tables, strict=True):
+                document = json.loads(line)
+                try:
+                    _refuse(document)
+                    found.append(read(document))
+                except TableLogError as error:
+                    found.append(error)
+        return found
 
     def _said(self, verb: str, *arguments: str, asked: str = "") -> str:
         answer = subprocess.run(
@@ -90,11 +115,7 @@ def _refuse(document: Mapping[str, Any]) -> None:
         raise TableLogError(error["message"], hint=error["hint"])
 
 
-def _history(document: Mapping[str, Any]) -> TableHistory | TableLogError:
-    try:
-        _refuse(document)
-    except TableLogError as error:
-        return error
+def _history(document: Mapping[str, Any]) -> TableHistory:
     columns = _columns(document)
     since = document["since"]
     return TableHistory(

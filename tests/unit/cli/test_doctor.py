@@ -43,7 +43,7 @@ def checks(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]]:
 
 def test_what_is_well_is_said(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
     found = checks()
-    for name in ("project", "lineage", "store", "tables", "clock", "permissions"):
+    for name in ("project", "lineage", "store", "tables", "undo", "clock", "permissions"):
         assert found[name]["ok"], found[name]
     assert found["tables"]["detail"] == "3 are read"
 
@@ -56,6 +56,16 @@ def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[[], dict[str, A
     found = checks()["tables"]
     assert not found["ok"]
     assert "is no Delta table" in found["detail"]
+
+
+def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+    short = {"delta.deletedFileRetentionDuration": "interval 1 days"}
+    commit = {"metaData": {**METADATA["metaData"], "configuration": short}}
+    log = shop.folder / "tidy" / "_delta_log"
+    (log / f"{1:020}.json").write_text(json.dumps(commit))
+    found = checks()["undo"]
+    assert not found["ok"]
+    assert "tidy: delta.deletedFileRetentionDuration is 1 days" in found["detail"]
 
 
 def test_lineage_from_the_future(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:

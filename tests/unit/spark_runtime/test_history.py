@@ -200,13 +200,28 @@ def test_the_tool_is_told_of_many_tables_at_once(log: Log, tmp_path: Path) -> No
     assert none.version is None
     assert isinstance(error, TableLogError)
     assert "is no Delta table" in str(error)
-    assert DeltaTableLogs().histories([]) == ()
+    assert DeltaTableLogs().histories([]) == []
+
+
+def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
+    log: Log, tmp_path: Path
+) -> None:
+    short = {"delta.deletedFileRetentionDuration": "interval 36 hours"}
+    log.commit({"metaData": {**METADATA["metaData"], "configuration": short}}, INFO)
+    places = [str(log.root), str(tmp_path / "nothing"), "s3://elsewhere/t"]
+    found, none, error = DeltaTableLogs().hindrances([(place, None) for place in places])
+    assert found == (
+        "delta.deletedFileRetentionDuration is 1.5 days: later the old rows may be gone",
+    )
+    assert none == ()
+    assert isinstance(error, TableLogError)
 
 
 def test_an_answer_that_is_none_is_an_error() -> None:
     logs = DeltaTableLogs(command=["true"])
-    with pytest.raises(TableLogError, match="cannot be read"):
-        logs.histories([("x", None)])
+    for ask in (logs.histories, logs.hindrances):
+        with pytest.raises(TableLogError, match="cannot be read"):
+            ask([("x", None)])
 
 
 def test_the_command_prints_one_table_on_a_line(

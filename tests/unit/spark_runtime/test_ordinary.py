@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from spark_runtime.datasets import (
 )
 from spark_runtime.errors import (
     DeclarationError,
+    InputMissingError,
     KeyFormatError,
     KeyMissingError,
     NothingToRunError,
@@ -322,6 +324,18 @@ def test_what_a_run_needs_to_know_and_nobody_says_is_an_error(
         return
     with pytest.raises(DeclarationError, match=complaint):
         spec()
+
+
+def test_a_key_that_an_input_no_longer_holds_is_not_run(nowhere: Project) -> None:
+    days = Dataset("days", grain="day", column="day", location="/days", retention=3)
+    made = replace(days, name="made", location="/made", retention=None)
+    job = declare(nowhere, "copy", reads=[Read(days)], writes=[Write(made)])
+    now = at("2024-06-10T12:00")
+    run_spec(job, nowhere, Asked(keys=["2024-06-07"]), now)
+    with pytest.raises(
+        InputMissingError, match=r"newest 3 keys, from 2024-06-07 on; .* 2024-06-06"
+    ):
+        run_spec(job, nowhere, Asked(keys=["2024-06-06"]), now)
 
 
 def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project) -> None:
