@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -152,6 +151,8 @@ def _is_given() -> bool:
 
 
 def _check_java() -> None:
+    import subprocess  # a tenth of the time that importing all of this package takes
+
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if java is None:

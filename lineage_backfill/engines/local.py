@@ -146,7 +146,7 @@ class LocalEngine:
         return Outcome(state=AttemptState.LOST, error=gone, transient=True)
 
     def cancel(self, handle: str) -> None:
-        """Stop the attempt, by killing its worker where it is running."""
+        """Stop the attempt, by ending its worker where it is running."""
         task = self._tasks.get(handle)
         if task is None:
             claim = self._adopted.get(handle)
@@ -156,7 +156,7 @@ class LocalEngine:
         with task.mutex:
             task.is_cancelled = True
             if task.worker is not None and task.outcome is None:
-                task.worker.kill()
+                task.worker.stop()
 
     def logs(self, handle: str) -> str:
         """Return what the attempt has printed so far."""
@@ -292,10 +292,11 @@ class LocalEngine:
         outcome = task.folder.outcome()
         if died or (outcome is not None and outcome.transient):
             outcome = settle(task.folder) or outcome  # Spark may have died after the commit
+        is_stopped = task.is_cancelled or self._closing.is_set()
+        if is_stopped and (outcome is None or outcome.state is not AttemptState.SUCCEEDED):
+            return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         if outcome is not None:
             return outcome
-        if task.is_cancelled or self._closing.is_set():
-            return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         message = died or said or "the worker finished the attempt and left no result file"
         return Outcome(state=AttemptState.FAILED, error=message, transient=died is not None)
 

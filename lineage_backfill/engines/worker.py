@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -112,6 +114,21 @@ class Worker:
                 self.is_busy = False
                 self._is_ending = bool(reply.get("ends"))
                 return reply
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Tell it to end, so that its lineage learns of that; kill what is left after `patience`.
+
+        Does not wait. Children may outlive it until whoever waits for its reply closes it.
+        """
+
+        def kill() -> None:
+            if self._process.poll() is None:
+                self.kill()
+
+        self._process.send_signal(signal.SIGTERM)
+        timer = threading.Timer(patience, kill)
+        timer.daemon = True
+        timer.start()
 
     def kill(self) -> None:
         """End it at once, with all its children."""

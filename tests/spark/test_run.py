@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from spark_runtime.tables import Tables
 
 PIPELINE = """
+import time
+
 from pyspark.sql import DataFrame, functions as F
 from spark_runtime import RunContext, job
 
@@ -30,6 +34,8 @@ def days(hours: DataFrame, names: DataFrame | None, context: RunContext) -> Data
     print("a job may print", [key.key for key in context.keys], names)
     if context.parameters.get("fail"):
         raise ValueError("as asked")
+    if context.parameters.get("hang"):
+        context.spark.range(1).foreach(lambda row: time.sleep(300))
     return hours.groupBy(F.substring("hour", 1, 10).alias("day")).agg(F.sum("n").alias("n"))
 
 def versions(spark, path):
@@ -225,38 +231,56 @@ def test_a_place_that_is_no_table_fails_the_run_and_still_leaves_a_result(
 def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     hours: Any, pipeline: str, tmp_path: Path
 ) -> None:
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
-    good.write_text(json.dumps(spec(hours, pipeline)))
-    bad.write_text(
-        json.dumps(spec(hours, pipeline, parameters={"fail": 1}, token="t-2", run_id="r-2"))
-    )
+    def request(number: int, **changes: Any) -> dict[str, Any]:
+        file = tmp_path / f"{number}.json"
+        named = {"token": f"t-{number}", "run_id": f"r-{number}"}
+        file.write_text(json.dumps(spec(hours, pipeline, **named, **changes)))
+        return {"op": "run", "id": str(number), "spec": str(file)}
+
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]
     command += ["--project", str(tmp_path), "--conf", "spark.master=local[1]"]
     call = {"op": "call", "id": "4", "entrypoint": f"{pipeline}:versions"}
     requests = [
-        {"op": "run", "id": "1", "spec": str(bad)},
-        {"op": "run", "id": "2", "spec": str(good)},
+        request(1, parameters={"fail": 1}),
+        request(2),
         {"op": "run", "id": "3", "spec": str(tmp_path / "none.json")},
         call | {"arguments": {"path": hours.path}},
+        request(5, parameters={"hang": 1}),
     ]
-    done = subprocess.run(
-        command,
-        input="".join(json.dumps(request) + "\n" for request in requests),
-        pass_fds=(writing,),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    printed = tmp_path / "printed"
+    with printed.open("w") as output:
+        worker = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(writing,),
+            text=True,
+        )
     os.close(writing)
+    assert worker.stdin is not None
     with os.fdopen(reading) as stream:
-        ready, first, second, third, fourth = [json.loads(line) for line in stream]
-    assert done.returncode == 0, done.stderr
+        for one in requests:
+            print(json.dumps(one), file=worker.stdin, flush=True)
+        ready, first, second, third, fourth = [json.loads(stream.readline()) for _ in range(5)]
+        while not any(
+            e["run"]["facets"]["lineageBackfill_run"]["runId"] == "r-5" for e in events(hours)
+        ):
+            assert worker.poll() is None, printed.read_text()
+            time.sleep(0.05)
+        worker.send_signal(signal.SIGTERM)  # as a run is cancelled
+        assert stream.readline() == ""
+    worker.stdin.close()
+    assert worker.wait(60) == 128 + signal.SIGTERM, printed.read_text()
     assert ready == {"op": "ready"}
     result_path = spec(hours, pipeline)["result_path"]
     assert first == {"id": "1", "op": "finished", "state": "failed", "result_path": result_path}
     assert second == {"id": "2", "op": "finished", "state": "succeeded", "result_path": result_path}
     assert (third["op"], third["error"]["class"]) == ("raised", "SpecError")
     assert fourth == {"id": "4", "op": "returned", "value": 6}
-    assert "a job may print ['2024-01-01'] None" in done.stdout
+    assert "a job may print ['2024-01-01'] None" in printed.read_text()
+    kinds = [event["eventType"] for event in events(hours)]
+    assert kinds == ["START", "FAIL", "START", "COMPLETE", "START", "ABORT"]
+    message = events(hours)[-1]["run"]["facets"]["errorMessage"]["message"]
+    assert message == "stopped by signal 15"
