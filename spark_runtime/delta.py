@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_CONFLICTS = 5
 
 #: More rows than this are written faster by compiled code.
-_WORTH_COMPILING = 1_000_000
+_WORTH_COMPILING = 20_000
 
 #: Delta's conflicts have no common Python class; this is what their messages have in common.
 _CONFLICT = re.compile(
@@ -70,6 +70,8 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
 
 class DeltaStorage:
     """A Delta table that is written; it exists."""
+
+    counts = True
 
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
         self._spark = spark
@@ -227,13 +229,13 @@ def append(
 
 
 @contextmanager
-def interpreted(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Let a write of few rows interpret its expressions instead of compiling them.
+def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
+    """Let a write of few rows (None: not known) interpret its expressions, not compile them.
 
     Most of such a write is Delta reading its own log; compiling for that costs more than it saves
     (measured: a third of the whole write).
     """
-    if rows > _WORTH_COMPILING:
+    if rows is None or rows > _WORTH_COMPILING:
         yield
         return
     with _setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):

@@ -12,17 +12,30 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from spark_runtime.errors import SessionError
 from spark_runtime.state import EMPTY_FINGERPRINT
 from spark_runtime.values import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 #: Part of every fingerprint: those of another way to compute them never compare equal.
 ALGORITHM = "lb1"
 ROWS = "__rows"
+SETTING = "spark.lineageBackfill.fingerprints"
 _SUMS = tuple(f"__{half}{seed}" for seed in (1, 2) for half in ("low", "high"))
+
+
+def is_wanted(spark: SparkSession) -> bool:
+    """Whether the session's setting asks for fingerprints; raises SessionError.
+
+    Without them a write costs no more than Delta's own, and no reader is cut off by it.
+    """
+    text = (spark.conf.get(SETTING, "true") or "").lower()
+    if text not in ("true", "false"):
+        raise SessionError(f"the session has {SETTING} = {text}", hint="set it to true or false")
+    return text == "true"
 
 
 class Fingerprint:

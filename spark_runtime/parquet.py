@@ -61,6 +61,8 @@ def create(
 class ParquetStorage:
     """A Parquet table, on a file system whose files can be locked and renamed."""
 
+    counts = False
+
     def __init__(self, spark: SparkSession, log: ParquetLog) -> None:
         self._spark = spark
         self.log = log
@@ -164,6 +166,9 @@ class ParquetStorage:
 
 def _left(publication: Publication, arrived: Listing, listing: Listing) -> dict[Values, Held]:
     """Return what the partitions hold afterwards."""
+    assert publication.written is not None, (
+        "rows of Parquet tables are counted where they are staged"
+    )
     left = {}
     for values in publication.replaced:
         part, new, old = publication.written.get(values), arrived.get(values), listing.get(values)

@@ -73,7 +73,7 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
     before, after = log.state(version - 1), log.state(version)
     counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
     is_whole = output.mode == "append" or all(
-        after.contents(values).rows in (None, rows) for values, rows in counted
+        rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
     )
     is_disturbed = any(
         commit.touched & scope.keys() and commit.metadata.get("run_id") != run.run_id

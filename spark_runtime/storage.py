@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How many rows one partition gets, and their fingerprint."""
+    """How many rows one partition gets, and their fingerprint (None: not known)."""
 
     count: int = 0
     fingerprint: str | None = EMPTY_FINGERPRINT
@@ -26,14 +26,15 @@ class Rows:
 class Publication:
     """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
 
-    With `adds` they stand beside the old ones instead; `new_columns` are those that the table gets
-    by it. `scope` is what must not have changed since
-    `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the log says so.
+    `written` None means that nobody has counted them. With `adds` they stand beside the old ones
+    instead; `new_columns` are those that the table gets by it. `scope` is what must not have
+    changed since `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the
+    log says so.
     """
 
     scope: Collection[Values]
     replaced: Collection[Values]
-    written: Mapping[Values, Rows]
+    written: Mapping[Values, Rows] | None
     adds: bool
     new_columns: tuple[str, ...]
     before: TableState
@@ -46,9 +47,9 @@ class Publication:
         return str(self.transaction.metadata["token"])
 
     @property
-    def count(self) -> int:
-        """The number of rows."""
-        return sum(part.count for part in self.written.values())
+    def count(self) -> int | None:
+        """The number of rows, None if it is not known."""
+        return None if self.written is None else sum(one.count for one in self.written.values())
 
 
 class Storage(Protocol):
@@ -57,6 +58,10 @@ class Storage(Protocol):
     @property
     def log(self) -> TableLog:
         """Its versions."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its log tells what was published, so that nobody has to look beforehand."""
 
     def before(self) -> TableState:
         """Return the table as it is when the write begins."""

@@ -4,6 +4,9 @@ The order of a write: settings and table fit; rows are computed once and kept; e
 scope; empty partitions are allowed; the job's checks pass; nobody changed the scope since the run
 started; replace; the commit is found in the log by the attempt's token; it touched only the scope
 and holds the rows that were counted, or it is taken back.
+
+Where nothing has to be known of the rows before they are published (no fingerprints, no checks, and
+what is empty is cleared), they are not kept: each is held to the scope on its way into the table.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from spark_runtime.errors import (
     VerificationError,
     WriteConflictError,
 )
-from spark_runtime.fingerprint import ROWS, Fingerprint
+from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.outcome import output_result
 from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe
@@ -39,12 +42,13 @@ from spark_runtime.spec import (
 from spark_runtime.state import Commit, TableState, Transaction, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
-from spark_runtime.values import PartitionColumn, Values, describe, quoted, scope_values
+from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted, scope_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _AGE, _RANK = "__age", "__rank"
+_OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
 
 
@@ -107,6 +111,7 @@ class _Write:
         self.before = self._counted(found)
         self.fit = fit(frame.schema, found, output.on_drift)
         self.since = self.before.version if options.since is None else options.since
+        self.fingerprints = is_wanted(self.spark)
         self.app_id = f"lineage-backfill/{run.backfill_id}/{run.run_id}"
 
     def make(self) -> OutputResult:
@@ -123,17 +128,21 @@ class _Write:
         if self.output.mode == "full":
             self._refuse_other_partitions()
         self._refuse_foreign_changes(self.before.version)
-        with self.storage.staged(self._prepared(), self.run.token) as rows:
-            written = self._count(rows)
-            self._check_scope(written)
-            replaced = self._replaced(written)
-            self._audit(rows, written)
-            if not replaced:
-                return self._outcome(self.before, self.before)
-            version = self._publish(rows, replaced, written)
-        self._verify(version, written)
+        written: dict[Values, Rows] | None = None
+        if not self._is_looked_at:
+            version = self._publish(self._held_to_scope(self._prepared()), tuple(self.scope), None)
+        else:
+            with self.storage.staged(self._prepared(), self.run.token) as rows:
+                written = self._count(rows)
+                self._check_scope(written)
+                replaced = self._replaced(written)
+                self._audit(rows, written)
+                if not replaced:
+                    return self._outcome(self.before, self.before)
+                version = self._publish(rows, replaced, written)
+        self._verify(version, written or {})
         before = replace(self.before, version=version - 1)
-        return self._outcome(before, self.log.state(version))
+        return self._outcome(before, self._counted(self.log.state(version)))
 
     # Before the write.
 
@@ -142,10 +151,8 @@ class _Write:
         unknown = [values for values in self.scope if found.contents(values).rows is None]
         if not unknown:
             return found
-        from pyspark.sql import functions as F
-
         held = self.storage.held(found.version, unknown)
-        rows = _by_partition(held, self.columns, [F.count(F.lit(1)).alias(ROWS)])
+        rows = _by_partition(held, self.columns, [_count_of_rows()])
         partitions = {
             values: found.contents(values).counted(rows.get(values, {}).get(ROWS, 0))
             for values in unknown
@@ -189,7 +196,34 @@ class _Write:
             return frame.hint("rebalance", *names)
         return frame.repartition(*names)
 
+    @property
+    def _is_looked_at(self) -> bool:
+        """Whether something has to be known of the rows before they are published."""
+        return (
+            self.fingerprints
+            or bool(self.options.checks)
+            or self.output.on_empty != "clear"
+            or self._adds
+            or not self.storage.counts
+        )
+
+    def _held_to_scope(self, frame: DataFrame) -> DataFrame:
+        """Return the rows; computing one that lies outside the scope fails, and names it."""
+        from pyspark.sql import functions as F
+
+        if not self.columns:
+            return frame
+        inside = F.coalesce(F.expr(predicate(self.columns, self.scope)), F.lit(False))
+        values = F.array(*[F.col(quoted(column.name)).cast("string") for column in self.columns])
+        refused = F.raise_error(F.concat(F.lit(_OUTSIDE), F.to_json(values)))
+        # As a value, not as a filter: that could be moved before a join that drops such rows.
+        first = self.columns[0].name
+        return frame.withColumn(first, F.when(inside, F.col(quoted(first))).otherwise(refused))
+
     def _count(self, rows: DataFrame) -> dict[Values, Rows]:
+        if not self.fingerprints:
+            counted = _by_partition(rows, self.columns, [_count_of_rows()])
+            return {v: Rows(count=row[ROWS], fingerprint=None) for v, row in counted.items()}
         fingerprint = Fingerprint(rows.schema, ignore=self.options.ignore)
         found = _by_partition(rows, self.columns, fingerprint.aggregates())
         return {
@@ -201,12 +235,15 @@ class _Write:
         outside = written.keys() - self.scope.keys()
         if outside:
             rows = sum(written[values].count for values in outside)
-            raise UnexpectedPartitionError(
-                f"{rows} rows for {self.output.dataset} lie outside the partitions of this run: "
-                f"{self._describe(outside)}; nothing was written",
-                hint="filter the job's result to the run's keys, or correct `columns` or the "
-                "mapping in the project file",
-            )
+            raise self._unexpected(f"{rows} rows", outside)
+
+    def _unexpected(self, rows: str, outside: Iterable[Values]) -> UnexpectedPartitionError:
+        return UnexpectedPartitionError(
+            f"{rows} for {self.output.dataset} lie outside the partitions of this run: "
+            f"{self._describe(outside)}; nothing was written",
+            hint="filter the job's result to the run's keys, or correct `columns` or the "
+            "mapping in the project file",
+        )
 
     def _replaced(self, written: Mapping[Values, Rows]) -> tuple[Values, ...]:
         """Return the partitions to replace, by what is to become of the empty ones."""
@@ -240,7 +277,7 @@ class _Write:
         return self.output.mode == "append"
 
     def _publish(
-        self, rows: DataFrame, replaced: Sequence[Values], written: Mapping[Values, Rows]
+        self, rows: DataFrame, replaced: Sequence[Values], written: Mapping[Values, Rows] | None
     ) -> int:
         def recheck(state: TableState) -> None:
             self._refuse_foreign_changes(state.version)
@@ -256,12 +293,28 @@ class _Write:
             transaction=self._transaction(replaced, written),
             recheck=recheck,
         )
-        return self.storage.publish(rows, publication)
+        try:
+            return self.storage.publish(rows, publication)
+        except Exception as error:
+            _, found, rest = str(error).partition(_OUTSIDE)
+            if not found:
+                raise
+            texts, _ = json.JSONDecoder().raw_decode(rest)
+            values = tuple(
+                column.canonical(text) for column, text in zip(self.columns, texts, strict=True)
+            )
+            raise self._unexpected("rows", [values]) from error
 
     def _transaction(
-        self, replaced: Iterable[Values], written: Mapping[Values, Rows]
+        self, replaced: Iterable[Values], written: Mapping[Values, Rows] | None
     ) -> Transaction:
-        rows = [(values, written.get(values, Rows())) for values in replaced]
+        def recorded(values: Values) -> list[object]:
+            if written is None:
+                return [list(values), None, None]
+            part = written.get(values, Rows())
+            # What rows are added to is not known, so neither is the fingerprint of both.
+            return [list(values), part.count, None if self._adds else part.fingerprint]
+
         scope = json.dumps(sorted(self.scope, key=repr))
         return Transaction(
             app_id=self.app_id,
@@ -275,11 +328,7 @@ class _Write:
                 "job": str(self.run.job.name),
                 "mode": self.output.mode,
                 "scope": f"sha256:{hashlib.sha256(scope.encode()).hexdigest()}",
-                # What rows are added to is not known, so neither is the fingerprint of both.
-                "partitions": [
-                    [list(values), part.count, None if self._adds else part.fingerprint]
-                    for values, part in rows
-                ],
+                "partitions": [recorded(values) for values in replaced],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
                 # For whoever finds the commit and no result of the run; see settle.py.
                 "since": self.since,
@@ -368,6 +417,12 @@ class _Write:
         window = Window.partitionBy(*keys).orderBy(*order, F.col(_AGE), *rest)
         ranked = both.withColumn(_RANK, F.row_number().over(window))
         return ranked.where(F.col(_RANK) == 1).drop(_AGE, _RANK)
+
+
+def _count_of_rows() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.count(F.lit(1)).alias(ROWS)
 
 
 def _by_partition(

@@ -1,28 +1,31 @@
 """Times what safe writing costs over Delta's bare `replaceWhere`, and what reading the log costs.
 
-    python scripts/bench/write.py [--rows N] [--rounds N] [--commits N]
+    python scripts/bench/write.py [--rows N] [--rounds N] [--partitions N …] [--commits N]
 
-Everything is timed in one run and one session, in turns, and the least of several rounds counts:
-the ratios mean something on a busy machine, the seconds do not.
+Everything is timed in one warm session, in turns: the ratios mean something on a busy machine, the
+seconds do not.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import resource
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
+from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import get_session
 from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
@@ -58,67 +61,72 @@ def spec(path: Path, keys: list[str], number: int) -> Any:
     )
 
 
-def least(rounds: int, *ways: Callable[[], object]) -> list[float]:
-    """Return the least seconds of each way; they take turns, so that all see the same machine."""
-    best = [float("inf")] * len(ways)
-    for _ in range(rounds):
-        for i, way in enumerate(ways):
+def timed(rounds: int, *ways: Callable[[], object]) -> list[list[float]]:
+    """Return the seconds of each way by round, after one round to warm up.
+
+    They take turns, so that all see the same machine.
+    """
+    seconds: list[list[float]] = [[] for _ in ways]
+    for number in range(rounds + 1):
+        for way, spent in zip(ways, seconds, strict=True):
             start = time.perf_counter()
             way()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best
+            if number:
+                spent.append(time.perf_counter() - start)
+    return seconds
 
 
-def writing(spark: Any, folder: Path, rows: int, rounds: int) -> None:
-    """Print the cost of a write of 1, 24 and 720 partitions over the bare one."""
-    numbers = iter(range(10_000))
-    for count in PARTITIONS:
-        keys = [f"{i:04}" for i in range(count)]
-        source = folder / f"source-{count}"
-        names = [f"rand({i}) AS x{i}" for i in range(5)]
-        key = f"lpad(CAST(id % {count} AS STRING), 4, '0') AS k"
-        spark.range(rows).selectExpr(key, "id AS n", *names).write.parquet(str(source))
-        frame = spark.read.parquet(str(source))
-        ours, bare = folder / f"ours-{count}", folder / f"bare-{count}"
-        for path in (ours, bare):
-            frame.limit(0).write.format("delta").partitionBy("k").save(str(path))
-        tables = Tables(spark)
-        columns = DeltaLog(str(ours)).state().columns
+def over(ours: list[float], bare: list[float]) -> str:
+    """Say the seconds of both, and the ratio of the least and of the middle ones."""
+    least, middle = min(ours) / min(bare), median(ours) / median(bare)
+    seconds = f"{min(ours):6.2f} s, bare {min(bare):6.2f} s"
+    return f"{seconds}, ratio of least {least:.2f}, of medians {middle:.2f}"
 
-        def safe(path: Path = ours, keys: list[str] = keys, frame: Any = frame) -> None:
-            run = spec(path, keys, next(numbers))
-            write_partitions(frame, run.outputs[0], run, tables)  # noqa: B023
 
-        def plain(path: Path = bare, keys: list[str] = keys, frame: Any = frame) -> None:
-            run = spec(path, keys, 0)
-            scope = scope_values(columns, run.outputs[0].scope)  # noqa: B023
-            writer = frame.repartition("k") if len(keys) > 1 else frame
-            writer.write.format("delta").mode("overwrite").option(
-                "replaceWhere",
-                predicate(columns, scope),  # noqa: B023
-            ).save(str(path))
+def writing(spark: Any, folder: Path, count: int, rows: int, rounds: int) -> None:
+    """Print what writing so many partitions costs over the bare way, and reading some of them."""
+    keys = [f"{i:04}" for i in range(count)]
+    source = folder / f"source-{count}"
+    names = [f"rand({i}) AS x{i}" for i in range(5)]
+    key = f"lpad(CAST(id % {count} AS STRING), 4, '0') AS k"
+    spark.range(rows).selectExpr(key, "id AS n", *names).write.parquet(str(source))
+    frame = spark.read.parquet(str(source))
+    ways = ("bare", "plain", "with fingerprints")
+    paths = {way: folder / f"{way}-{count}" for way in ways}
+    for path in paths.values():
+        frame.limit(0).write.format("delta").partitionBy("k").save(str(path))
+    tables = Tables(spark)
+    columns = DeltaLog(str(paths["bare"])).state().columns
+    numbers = itertools.count()
 
-        with_us, without = least(rounds, safe, plain)
-        print(
-            f"write {count:>4} partitions, {rows:,} rows: {with_us:6.2f} s, bare {without:6.2f} s,"
-            f" ratio {with_us / without:.2f} (with fingerprints)"
-        )
-        wanted = keys[: max(1, count // 24)]
-        where = predicate(columns, scope_values(columns, spec(ours, wanted, 0).outputs[0].scope))
-        target = spec(ours, wanted, 0).outputs[0]
-        version = tables.latest_version(target) or 0
-        scope = tuple(scope_values(columns, target.scope))
-        through_us, direct = least(
-            rounds,
-            lambda: tables.storage(target).held(version, scope).agg({"n": "sum"}).collect(),  # noqa: B023
-            lambda: (
-                spark.read.format("delta").load(str(ours)).where(where).agg({"n": "sum"}).collect()  # noqa: B023
-            ),
-        )
-        print(
-            f"read  {len(wanted):>4} of {count}: {through_us:.2f} s, bare {direct:.2f} s,"
-            f" ratio {through_us / direct:.2f}"
-        )
+    def safe(way: str) -> None:
+        spark.conf.set(SETTING, str(way != "plain").lower())
+        run = spec(paths[way], keys, next(numbers))
+        write_partitions(frame, run.outputs[0], run, tables)
+
+    def bare() -> None:
+        scope = scope_values(columns, spec(paths["bare"], keys, 0).outputs[0].scope)
+        writer = frame.repartition("k") if count > 1 else frame
+        replacing = writer.write.format("delta").mode("overwrite")
+        replacing.option("replaceWhere", predicate(columns, scope)).save(str(paths["bare"]))
+
+    without, *ours = timed(rounds, bare, *[partial(safe, way) for way in ways[1:]])
+    for way, took in zip(ways[1:], ours, strict=True):
+        print(f"write {count:>4} partitions, {rows:,} rows, {way:>17}: {over(took, without)}")
+
+    target = spec(paths["plain"], keys[: max(1, count // 24)], 0).outputs[0]
+    scope = scope_values(columns, target.scope)
+    version = tables.latest_version(target) or 0
+
+    def through_us() -> object:
+        return tables.storage(target).held(version, tuple(scope)).agg({"n": "sum"}).collect()
+
+    def direct() -> object:
+        read = spark.read.format("delta").load(str(paths["plain"]))
+        return read.where(predicate(columns, scope)).agg({"n": "sum"}).collect()
+
+    held, plain = timed(rounds, through_us, direct)
+    print(f"read  {len(scope):>4} of {count}: {over(held, plain)}")
 
 
 def log_reading(folder: Path, commits: int, rounds: int) -> None:
@@ -146,15 +154,13 @@ def log_reading(folder: Path, commits: int, rounds: int) -> None:
         (log / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
     (log / f"{commits * 2:020}.crc").write_text(json.dumps({"metadata": metadata}))
     for looked_at in (commits // 10, commits):
-        start = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        (took,) = least(
-            rounds,
-            lambda: changes(DeltaLog(str(log.parent)), after=commits * 2 - looked_at),  # noqa: B023
-        )
-        spent = resource.getrusage(resource.RUSAGE_SELF).ru_utime - start
+        start = time.process_time()
+        after = commits * 2 - looked_at
+        (took,) = timed(rounds, lambda after=after: changes(DeltaLog(str(log.parent)), after=after))
+        spent = (time.process_time() - start) / (rounds + 1)
         print(
-            f"changes over {looked_at:,} of {commits * 2:,} commits: {took * 1000:.0f} ms"
-            f" ({spent / rounds * 1000:.0f} ms of CPU)"
+            f"changes over {looked_at:,} of {commits * 2:,} commits: {min(took) * 1000:.0f} ms"
+            f" ({spent * 1000:.0f} ms of CPU)"
         )
 
 
@@ -163,6 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--log-only", action="store_true", help="no Spark")
     options = parser.parse_args()
@@ -171,7 +178,8 @@ def main() -> None:
         log_reading(folder, options.commits, options.rounds)
         if not options.log_only:
             spark = get_session({"spark.master": "local[2]"})
-            writing(spark, folder, options.rows, options.rounds)
+            for count in options.partitions:
+                writing(spark, folder, count, options.rows, options.rounds)
             spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
