@@ -50,11 +50,13 @@ def of_undo(
 ) -> dict[DatasetRef, tuple[str, ...]]:
     """Return what would keep runs from being undone on the tables of datasets, where it is known.
 
-    Tables of a catalog are left out: to find them takes Spark. Raises TableLogError where no log
-    can be read at all.
+    Tables of a catalog or of a store elsewhere are left out: to read their logs takes Spark.
+    Raises TableLogError where no log can be read at all.
     """
     found, _ = _places(catalog, datasets)
-    places = {dataset: place for dataset, place in found.items() if place[0] is not None}
+    places = {
+        dataset: place for dataset, place in found.items() if "://" not in (place[0] or "://")
+    }
     told = logs.hindrances(list(places.values()))
     return {
         dataset: said

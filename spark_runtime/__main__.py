@@ -25,6 +25,7 @@ from spark_runtime.history import history
 from spark_runtime.job import load_job
 from spark_runtime.ordinary import declare, run_specs
 from spark_runtime.outbox import default_folder, replay
+from spark_runtime.places import is_remote, place
 from spark_runtime.project import load_project
 from spark_runtime.runner import run
 from spark_runtime.session import find_jars, get_session
@@ -221,7 +222,8 @@ def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> D
     if location is None:
         name = DatasetName("", table or "")
         location = tables().location(Target(dataset=name, format="delta", columns=(), table=table))
-    return DeltaLog(location, checkpoint_reader=read_checkpoint)
+    root = place(location, get_session(conf) if is_remote(location) else None)
+    return DeltaLog(location, checkpoint_reader=read_checkpoint, root=root)
 
 
 def _wrong(error: RuntimeFailure) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from spark_runtime.errors import TableError
-from spark_runtime.state import Commit, Contents, File, TableState, local_path
+from spark_runtime.places import Place, local_path
+from spark_runtime.state import Commit, Contents, File, TableState
 from spark_runtime.values import PartitionColumn, Values, logged, partition_columns
 
 METADATA_KEY = "lineage_backfill"
@@ -41,11 +41,17 @@ _STATES_KEPT = 8
 
 
 class DeltaLog:
-    """The log of one table; `location` is a path or a `file:` URL."""
+    """The log of one table; `location` is a path or a `file:` URL, unless `root` is given."""
 
-    def __init__(self, location: str, *, checkpoint_reader: CheckpointReader | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        *,
+        checkpoint_reader: CheckpointReader | None = None,
+        root: Place | None = None,
+    ) -> None:
         self.location = location
-        self.root = local_path(location)
+        self.root: Place = local_path(location) if root is None else root
         self._folder = self.root / "_delta_log"
         self._checkpoint_reader = checkpoint_reader
         self._states: dict[int, TableState] = {}
@@ -115,7 +121,7 @@ class DeltaLog:
         else:
             version = -1
         for older in sorted(v for v in commits if v <= version):
-            stamp = datetime.fromtimestamp(self._path(older).stat().st_mtime, UTC)
+            stamp = _instant(self._path(older).stat().st_mtime_ns)
             if stamp >= instant:
                 found = older
                 break
@@ -147,7 +153,7 @@ class DeltaLog:
                 self._read(version)  # raises
             at = self._committed_at(version)
             if at is None and stat is not None:
-                at = datetime.fromtimestamp(stat[1] / 1e9, UTC)
+                at = _instant(stat[1])
             assert at is not None
             found[version] = max(at, found.get(version - 1, at))
         return found
@@ -167,8 +173,8 @@ class DeltaLog:
 
     def _committed_at(self, version: int) -> datetime | None:
         """Return the time within a commit, None for a table that keeps none."""
-        with self._path(version).open(encoding="utf-8") as file:
-            first = json.loads(file.readline() or "{}")
+        line, _, _ = self._path(version).read_text(encoding="utf-8").partition("\n")
+        first = json.loads(line or "{}")
         stamp = (first.get("commitInfo") or {}).get("inCommitTimestamp")
         return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
 
@@ -193,7 +199,7 @@ class DeltaLog:
         return state
 
     def _from_checkpoint(
-        self, commits: set[int], checkpoints: Mapping[int, list[str]], target: int
+        self, commits: set[int], checkpoints: Mapping[int, list[Place]], target: int
     ) -> tuple[int, TableState]:
         usable = [v for v in checkpoints if v <= target]
         if not usable:
@@ -209,14 +215,14 @@ class DeltaLog:
         state = _advance(TableState(first_read=newest + 1), newest, actions, self.location)
         return newest + 1, state
 
-    def _read_checkpoint(self, files: list[str]) -> list[Mapping[str, Any]] | None:
+    def _read_checkpoint(self, files: list[Place]) -> list[Mapping[str, Any]] | None:
         """Return the actions of a checkpoint, None where there is no reader for its files."""
-        if files[0].endswith(".json"):
-            actions: list[Mapping[str, Any]] = list(_actions(Path(files[0])))
+        if files[0].name.endswith(".json"):
+            actions: list[Mapping[str, Any]] = list(_actions(files[0]))
         elif self._checkpoint_reader is None:
             return None
         else:
-            actions = list(self._checkpoint_reader(files))
+            actions = list(self._checkpoint_reader(list(map(str, files))))
         sidecars = [
             str(self._folder / "_sidecars" / unquote(action["sidecar"]["path"]))
             for action in actions
@@ -228,10 +234,10 @@ class DeltaLog:
             actions += self._checkpoint_reader(sidecars)
         return actions
 
-    def _list(self) -> tuple[set[int], dict[int, list[str]]]:
+    def _list(self) -> tuple[set[int], dict[int, list[Place]]]:
         """Return the versions of the commits, and the files of one whole checkpoint per version."""
         commits: set[int] = set()
-        parts: dict[tuple[int, str], list[str]] = {}
+        parts: dict[tuple[int, str], list[Place]] = {}
         try:
             names = sorted(entry.name for entry in self._folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -243,7 +249,7 @@ class DeltaLog:
                 commits.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
                 group = (int(match[1]), match[3] or name)
-                parts.setdefault(group, []).append(str(self._folder / name))
+                parts.setdefault(group, []).append(self._folder / name)
         whole = {
             version: files
             for (version, total), files in parts.items()
@@ -251,7 +257,7 @@ class DeltaLog:
         }
         return commits, whole
 
-    def _path(self, version: int) -> Path:
+    def _path(self, version: int) -> Place:
         return self._folder / f"{version:020}.json"
 
     def _read(self, version: int) -> list[dict[str, Any]]:
@@ -271,7 +277,11 @@ class DeltaLog:
         return stat.st_ino, stat.st_mtime_ns
 
 
-def _actions(path: Path) -> list[dict[str, Any]]:
+def _instant(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+
+def _actions(path: Place) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 

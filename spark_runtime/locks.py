@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from spark_runtime.places import Place
+
 #: Beside the data, where neither readers nor VACUUM look.
 LOCK_FILE = ".lineage-backfill.lock"
 
@@ -22,13 +24,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def exclusively(root: Path) -> Iterator[None]:
+def exclusively(root: Place) -> Iterator[None]:
     """Let no other process of this library commit to the table meanwhile.
 
     On a local disk two processes may otherwise rename their commits onto the same version, and
     the first one's is lost. Where files cannot be locked, commits are the store's own business.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            stack.enter_context(locked(root / LOCK_FILE))
+        if isinstance(root, Path):
+            with contextlib.suppress(OSError):
+                stack.enter_context(locked(root / LOCK_FILE))
         yield

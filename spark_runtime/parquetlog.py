@@ -34,8 +34,9 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import locked
+from spark_runtime.places import local_path
 from spark_runtime.spec import NULL_DIRECTORY, write_atomically
-from spark_runtime.state import Commit, Contents, File, TableState, Transaction, local_path
+from spark_runtime.state import Commit, Contents, File, TableState, Transaction
 from spark_runtime.values import PartitionColumn, Values, describe, partition_columns
 
 FOLDER = "_lineage_backfill"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
 
-from spark_runtime.errors import TableError
 from spark_runtime.values import PartitionColumn, Values
 
 #: Something that holds rows: its path and the id of its deletion vector, if it has one.
@@ -117,7 +113,6 @@ class TableLog(Protocol):
     """The versions of one table."""
 
     location: str
-    root: Path
 
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""
@@ -138,16 +133,3 @@ def undone_by(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tokens of the commits that one with this metadata undoes."""
     undone = metadata.get("undo_of") or ()
     return (undone,) if isinstance(undone, str) else tuple(undone)
-
-
-def local_path(location: str) -> Path:
-    """Return the path that a location names; raises TableError unless it is a local one."""
-    parts = urlsplit(location)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", location):
-        raise TableError(
-            f"{location} is not on a local or mounted file system",
-            hint="mount the store, or give the path under which it is mounted",
-        )
-    return Path(location)

@@ -12,6 +12,7 @@ from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.parquet import ParquetStorage
 from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.places import is_remote, place
 from spark_runtime.spec import OutputSpec, Target
 from spark_runtime.state import TableLog, TableState
 from spark_runtime.storage import Storage
@@ -94,7 +95,8 @@ class Tables:
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         """Return the actions that Parquet files of a Delta log hold."""
-        rows = self.spark.read.parquet(*[f"file:{file}" for file in files])
+        urls = [file if is_remote(file) else f"file:{file}" for file in files]
+        rows = self.spark.read.parquet(*urls)
         return [json.loads(text) for text in rows.toJSON().collect()]
 
     def _log(self, target: Target) -> DeltaLog | ParquetLog:
@@ -105,7 +107,7 @@ class Tables:
             found = (
                 ParquetLog(location)
                 if target.format == "parquet"
-                else DeltaLog(location, checkpoint_reader=reader)
+                else DeltaLog(location, checkpoint_reader=reader, root=place(location, self._spark))
             )
             self._logs[target.format, location] = found
         return found

@@ -16,7 +16,7 @@ from lineage_backfill.ports import TableHistory
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from spark_runtime.__main__ import main
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import TableError
+from spark_runtime.errors import SparkMissingError, TableError
 from spark_runtime.history import History, history
 from tests.delta_logs import METADATA, Log, add, ours, remove
 
@@ -208,7 +208,10 @@ def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
 ) -> None:
     short = {"delta.deletedFileRetentionDuration": "interval 36 hours"}
     log.commit({"metaData": {**METADATA["metaData"], "configuration": short}}, INFO)
-    places = [str(log.root), str(tmp_path / "nothing"), "s3://elsewhere/t"]
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "file").touch()
+    places = [str(log.root), str(tmp_path / "nothing"), str(strange)]
     found, none, error = DeltaTableLogs().hindrances([(place, None) for place in places])
     assert found == (
         "delta.deletedFileRetentionDuration is 1.5 days: later the old rows may be gone",
@@ -227,10 +230,14 @@ def test_an_answer_that_is_none_is_an_error() -> None:
 def test_the_command_prints_one_table_on_a_line(
     log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def missing(_: object) -> None:
+        raise SparkMissingError("there is no Spark", hint="install it")
+
     log.commit(METADATA, INFO)
     asked = json.dumps([{"location": str(log.root)}, {"location": "s3://b/t"}])
     monkeypatch.setattr("sys.stdin", io.StringIO(asked))
+    monkeypatch.setattr("spark_runtime.__main__.get_session", missing)  # a store takes a session
     assert main(["history"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["kind"], first["version"], first["commits"]) == ("table_history", 0, [])
-    assert "mount the store" in second["error"]["hint"]
+    assert second["error"] == {"message": "there is no Spark", "hint": "install it"}

@@ -1,0 +1,153 @@
+"""Where the log of a table lies: on this machine, or where a session's Hadoop file systems reach.
+
+Only Spark knows how a store is reached and with which rights; it is asked for each file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from urllib.parse import unquote, urlsplit
+
+from spark_runtime.errors import TableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
+
+
+class Stat(Protocol):
+    """What tells one file from another that has come in its place."""
+
+    @property
+    def st_ino(self) -> int:
+        """Its number, or its size where files have none."""
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """When it was written, in nanoseconds."""
+
+
+class Place(Protocol):
+    """A file or a folder; a `Path` is one. Raises OSError as a `Path` does."""
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+
+    def __truediv__(self, name: str, /) -> Self:
+        """Return a place within."""
+
+    def exists(self) -> bool:
+        """Whether there is something."""
+
+    def iterdir(self) -> Iterable[Self]:
+        """Return what a folder holds."""
+
+    def read_text(self, encoding: str) -> str:
+        """Return the text of a file."""
+
+    def stat(self) -> Stat:
+        """Return what is known of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    st_ino: int
+    st_mtime_ns: int
+
+
+class HadoopPlace:
+    """A place on a file system that a session's Hadoop knows, named by its URL."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark = spark
+        self._url = url
+
+    def __str__(self) -> str:
+        return self._url
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return self._url.rpartition("/")[2]
+
+    def __truediv__(self, name: str) -> HadoopPlace:
+        return HadoopPlace(self._spark, f"{self._url.rstrip('/')}/{name}")
+
+    def exists(self) -> bool:
+        """Whether there is something; raises OSError."""
+        return bool(self._ask(lambda system, path: system.exists(path)))
+
+    def iterdir(self) -> list[HadoopPlace]:
+        """Return what a folder holds; raises OSError."""
+        found = self._ask(lambda system, path: system.listStatus(path))
+        return [self / one.getPath().getName() for one in found]
+
+    def read_text(self, encoding: str) -> str:
+        """Return the text of a file; raises OSError."""
+
+        def read(system: Any, path: Any) -> Any:
+            stream = system.open(path)
+            try:
+                return self._jvm.org.apache.commons.io.IOUtils.toString(stream, encoding)
+            finally:
+                stream.close()
+
+        return str(self._ask(read))
+
+    def stat(self) -> Stat:
+        """Return what is known of a file; raises OSError."""
+        found = self._ask(lambda system, path: system.getFileStatus(path))
+        return _Stat(found.getLen(), found.getModificationTime() * 1_000_000)
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
+
+    def _ask(self, question: Any) -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            path = self._jvm.org.apache.hadoop.fs.Path(self._url)
+            conf = self._spark._jsparkSession.sessionState().newHadoopConf()
+            return question(path.getFileSystem(conf), path)
+        except Py4JJavaError as error:
+            said = error.java_exception.toString()
+            kind = FileNotFoundError if "FileNotFoundException" in said else OSError
+            raise kind(said) from error
+
+
+def place(location: str, spark: SparkSession | None) -> Place:
+    """Return where a location is; raises TableError for one that takes Spark where there is none.
+
+    The session may be any: its settings say how a store is reached.
+    """
+    if spark is not None and is_remote(location):
+        return HadoopPlace(spark, location)
+    return local_path(location)
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location is a URL of another file system than this machine's.
+
+    >>> is_remote("s3a://bucket/t"), is_remote("file:///data/t"), is_remote("/data/t")
+    (True, False, False)
+    """
+    return urlsplit(location).scheme != "file" and _SCHEME.match(location) is not None
+
+
+def local_path(location: str) -> Path:
+    """Return the path that a location names; raises TableError unless it is a local one."""
+    if is_remote(location):
+        raise TableError(
+            f"{location} is not on a local or mounted file system",
+            hint="mount the store and give the path under which it is mounted; a Delta table there "
+            "can be read within a Spark session",
+        )
+    parts = urlsplit(location)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)
