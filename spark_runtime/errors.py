@@ -66,7 +66,7 @@ class EntrypointError(RuntimeFailure):
 
 
 class InputMissingError(RuntimeFailure):
-    """An input of the run that does not exist."""
+    """An input of the run that does not exist, or no longer holds what the run needs."""
 
 
 class InputChangedError(RuntimeFailure):

@@ -206,10 +206,10 @@ def load_function(entrypoint: str) -> Callable[..., Any]:
             f"entrypoint {entrypoint!r}: no module {error.name!r}",
             hint="start from the project's folder, or install the pipeline as a package",
         ) from error
-    function = getattr(module, name, None)
+    function: object = getattr(module, name, None)
     if not callable(function):
         raise EntrypointError(f"entrypoint {entrypoint!r}: {module_name} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def load_job(entrypoint: str) -> Job:

@@ -40,7 +40,7 @@ def plans(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_watermark_is_looked_for_in_the_last_days_only(
+def test_the_watermark_prunes_by_the_column_and_not_by_its_quoted_name(
     spark: SparkSession, tmp_path: Path, plans: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = str(tmp_path / "bronze")

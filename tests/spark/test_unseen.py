@@ -48,7 +48,7 @@ def test_the_scope_is_replaced_and_nothing_else(
 
     monkeypatch.setattr("spark_runtime.delta.DeltaStorage.staged", never)
     result = filled.write(days(spark, ("d1", 7), ("d1", 8)), DAYS[:2])
-    assert filled.rows() == [("d1", 7), ("d1", 8), (DAYS[2], 2)]
+    assert set(filled.rows()) == {("d1", 7), ("d1", 8), (DAYS[2], 2)}
     found = [(p.rows_before, p.rows, p.fingerprint, p.emptied) for p in result.partitions]
     assert found == [(1, 2, None, False), (1, 0, "empty", True)]
     assert filled.write(days(spark, ("d1", 0)), DAYS[:2]) == result
@@ -70,7 +70,7 @@ def test_rows_that_a_join_drops_are_not_outside(spark: SparkSession, filled: Any
     everything = days(spark, ("d1", 7), ("d9", 8))
     wanted = spark.createDataFrame([("d1",)], "day STRING")
     filled.write(everything.join(wanted, "day").where("n < 100"), DAYS[:1])
-    assert filled.rows()[0] == ("d1", 7)
+    assert ("d1", 7) in filled.rows()
 
 
 def test_rows_are_counted_where_the_log_does_not_tell(spark: SparkSession, filled: Any) -> None:
