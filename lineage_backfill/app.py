@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import logging
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from lineage_backfill.config import Project, load_project
 from lineage_backfill.errors import (
     AmbiguousNameError,
     ConfigError,
+    ConflictError,
     DeclarationError,
+    EngineError,
     StalePlanError,
     UnknownNameError,
     UsageError,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
     from lineage_backfill.executor.simulate import Estimate
+    from lineage_backfill.executor.workshop import Workshop
     from lineage_backfill.graph.families import Family
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.graph.select import Neighbours
@@ -54,7 +58,6 @@ if TYPE_CHECKING:
         Engine,
         Reporter,
         RunStore,
-        Settings,
         TableLogs,
     )
 
@@ -573,13 +576,15 @@ def start(
     max_parallel: int | None = None,
     timeout: timedelta | None = None,
     engines: Mapping[str, Engine] | None = None,
-    settings: Settings | None = None,
+    waits: bool = False,
+    **submission: Any,
 ) -> Ended:
     """Run a plan to an end; after `timeout` no more runs are started.
 
-    `engines` are used instead of new ones, and left open. Raises UsageError for a job without an
-    engine and GuardRailError for too many runs, both before anything is written;
-    EnvironmentMissingError and ConflictError before anything is run.
+    `engines` are used instead of new ones, and left open; `submission` is what `submit` takes. One
+    that `waits` is not refused where another backfill writes the same partitions. Raises UsageError
+    for a job without an engine and GuardRailError for too many runs, both before anything is
+    written; EnvironmentMissingError and ConflictError before anything is run.
     """
     with (
         open_store(project, create=True) as store,
@@ -591,16 +596,72 @@ def start(
             reporter=reporter,
             max_parallel=max_parallel,
             engines=engines,
-            must_open=True,
+            must_open=submission.get("scheduled_for") is None,
+            waits=waits,
         ) as executor,
     ):
-        backfill_id = executor.start(
-            plan,
-            submitted_by=account(),
-            reason=plan.request.get("reason", ""),
-            settings=settings,
-        )
+        backfill_id = _submit(project, executor, plan, **submission)
         return _drive(executor, executor.drive, backfill_id, timeout)
+
+
+def submit(project: Project, snapshot: LineageSnapshot, plan: Plan, **submission: Any) -> str:
+    """Write a new backfill into the run store and return its id; `resume` drives it.
+
+    `submission` holds `settings`, `description`, `parameters` for the jobs, `scheduled_for` and
+    `expires_at`. Raises what `start` raises before anything is run.
+    """
+    from lineage_backfill.ports import Reporter
+
+    with (
+        open_store(project, create=True) as store,
+        _executor(project, snapshot, [plan], store, reporter=Reporter()) as executor,
+    ):
+        return _submit(project, executor, plan, **submission)
+
+
+def _submit(project: Project, executor: Executor, plan: Plan, **submission: Any) -> str:
+    return executor.start(
+        plan,
+        submitted_by=account(),
+        reason=plan.request.get("reason", ""),
+        code_version=_code_version(project.root),
+        **submission,
+    )
+
+
+def detach(project: Project, backfill: str, arguments: Sequence[str]) -> Path:
+    """Let a process of its own drive a backfill, and return its log once it does.
+
+    `arguments` name project and lineage to it. Raises EngineError with the end of its log where it
+    ends before it has begun.
+    """
+    from lineage_backfill.executor.owner import is_driving
+
+    log = _state_dir(project) / "backfills" / backfill / "driver.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    with open_store(project) as store:
+        while not is_driving(store.holder(backfill), datetime.now(UTC)):
+            code = process.poll()
+            if code is None:
+                time.sleep(_POLL)
+            elif code:
+                said = log.read_text(encoding="utf-8", errors="replace").strip()
+                raise EngineError(
+                    f"the process that was to drive {backfill} ended with exit code {code}",
+                    hint=f"The end of {log}:",
+                    lines=tuple(said.splitlines()[-5:]),
+                )
+            else:
+                break  # it was very quick
+    return log
 
 
 def resume(project: Project, backfill: str | None, **options: Any) -> Ended:
@@ -661,6 +722,32 @@ def undo(
     if undoing.state is BackfillState.SUCCEEDED:
         return Ended(id=undoing.id, state=undoing.state)
     return _again(project, undoing.id, Executor.retry, timeout=timeout, **options)
+
+
+def delete(project: Project, backfill: str) -> BackfillRecord:
+    """Mark a backfill as deleted, and let go of the partitions that it has locked; returns it.
+
+    Raises ConflictError while somebody drives it, or one of its runs may still be under way.
+    """
+    from lineage_backfill.executor.owner import LEASE, is_dead, owner, standing
+    from lineage_backfill.model import RunState
+
+    now = datetime.now(UTC)
+    with open_store(project) as store:
+        record, driver = standing(store, _find(store, backfill).id, now)
+        if record.deleted:
+            return record
+        if driver is None:
+            under_way = (RunState.SUBMITTED, RunState.RUNNING)
+            if any(run.state in under_way for run in store.runs(record.id)):
+                raise ConflictError(
+                    f"runs of {record.id} may still be under way",
+                    hint=f"See to their end first: `cancel {record.id}`.",
+                )
+            # So that nothing stays locked that a driver has left behind.
+            store.release(store.acquire(record.id, owner(), now=now, ttl=LEASE, is_dead=is_dead))
+        store.delete(record.id, now=now)
+        return store.backfill(record.id)
 
 
 def pause(project: Project, backfill: str | None) -> Ended:
@@ -751,15 +838,20 @@ def report(project: Project, backfill: str | None) -> dict[str, Any]:
 
 
 def history(project: Project) -> dict[str, Any]:
-    """Return the document that lists all backfills."""
+    """Return the document that lists all backfills but those that have expired."""
     from lineage_backfill import accounts
     from lineage_backfill.executor.owner import standing
 
     now = datetime.now(UTC)
     with open_store(project) as store:
-        return accounts.history(
+        seen = (
             standing(store, one.id, now)[0] if one.state.is_under_way else one
             for one in store.backfills()
+        )
+        return accounts.history(
+            one
+            for one in seen
+            if one.state.is_under_way or one.expires_at is None or now < one.expires_at
         )
 
 
@@ -804,6 +896,7 @@ def _again(
     reporter: Reporter,
     max_parallel: int | None = None,
     engines: Mapping[str, Engine] | None = None,
+    waits: bool = False,
 ) -> Ended:
     with open_store(project) as store:
         record = _find(store, backfill)
@@ -818,6 +911,7 @@ def _again(
             max_parallel=max_parallel or record.settings.max_parallel,
             engines=engines,
             undo_of=record.undo_of,
+            waits=waits,
         ) as executor:
             return _drive(executor, partial(verb, executor), record.id, timeout)
 
@@ -828,6 +922,8 @@ def _drive(
     backfill_id: str,
     timeout: timedelta | None,
 ) -> Ended:
+    from lineage_backfill.model import BackfillState
+
     timed_out = Event()
 
     def stop() -> None:
@@ -840,6 +936,10 @@ def _drive(
         timer.start()
     try:
         state = verb(backfill_id)
+    except ConflictError:
+        if not timed_out.is_set():
+            raise
+        state = BackfillState.RUNNING  # somebody else drives it still
     finally:
         if timer:
             timer.cancel()
@@ -858,6 +958,7 @@ def _executor(
     engines: Mapping[str, Engine] | None = None,
     must_open: bool = False,
     undo_of: str | None = None,
+    waits: bool = False,
 ) -> Iterator[Executor]:
     """Make the executor of plans; without a snapshot it can give runs up, not judge them.
 
@@ -901,6 +1002,9 @@ def _executor(
             state_dir=_state_dir(project),
             cutoff=workshop.cutoff if judges else None,
             tail=workshop.tail if judges else None,
+            waits=waits,
+            check=partial(_check_again, project, plans[0]) if judges else None,
+            live=_live_runs(project, workshop, snapshot) if judges and snapshot else None,
         )
 
 
@@ -946,10 +1050,42 @@ def _state_dir(project: Project) -> Path:
     return project.root / ".lineage-backfill"
 
 
+def _live_runs(
+    project: Project, workshop: Workshop, snapshot: LineageSnapshot
+) -> Callable[[Sequence[PlannedRun]], str] | None:
+    """Return what names a run from outside that is under way, unless that is not wanted."""
+    from lineage_backfill.executor.live import LiveRuns
+
+    if project.live_runs == "ignore":
+        return None
+    return LiveRuns(
+        workshop.outside(snapshot),
+        look=lambda: workshop.outside(read_lineage(project)),
+        calendar_of=lambda job: workshop.catalog.job(job).calendar,
+        now=partial(datetime.now, UTC),
+        refuses=project.live_runs == "refuse",
+    ).hindrance
+
+
+def _check_again(project: Project, plan: Plan) -> None:
+    """Raise StalePlanError if the lineage, as it is now, does not bear the plan any more."""
+    check_plan(project, read_lineage(project), plan)
+
+
+def _code_version(root: Path) -> str:
+    """Return the commit of the project's code, marked if it was changed since; empty if unknown."""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stdout.strip()[:200]
+
+
 def _find(store: RunStore, backfill: str | None) -> BackfillRecord:
-    """Return the backfill whose id begins so; the newest one for None."""
+    """Return the backfill whose id begins so, the newest one for None; a deleted one by its id."""
     records = store.backfills()
-    if not records:
+    if not records and backfill is None:
         raise UnknownNameError(
             "no backfill has been run here", hint="Start one with `lineage-backfill run`."
         )

@@ -85,6 +85,7 @@ ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
 class BackfillState(StrEnum):
     """Where a whole backfill stands."""
 
+    SCHEDULED = "scheduled"  # it waits for the time at which it is to start
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -95,16 +96,17 @@ class BackfillState(StrEnum):
     @property
     def is_under_way(self) -> bool:
         """Whether somebody ought to be driving the backfill."""
-        return self is BackfillState.RUNNING
+        return self in (BackfillState.SCHEDULED, BackfillState.RUNNING)
 
 
 #: The moves that a backfill may make; the run store refuses every other one.
 BACKFILL_MOVES: dict[BackfillState, frozenset[BackfillState]] = {
+    BackfillState.SCHEDULED: frozenset({BackfillState.RUNNING, BackfillState.INTERRUPTED}),
     # To itself where a tail is driven, or the driver before was killed.
-    BackfillState.RUNNING: frozenset(BackfillState),
+    BackfillState.RUNNING: frozenset(BackfillState) - {BackfillState.SCHEDULED},
     BackfillState.SUCCEEDED: frozenset(),
     BackfillState.FAILED: frozenset({BackfillState.RUNNING}),
-    BackfillState.PAUSED: frozenset({BackfillState.RUNNING}),
-    BackfillState.INTERRUPTED: frozenset({BackfillState.RUNNING}),
+    BackfillState.PAUSED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
+    BackfillState.INTERRUPTED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
     BackfillState.CANCELLED: frozenset({BackfillState.RUNNING}),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lineage_backfill import app
 from lineage_backfill.cli import documents
@@ -175,15 +176,29 @@ def asks_logs(options: RequestOptions) -> bool:
     return options.since_version is not None or options.changed_since is not None
 
 
-def read_moment(text: str | None, now: datetime) -> datetime | None:
+def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
     """Return the instant that is named, if any; raises UsageError.
 
-    A length of time counts back from `now`.
+    A length of time counts back from `now`, or with `sign` 1 forward.
     """
     if text is None:
         return None
     length = read_duration(text) if _DURATION.fullmatch(text.strip()) else None
-    return read_instant(text) if length is None else now - length
+    return read_instant(text) if length is None else now + sign * length
+
+
+def read_parameters(given: Sequence[str]) -> dict[str, Any]:
+    """Return the values of NAME=VALUE, which are JSON or else strings; raises UsageError."""
+    parameters: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{one!r} is no parameter", hint="Write it as NAME=VALUE.")
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
 
 
 def read_instant(text: str | None) -> datetime:

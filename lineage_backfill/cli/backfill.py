@@ -36,6 +36,7 @@ _NOT_ALL = 3
 _TIMED_OUT = 8
 #: What these verbs end with, by the state of the backfill.
 _EXIT_CODES = {
+    BackfillState.SCHEDULED: _TIMED_OUT,
     BackfillState.RUNNING: _TIMED_OUT,
     BackfillState.SUCCEEDED: 0,
     BackfillState.FAILED: _NOT_ALL,
@@ -44,6 +45,7 @@ _EXIT_CODES = {
     BackfillState.INTERRUPTED: 130,
 }
 _NEXT = {
+    BackfillState.SCHEDULED: "It waits for its time; see how: lineage-backfill watch {id}",
     BackfillState.RUNNING: "It goes on; see how: lineage-backfill watch {id}",
     BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
     BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
@@ -74,16 +76,22 @@ def run(
         plan = load_plan(saved)
         app.check_plan(project, snapshot, plan)
         made = Made(plan=plan, project=project, snapshot=snapshot)
-    carry_out(made, how, as_json=as_json)
+    carry_out(made, how, source=source, as_json=as_json)
 
 
-def carry_out(made: Made, how: RunOptions, *, as_json: bool) -> None:
+def carry_out(made: Made, how: RunOptions, *, source: SourceOptions, as_json: bool) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.planning import estimate, show
 
-    limit, plan, project, snapshot = how.limit, made.plan, made.project, made.snapshot
+    submission, driving = how.submission(), how.driving()
+    plan, project, snapshot = made.plan, made.project, made.snapshot
+    if how.detach and how.timeout:
+        raise UsageError(
+            "--detach waits for nothing that --timeout could end",
+            hint="Keep one of them; `watch --timeout` follows a backfill for so long.",
+        )
     takes = estimate(made, max_parallel=how.max_parallel)
     # Who is asked sees what about, also where quiet is asked for.
     console = terminal.talk() if how.yes else terminal.err()
@@ -95,16 +103,14 @@ def carry_out(made: Made, how: RunOptions, *, as_json: bool) -> None:
     for dataset, found in app.undo_hindrances(project, snapshot, written).items():
         terminal.say(f"undo: {dataset}: {'; '.join(found)}")
     _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
+    if how.detach:
+        arguments = [*source.arguments(), *(["--wait"] if how.wait else [])]
+        backfill = app.submit(project, snapshot, plan, **submission)
+        log = app.detach(project, backfill, arguments)
+        _tell_detached(project, backfill, log, as_json=as_json)
+        return
     with _reporting(takes) as reporter:
-        ended = app.start(
-            project,
-            snapshot,
-            plan,
-            reporter=reporter,
-            max_parallel=how.max_parallel,
-            timeout=limit,
-            settings=how.settings,
-        )
+        ended = app.start(project, snapshot, plan, reporter=reporter, **driving, **submission)
     _finish(project, ended, as_json=as_json)
 
 
@@ -126,7 +132,7 @@ def resume(
     backfill: BackfillArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a backfill that was interrupted; what has succeeded is not run again."""
+    """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
     from lineage_backfill import app
 
     _go_on(app.resume, source.open(), how, backfill, as_json=as_json)
@@ -153,11 +159,9 @@ def _go_on(
     *,
     as_json: bool,
 ) -> None:
-    limit = how.limit
+    driving = how.driving()
     with _reporting() as reporter:
-        ended = verb(
-            project, backfill, reporter=reporter, max_parallel=how.max_parallel, timeout=limit
-        )
+        ended = verb(project, backfill, reporter=reporter, **driving)
     _finish(project, ended, as_json=as_json)
 
 
@@ -175,7 +179,7 @@ def undo(
     from lineage_backfill.cli.progress import progress
     from lineage_backfill.cli.render import counted
 
-    project, limit = source.open(), how.limit
+    project, driving = source.open(), how.driving()
     reporter = progress(terminal.talk())
 
     def ask(plan: Plan) -> None:
@@ -185,14 +189,7 @@ def undo(
         shown.enter_context(reporter.showing())
 
     with ExitStack() as shown:
-        ended = app.undo(
-            project,
-            backfill,
-            ask=ask,
-            reporter=reporter,
-            max_parallel=how.max_parallel,
-            timeout=limit,
-        )
+        ended = app.undo(project, backfill, ask=ask, reporter=reporter, **driving)
     _finish(project, ended, as_json=as_json)
 
 
@@ -249,6 +246,18 @@ def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
     if not agreed:
         terminal.say("Nothing was run.")
         raise typer.Exit(1)
+
+
+def _tell_detached(project: Project, backfill: str, log: Path, *, as_json: bool) -> None:
+    from lineage_backfill import app
+    from lineage_backfill.cli import documents, terminal
+
+    if as_json:
+        documents.emit(app.status(project, backfill))
+    else:
+        typer.echo(backfill)
+    terminal.say(f"It runs on its own, and writes to {log}")
+    terminal.say(_NEXT[BackfillState.RUNNING].format(id=backfill))
 
 
 def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:

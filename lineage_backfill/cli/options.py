@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lineage_backfill.config import Project
-    from lineage_backfill.ports import Settings
 
 _WHAT = "What changed"
 _HOW_FAR = "How far to go"
@@ -80,6 +79,22 @@ class SourceOptions(LineageOptions):
     def open(self) -> Project:
         """Return the project that these options name."""
         return self.project(self.config)
+
+    def arguments(self) -> list[str]:
+        """Return the command line that gives another process the same options."""
+        values = {
+            "--config": [self.config],
+            "--events": self.events or (),
+            "--marquez": [self.marquez],
+            "--snapshot": [self.snapshot],
+            "--lineage-view": [self.lineage_view],
+        }
+        return [
+            f"{option}={value}"
+            for option, given in values.items()
+            for value in given
+            if value is not None
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,18 +210,66 @@ class WaitOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions(WaitOptions):
-    """How many runs at once, and for how long."""
+    """How many runs at once, for how long, and what becomes of it where others are in the way."""
 
     max_parallel: Annotated[
         int | None, _drive(help="At most this many runs at once.", min=1, metavar="N")
     ] = None
+    wait: Annotated[
+        bool,
+        _drive(
+            "--wait",
+            help="Wait for others that hold this backfill or its partitions; else exit with 6.",
+        ),
+    ] = False
+
+    def driving(self) -> dict[str, Any]:
+        """Return what a drive is told; raises UsageError."""
+        return {
+            "max_parallel": self.max_parallel,
+            "timeout": self.limit,
+            "waits": self.wait,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(DriveOptions):
-    """How a plan is run."""
+    """How a plan is run, and what is kept with the backfill."""
 
     yes: Annotated[bool, _drive("--yes", "-y", help="Do not ask.")] = False
+    at: Annotated[
+        str | None,
+        _drive(
+            "--at",
+            "--start-at",
+            help="Begin then: an instant, or after so long, as 2h.",
+            metavar="WHEN",
+        ),
+    ] = None
+    expires: Annotated[
+        str | None,
+        _drive(
+            help="Start nothing from then on, and list it no more: an instant, or after so long.",
+            metavar="WHEN",
+        ),
+    ] = None
+    detach: Annotated[
+        bool,
+        _drive(
+            "--detach", help="Run in a process of its own, and print the id; `watch` follows it."
+        ),
+    ] = False
+    description: Annotated[
+        str | None,
+        _drive(help="What it is, for others; at most 1,000 characters.", metavar="TEXT"),
+    ] = None
+    parameter: Annotated[
+        list[str] | None,
+        _drive(
+            help="A parameter that every job is given; the value is JSON, or else a string.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None
     no_cutoff: Annotated[
         bool,
         _drive(
@@ -222,14 +285,23 @@ class RunOptions(DriveOptions):
         ),
     ] = False
 
-    @property
-    def settings(self) -> Settings:
-        """What is kept with the backfill of how it is to be run."""
+    def submission(self) -> dict[str, Any]:
+        """Return what is kept with the backfill; raises UsageError."""
+        from datetime import UTC, datetime
+
+        from lineage_backfill.cli.asking import read_moment, read_parameters
         from lineage_backfill.ports import Settings
 
-        return Settings(
-            cutoff=not self.no_cutoff, tail=not self.no_tail, max_parallel=self.max_parallel
-        )
+        now = datetime.now(UTC)
+        return {
+            "settings": Settings(
+                cutoff=not self.no_cutoff, tail=not self.no_tail, max_parallel=self.max_parallel
+            ),
+            "description": self.description or "",
+            "parameters": read_parameters(self.parameter or ()),
+            "scheduled_for": read_moment(self.at, now, sign=1),
+            "expires_at": read_moment(self.expires, now, sign=1),
+        }
 
 
 class Format(StrEnum):

@@ -95,7 +95,7 @@ def catchup(
     if found.plan is None:
         return
     made = Made(plan=found.plan, project=found.project, snapshot=found.snapshot)
-    carry_out(made, how, as_json=as_json)
+    carry_out(made, how, source=source, as_json=as_json)
 
 
 def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:

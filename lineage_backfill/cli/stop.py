@@ -1,4 +1,4 @@
-"""`pause` and `cancel`: the verbs that stop a backfill, also one that another terminal drives."""
+"""`pause`, `cancel` and `delete`: the verbs that stop a backfill, or put it away."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lineage_backfill.cli.completion import complete_backfills
 from lineage_backfill.cli.options import (
     BackfillArgument,
     JsonOption,
@@ -29,7 +30,7 @@ def pause(
 
     project = source.open()
     asked = app.pause(project, backfill)
-    if asked.state is BackfillState.RUNNING:
+    if asked.state.is_under_way:
         said = "No more of its runs are started; go on with: lineage-backfill resume {id}"
     else:
         said = "{id} is not running, but {state}: there is nothing to pause."
@@ -52,7 +53,7 @@ def cancel(
     reporter = progress(terminal.talk())
     with reporter.showing():
         ended = app.cancel(project, backfill, kill=kill, reporter=reporter)
-    if ended.state is BackfillState.RUNNING:
+    if ended.state.is_under_way:
         said = "Whoever drives it has been asked to; see it end: lineage-backfill watch {id}"
     elif ended.state is BackfillState.CANCELLED:
         said = "To run what was given up: lineage-backfill retry {id}"
@@ -63,6 +64,28 @@ def cancel(
     _tell(project, said.format(id=ended.id, state=ended.state), ended.id, as_json=as_json)
     if ended.state is BackfillState.INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
+
+
+@takes_options
+def delete(
+    source: SourceOptions,
+    backfill: Annotated[
+        str,
+        typer.Argument(
+            help="Its id or the beginning of it.",
+            metavar="BACKFILL",
+            autocompletion=complete_backfills,
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """List a backfill no more; what it has written stays, and its whole id still names it."""
+    from lineage_backfill import app
+
+    project = source.open()
+    deleted = app.delete(project, backfill).id
+    said = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"
+    _tell(project, said, deleted, as_json=as_json)
 
 
 def _tell(project: Project, said: str, backfill: str, *, as_json: bool) -> None:

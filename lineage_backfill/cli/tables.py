@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ _STYLES = {
     "failed": "red",
     "blocked": "yellow",
     "cancelled": "yellow",
+    "scheduled": "cyan",
     "paused": "yellow",
     "interrupted": "yellow",
 }
@@ -67,9 +69,24 @@ def _heading(document: Document) -> Text:
     return Text.assemble(
         _title(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
-        f"\nstarted {_instant(document['submitted_at'])}, ended {_ended(document)}",
-        f"\ndriven by {safe(document['driver']['owner'])}" if document["driver"] else "",
+        f"\nsubmitted {_instant(document['submitted_at'])}"
+        f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
+        f"\nstarted {_instant(document['started_at'])}, ended {_ended(document)}",
+        *(f"\n{words} {safe(told)}" for words, told in _particulars(document) if told),
     )
+
+
+def _particulars(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield what is kept of a backfill beside its runs, with the words that go before it."""
+    yield "what", document["description"]
+    yield "why", document["reason"]
+    for name, value in document["parameters"].items():
+        yield "with", f"{name} = {json.dumps(value)}"
+    yield "code", document["code_version"]
+    for words, name in (("to start at", "scheduled_for"), ("expires at", "expires_at")):
+        yield words, _instant(document[name]) if document[name] else ""
+    yield "deleted", "yes" if document["deleted"] else ""
+    yield "driven by", document["driver"]["owner"] if document["driver"] else ""
 
 
 def _runs(document: Document) -> RenderableType:

@@ -22,6 +22,7 @@ ENV_PREFIX = "LINEAGE_BACKFILL_"
 #: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
 View = Literal["events", "graph", "both"]
+LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
 
 
@@ -68,7 +69,8 @@ class Project:
 
     `root` is the project file's folder, or the working directory where there is none. `code` is
     the folder from which entrypoints import, `outbox` where runs put their lineage events, `spark`
-    Spark's own properties (`spark.master`, …).
+    Spark's own properties (`spark.master`, …), `live_runs` what becomes of a backfill while
+    somebody else runs the same keys.
     """
 
     root: Path
@@ -79,6 +81,7 @@ class Project:
     spark: Mapping[str, str]
     code: Path
     outbox: Path
+    live_runs: LiveRunsPolicy
     settings: tuple[Setting, ...]
 
 
@@ -127,6 +130,10 @@ def _zone(table: Table, key: str, _base: Path) -> str | None:
 
 def _view(table: Table, key: str, _base: Path) -> Any:
     return table.choice(key, get_args(View))
+
+
+def _live_runs(table: Table, key: str, _base: Path) -> Any:
+    return table.choice(key, get_args(LiveRunsPolicy))
 
 
 def _count(table: Table, key: str, _base: Path) -> int | None:
@@ -187,6 +194,11 @@ _SPECS: dict[str, _Spec] = {
         help="database that keeps backfills, SQLite or PostgreSQL",
         read=_read_store,
         default=_SQLITE + ".lineage-backfill/runs.db",
+    ),
+    "run.live_runs": _Spec(
+        help="a run from outside on the same keys: wait for it, refuse, or ignore it",
+        read=_live_runs,
+        default="wait",
     ),
     "limits.max_runs": _Spec(
         help="a plan with more runs is refused",
@@ -314,6 +326,7 @@ def load_project(
         spark=spark,
         code=value["project.code"],
         outbox=value["lineage.outbox"],
+        live_runs=value["run.live_runs"],
         settings=tuple(settings.values()),
     )
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -95,6 +95,7 @@ class Drive:
         clock: Clock,
         cutoff: Cutoff | None = None,
         judges: bool = True,
+        expires_at: datetime | None = None,
     ) -> None:
         self._store = store
         self._lease = lease
@@ -108,6 +109,7 @@ class Drive:
         self._clock = clock
         self._cutoff = cutoff
         self._judges = judges and cutoff is not None
+        self._expires_at = expires_at
         self._needed: dict[str, PlannedRun] = {}  # what is left of runs with keys cut off
         self._happened: SimpleQueue[Event] = SimpleQueue()
         self._attempts: dict[str, int] = {}
@@ -128,6 +130,7 @@ class Drive:
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
         moves = self._obey(self._renew())
+        moves += self._expire() if self._is_expired else []
         for name, engine in self._engines.items():
             engine.listen(partial(self._tell, name))
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
@@ -396,17 +399,31 @@ class Drive:
         if wish is Wish.PAUSE:
             self._pausing = True
             return []
-        self._cancelling = True
+        given_up = self._give_up("cancelled by the user")
         if wish is Wish.KILL:
             self._kill()
+        return given_up
+
+    @property
+    def _is_expired(self) -> bool:
+        return self._expires_at is not None and self._clock.now() >= self._expires_at
+
+    def _expire(self) -> list[Move]:
+        self._reporter.stopping(len(self._running), hard=False)
+        return self._give_up(f"the backfill expired at {self._expires_at:%Y-%m-%dT%H:%M:%SZ}")
+
+    def _give_up(self, why: str) -> list[Move]:
+        """Submit no more; returns the moves of all that has not started."""
+        self._stopping = self._cancelling = True
         return [
-            Move(run_id=run.id, state=RunState.CANCELLED, error="cancelled by the user")
+            Move(run_id=run.id, state=RunState.CANCELLED, error=why)
             for run in self._scheduler.cancelled()
         ]
 
     def _heartbeat(self) -> None:
         """Hold the lease and listen for wishes, in a thread of its own."""
         seen: Wish | None = None
+        expired = self._is_expired
         while not self._over.wait(_HEARTBEAT):
             try:
                 wish = self._renew()
@@ -418,6 +435,9 @@ class Drive:
             if wish is not None and wish is not seen:
                 self._happened.put(partial(self._obey, wish))
             seen = wish
+            if self._is_expired and not expired:
+                expired = True
+                self._happened.put(self._expire)
 
     # The end
 

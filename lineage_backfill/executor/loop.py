@@ -58,7 +58,9 @@ class Executor:
 
     `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of
     plans, `tail` plans again before the end. An executor that `waits` is not refused where others
-    hold what it needs. Specs, results and logs go below `state_dir`, in
+    hold what it needs. `check` raises StalePlanError where a plan that was to start later does not
+    hold any more; `live` names a run from outside that writes the same partitions, if there is one,
+    which is waited for. Specs, results and logs go below `state_dir`, in
     `backfills/<backfill>/runs/<run>/<attempt>/`.
     """
 
@@ -78,6 +80,8 @@ class Executor:
         cutoff: CutoffMaker | None = None,
         tail: TailMaker | None = None,
         waits: bool = False,
+        check: Callable[[], None] | None = None,
+        live: Callable[[Sequence[PlannedRun]], str] | None = None,
     ) -> None:
         self._store = store
         self._engines = engines
@@ -92,6 +96,8 @@ class Executor:
         self._cutoff = cutoff
         self._tail = tail
         self._waits = waits
+        self._check = check
+        self._live = live
         self._driving: Drive | None = None
         self._stops = 0
         self._stopped = threading.Event()
@@ -106,13 +112,16 @@ class Executor:
         parameters: Mapping[str, Any] | None = None,
         code_version: str = "",
         settings: Settings | None = None,
+        scheduled_for: datetime | None = None,
+        expires_at: datetime | None = None,
         undo_of: str | None = None,
     ) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
-        With `undo_of` it takes that backfill back, which is not gone on with any more. Raises
-        UsageError for a run without an engine, GuardRailError for a plan without its runs,
-        ConflictError where the backfill to be undone is driven, or was undone.
+        It begins at `scheduled_for`, and starts nothing from `expires_at` on. With `undo_of` it
+        takes that backfill back, which is not gone on with any more. Raises UsageError for a run
+        without an engine or an expiry that comes too early, GuardRailError for a plan without its
+        runs, ConflictError where the backfill to be undone is driven, or was undone.
         """
         if plan.runs is None:
             raise GuardRailError(
@@ -121,10 +130,16 @@ class Executor:
             )
         self._check_engines(plan.runs, undo=undo_of is not None)
         now = self._clock.now()
+        if expires_at is not None and expires_at <= (scheduled_for or now):
+            raise UsageError(
+                f"the backfill would expire at {_instant(expires_at)}, before it begins",
+                hint="Name a later instant.",
+            )
+        is_early = scheduled_for is not None and scheduled_for > now
         record = BackfillRecord(
             id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             plan_id=plan.id,
-            state=BackfillState.RUNNING,
+            state=BackfillState.SCHEDULED if is_early else BackfillState.RUNNING,
             submitted_at=now,
             updated_at=now,
             submitted_by=submitted_by,
@@ -133,6 +148,8 @@ class Executor:
             parameters=parameters or {},
             code_version=code_version,
             settings=settings or Settings(),
+            scheduled_for=scheduled_for,
+            expires_at=expires_at,
             undo_of=undo_of,
         )
         self._store.create(record, plan_to_dict(plan), plan.runs)
@@ -153,18 +170,21 @@ class Executor:
     def resume(self, backfill_id: str) -> BackfillState:
         """Go on with a backfill that was paused, interrupted or killed; one that ended stays so."""
         with self._leased(backfill_id) as lease:
-            state = self._store.backfill(backfill_id).state
-            if state in _ENDED and all(run.state.is_final for run in self._store.runs(backfill_id)):
-                return state
+            record = self._store.backfill(backfill_id)
+            runs = self._store.runs(backfill_id)
+            if record.state in _ENDED and all(run.state.is_final for run in runs):
+                return record.state
+            self._refuse_expired(record)
             self._store.ask(backfill_id, None, now=self._clock.now())
             return self._drive(lease)
 
     def retry(self, backfill_id: str) -> BackfillState:
         """Run again what failed, was blocked or was cancelled, and what never started."""
         with self._leased(backfill_id) as lease:
-            state = self._store.backfill(backfill_id).state
-            if state is BackfillState.SUCCEEDED:
-                return state
+            record = self._store.backfill(backfill_id)
+            if record.state is BackfillState.SUCCEEDED:
+                return record.state
+            self._refuse_expired(record)
             self._store.ask(backfill_id, None, now=self._clock.now())
             again = [
                 Move(run_id=run.run_id, state=RunState.PENDING)
@@ -203,6 +223,7 @@ class Executor:
         documents = (self._store.plan(record.id), *self._store.tails(record.id))
         plans = [plan_from_dict(document) for document in documents]
         self._reporter.backfill_started(record.id, _together(plans))
+        self._await_start(lease, record)
         while True:
             state = self._drive_once(lease, record, plans)
             left: Sequence[Mapping[str, Any]] = ()
@@ -218,6 +239,20 @@ class Executor:
             self._store.enter(lease, state, now=self._clock.now(), left=left)
             self._reporter.backfill_finished(record.id, state)
             return state
+
+    def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
+        """Wait until the backfill is to start, or somebody wants something else of it."""
+        at = record.scheduled_for
+        if at is None or at <= self._clock.now() or record.wish is not None:
+            return
+        if record.state is not BackfillState.SCHEDULED:
+            self._store.enter(lease, BackfillState.SCHEDULED, now=self._clock.now())
+
+        def is_early() -> str:
+            return f"it is to start at {_instant(at)}" if self._clock.now() < at else ""
+
+        if self._wait(lease, is_early) and self._check is not None:
+            self._check()
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
         """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
@@ -237,7 +272,7 @@ class Executor:
         engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
         self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
         # Else nothing will be submitted.
-        if record.wish is None and self._locked(lease, _writes(left)):
+        if record.wish is None and self._locked(lease, left):
             for engine in engines.values():
                 engine.open()
         drive = Drive(
@@ -259,6 +294,7 @@ class Executor:
             clock=self._clock,
             cutoff=self._cutoff and self._cutoff(plans, record),
             judges=record.settings.cutoff,
+            expires_at=record.expires_at,
         )
         for _ in range(self._stops):  # asked for while the engines were made ready
             drive.stop()
@@ -285,19 +321,26 @@ class Executor:
                     hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
                 )
 
-    def _locked(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> bool:
-        """Lock partitions; False if something else was asked for before they were free."""
+    def _refuse_expired(self, record: BackfillRecord) -> None:
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            raise UsageError(
+                f"backfill {record.id} has expired at {_instant(record.expires_at)}",
+                hint="Plan and run it anew.",
+            )
 
-        def is_free() -> str:
+    def _locked(self, lease: Lease, runs: Sequence[PlannedRun]) -> bool:
+        """Lock what runs write; False if something else was asked for before that was free."""
+
+        def hindrance() -> str:
             try:
-                self._store.lock(lease, writes)
+                self._store.lock(lease, _writes(runs))
             except ConflictError as error:
                 if not self._waits:
                     raise
                 return error.message
-            return ""
+            return self._live(runs) if self._live is not None else ""
 
-        return self._wait(lease, is_free)
+        return self._wait(lease, hindrance)
 
     def _wait(self, lease: Lease, hindrance: Callable[[], str]) -> bool:
         """Hold the lease while there is a hindrance; False once somebody wants it to end."""
@@ -317,7 +360,7 @@ class Executor:
         self._driving = None
         lease = self._acquire(backfill_id)
         try:
-            _refuse_undone(self._store.backfill(backfill_id))
+            _refuse_closed(self._store.backfill(backfill_id))
             yield lease
         except BaseException:
             with suppress(BackfillError):  # the first error says more; or nothing had begun
@@ -350,12 +393,20 @@ class Executor:
         return self._driving is not None and self._driving.is_busy
 
 
-def _refuse_undone(record: BackfillRecord) -> None:
+def _refuse_closed(record: BackfillRecord) -> None:
+    if record.deleted:
+        raise UsageError(
+            f"backfill {record.id} is deleted", hint="`undo` may take it back; `run` repairs anew."
+        )
     if record.undone_by is not None:
         raise ConflictError(
             f"backfill {record.id} is undone by {record.undone_by}",
             hint="`run` repairs anew what it had repaired.",
         )
+
+
+def _instant(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _together(plans: Sequence[Plan]) -> Plan:

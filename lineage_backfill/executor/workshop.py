@@ -63,7 +63,7 @@ class Workshop:
 
     def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
         """Return the judge of a backfill's runs."""
-        outside = OutsideRuns(self._snapshot.history, self._catalog, self._is_ours)
+        outside = self.outside(self._snapshot)
         return Cutoff(
             plans,
             self._catalog,
@@ -72,6 +72,10 @@ class Workshop:
             backfill_id=record.id,
             parameters=record.parameters,
         )
+
+    def outside(self, snapshot: LineageSnapshot) -> OutsideRuns:
+        """Return the runs that a lineage tells of and no backfill of this run store has started."""
+        return OutsideRuns(snapshot.history, self._catalog, self._is_ours)
 
     def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
         """Return what has become complete since the plans were made and is stale by their roots."""

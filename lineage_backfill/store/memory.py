@@ -265,7 +265,7 @@ class MemoryRunStore:
                 held.record,
                 state=state,
                 updated_at=now,
-                ended_at=None if is_running else now,
+                ended_at=None if state.is_under_way else now,
                 started_at=held.record.started_at or (now if is_running else None),
                 left=tuple(left),
             )

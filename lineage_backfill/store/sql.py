@@ -366,7 +366,7 @@ class SqlRunStore:
         values: dict[str, Any] = {
             "state": state,
             "updated_at": now,
-            "ended_at": None if is_running else now,
+            "ended_at": None if state.is_under_way else now,
             "left": list(left) or None,
         }
         if is_running:

@@ -52,7 +52,9 @@ def refreshed(page: str, folder: Path) -> str:
 
 
 def _settings() -> _Environment:
-    return _Environment({"COLUMNS": str(WIDTH), "NO_COLOR": "1", "HOME": "/nonexistent"})
+    return _Environment(
+        {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "HOME": "/nonexistent", "LOGNAME": "ann"}
+    )
 
 
 class _Environment:

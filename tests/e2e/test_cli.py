@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -485,6 +486,75 @@ def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(sh
     shop.go()
     assert shop.document("resume", schema="status")["state"] == "succeeded"
     assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
+    assert shop.document("resume", schema="status")["state"] == "succeeded"
+
+
+def test_detached_watched_and_deleted(shop: Shop) -> None:
+    shop.does({"clean": "wait"})
+    details = ("--description", "three bad hours", "--parameter", "rate=2", "--expires", "2h")
+    done = shop("run", *FIX, "--yes", "--detach", *details)
+    backfill = done.stdout.strip()
+    assert f"watch {backfill}" in done.stderr
+    wait_for(lambda: bool(shop.journal()))
+    assert "is driven by" in shop("delete", backfill, code=6).stderr
+    watching = shop.start("watch")
+    read_until(watching, "started clean")
+    shop.go()
+    assert "succeeded daily" in watching.communicate(timeout=60)[1]
+    log = shop.folder / ".lineage-backfill" / "backfills" / backfill / "driver.log"
+    assert "succeeded" in log.read_text()
+    status = shop.document("status", schema="status")
+    assert (status["description"], status["parameters"]) == ("three bad hours", {"rate": 2})
+    assert status["expires_at"] > status["submitted_at"]
+    spec = next(log.parent.glob("runs/*/1/spec.json"))
+    assert json.loads(spec.read_text())["parameters"]["rate"] == 2
+
+    for _ in range(2):
+        assert shop.document("delete", backfill, schema="status")["deleted"]
+    assert shop.document("history", schema="history")["backfills"] == []
+    assert "no backfill" in shop("status", backfill[:-1], code=64).stderr
+    assert "is deleted" in shop("resume", backfill, code=64).stderr
+    assert shop.document("report", backfill, schema="report")["touched_is_planned"]
+    assert "--timeout" in shop("run", *FIX, "--detach", "--timeout", "1s", code=64).stderr
+
+
+def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -> None:
+    shop.does({"clean": "wait"})
+    first = shop.start("run", *FIX, "--yes")
+    wait_for(lambda: bool(shop.journal()))
+    assert "holds partitions of shop:clean" in shop("run", *FIX, "--yes", code=6).stderr
+    second = shop.start("run", *FIX, "--yes", "--wait")
+    read_until(second, "waiting:")
+    shop.go()
+    for process in (first, second):
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert [line.split()[0] for line in shop.journal()] == ["clean", "daily", "clean", "daily"]
+
+
+def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> None:
+    begun = event("clean", "feed", "clean")
+    now = datetime.now(UTC)
+    times = {
+        "nominalStartTime": "2024-01-02T01:00:00Z",
+        "nominalEndTime": "2024-01-02T02:00:00Z",
+        "_producer": "https://example.org/",
+        "_schemaURL": "https://openlineage.io/spec/facets/1-0-0/NominalTimeRunFacet.json",
+    }
+    begun |= {"eventType": "START", "eventTime": now.isoformat()}
+    begun["run"] = {"runId": "00000000-0000-4000-8000-1", "facets": {"nominalTime": times}}
+    events = shop.folder / "events.ndjson"
+    whole = events.read_text()
+    events.write_text(whole + json.dumps(begun) + "\n")
+    scheduled = shop("run", *FIX, "--yes", "--at", "1h", "--timeout", "1s", code=8)
+    assert "waiting: it is to start at" in scheduled.stderr
+    assert shop.document("cancel", schema="status")["state"] == "cancelled"
+    waited = shop("run", *FIX, "--yes", "--timeout", "1s", code=8)
+    assert "waiting: shop:clean 2024-01-02T01 is run from outside since" in waited.stderr
+    assert shop.journal() == []
+    shop.declare('[run]\nlive_runs = "refuse"\n')
+    assert "is run from outside" in shop("resume", code=6).stderr
+    events.write_text(whole)
     assert shop.document("resume", schema="status")["state"] == "succeeded"
 
 

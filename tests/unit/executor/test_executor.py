@@ -397,6 +397,81 @@ class Shifted(SystemClock):
         return super().now() + self.shift
 
 
+def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> None:
+    engine, clock, checked = FakeEngine(), Shifted(), []
+    executor = bench.executor(engine, clock=clock, check=lambda: checked.append(clock.now()))
+    at = clock.now() + timedelta(hours=2)
+    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
+
+    def come() -> None:
+        assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
+        assert engine.submitted == []
+        clock.shift = timedelta(hours=2)
+
+    bench.told.on_waiting = come
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert f"waiting it is to start at {at:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
+    assert len(checked) == 1  # the lineage may have moved since it was planned
+    started = bench.store.backfill(backfill_id).started_at
+    assert started is not None
+    assert started >= at
+
+
+@pytest.mark.parametrize(
+    ("wish", "state"),
+    [(Wish.PAUSE, BackfillState.PAUSED), (Wish.CANCEL, BackfillState.CANCELLED)],
+)
+def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
+    bench: Bench, wish: Wish, state: BackfillState
+) -> None:
+    engine, clock = FakeEngine(), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    at = clock.now() + timedelta(hours=2)
+    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    bench.told.on_waiting = lambda: bench.store.ask(backfill_id, wish, now=NOW)
+    assert executor.drive(backfill_id) is state
+    assert engine.submitted == []
+    if wish is Wish.PAUSE:  # it still has its time
+        bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))
+        assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    soon = clock.now() + timedelta(hours=1)
+    backfill_id = executor.start(DIAMOND, expires_at=soon)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    with driving(executor, backfill_id, engine):
+        engine.wait_for(2)
+        clock.shift = timedelta(hours=1)
+        assert stopped.wait(5)
+    states = bench.states(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
+    assert states["a"] is states["e"] is RunState.SUCCEEDED
+    assert f"cancelled d the backfill expired at {soon:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
+    with pytest.raises(UsageError, match="has expired at"):
+        executor.retry(backfill_id)
+
+
+def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) -> None:
+    executor = bench.executor(FakeEngine())
+    at = datetime.now(UTC) + timedelta(hours=2)
+    with pytest.raises(UsageError, match="before it begins"):
+        executor.start(DIAMOND, scheduled_for=at, expires_at=at)
+    assert bench.store.backfills() == ()
+
+
+def test_what_runs_from_outside_is_waited_for_before_the_first_submission(bench: Bench) -> None:
+    engine, live = FakeEngine(), ["a is run from outside", ""]
+    executor = bench.executor(engine, live=lambda runs: live.pop(0))
+    backfill_id = executor.start(plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.told.lines[0] == "waiting a is run from outside"
+
+
 def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(
     bench: Bench,
 ) -> None:
