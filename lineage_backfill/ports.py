@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
@@ -353,6 +353,13 @@ class Lease:
     fence: int
 
 
+class Use(NamedTuple):
+    """How many runs a backfill has under way, and how many it would have if nothing capped them."""
+
+    active: int = 0
+    wanted: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """Who holds the lease of a backfill, and until when without another sign of life."""
@@ -432,6 +439,11 @@ class RunStore(Protocol):
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
+
+    def share(
+        self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
+    ) -> tuple[Mapping[str, Use], ...]:
+        """Tell what of each pool this backfill uses; return what others, driven now, have told."""
 
     def release(self, lease: Lease) -> None:
         """Give the lease and the partition locks back; no error if it was taken over."""

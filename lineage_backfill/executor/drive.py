@@ -23,6 +23,7 @@ from lineage_backfill.errors import (
     StoreError,
 )
 from lineage_backfill.executor.cutoff import Cutoff
+from lineage_backfill.executor.fairness import shares
 from lineage_backfill.executor.owner import LEASE
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import Blocked, Scheduler
@@ -121,6 +122,7 @@ class Drive:
         self._stopping = False
         self._pausing = False
         self._cancelling = False
+        self._caps = scheduler.caps
         self._deadline: float | None = None
         self._over = threading.Event()
 
@@ -131,6 +133,7 @@ class Drive:
         """
         moves = self._obey(self._renew())
         moves += self._expire() if self._is_expired else []
+        self._share()
         for name, engine in self._engines.items():
             engine.listen(partial(self._tell, name))
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
@@ -420,6 +423,16 @@ class Drive:
             for run in self._scheduler.cancelled()
         ]
 
+    def _share(self) -> list[Move]:
+        """Keep to the caps beside the other backfills of this run store."""
+        uses = self._scheduler.uses()
+        try:
+            others = self._store.share(self._lease, uses, now=self._clock.now())
+        except StoreError:
+            return []  # perhaps only busy; it is asked again
+        self._scheduler.cap(shares(self._caps, uses, others))
+        return []
+
     def _heartbeat(self) -> None:
         """Hold the lease and listen for wishes, in a thread of its own."""
         seen: Wish | None = None
@@ -432,6 +445,7 @@ class Drive:
             except BackfillError as error:
                 self._happened.put(partial(_fail, error))
                 return
+            self._happened.put(self._share)
             if wish is not None and wish is not seen:
                 self._happened.put(partial(self._obey, wish))
             seen = wish

@@ -6,8 +6,10 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lineage_backfill.executor.fairness import ALL
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.ports import Use
 
 _NONE = -1
 _ACTIVE = frozenset({RunState.SUBMITTED, RunState.RUNNING})
@@ -88,8 +90,10 @@ class Scheduler:
             for name in {one.pool for one in limits.values()}
         }
         by_ref = {ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()}
-        self._room = max_parallel
+        self._cap = self._room = max_parallel
         self._pools = list(by_name.values())
+        self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
+        self._all = list(by_ref.values())
         # A run is known by its number in the order of starting: a heap of numbers is in order.
         self._runs = sorted(runs, key=lambda run: (-limits[run.job].priority, run.wave))
         self._numbers = {run.id: number for number, run in enumerate(self._runs)}
@@ -115,6 +119,30 @@ class Scheduler:
     def states(self) -> dict[str, RunState]:
         """The state of each run by its id."""
         return dict(zip(self._numbers, self._states, strict=True))
+
+    @property
+    def caps(self) -> dict[str, int]:
+        """How many runs may be under way at once: in all, and by pool."""
+        pools = {name: pool.cap for name, pool in self._capped.items() if pool.cap is not None}
+        return {ALL: self._cap, **pools}
+
+    def cap(self, caps: Mapping[str, int]) -> None:
+        """Change the caps; runs under way that exceed them may end."""
+        self._room += caps[ALL] - self._cap
+        self._cap = caps[ALL]
+        for name, pool in self._capped.items():
+            pool.cap = caps[name]
+
+    def uses(self) -> dict[str, Use]:
+        """Return what is under way and what is wanted: in all, and by pool that has a cap."""
+        wanted = dict.fromkeys(self._pools, 0)
+        for job in self._all:
+            ready = len(job.ready) if job.cap is None else min(len(job.ready), job.cap - job.active)
+            wanted[job.pool] += job.active + ready
+        active = sum(pool.active for pool in self._pools)
+        return {ALL: Use(active, sum(wanted.values()))} | {
+            name: Use(pool.active, wanted[pool]) for name, pool in self._capped.items()
+        }
 
     def run(self, run_id: str) -> PlannedRun:
         """Return a run of the plan by its id."""

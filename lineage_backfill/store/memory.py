@@ -25,6 +25,7 @@ from lineage_backfill.ports import (
     PastRun,
     RunRecord,
     Trace,
+    Use,
     Wish,
 )
 from lineage_backfill.store.rules import (
@@ -56,6 +57,7 @@ class _Held:
     owner: str | None = None
     fence: int = 0
     expires_at: datetime | None = None
+    uses: Mapping[str, Use] = field(default_factory=dict)
     locks: dict[DatasetRef, KeySet | None] = field(default_factory=dict)
 
     def refuse_driven(self, now: datetime) -> None:
@@ -182,7 +184,7 @@ class MemoryRunStore:
             held = self._of(backfill_id)
             if not (held.owner and is_dead and is_dead(held.owner)):
                 held.refuse_driven(now)
-            held.owner, held.expires_at = owner, now + ttl
+            held.owner, held.expires_at, held.uses = owner, now + ttl, {}
             held.fence += 1
             self._event(held, None, now, "leased", {"owner": owner, "fence": held.fence})
             return Lease(backfill_id=backfill_id, owner=owner, fence=held.fence)
@@ -201,6 +203,19 @@ class MemoryRunStore:
             held = self._fenced(lease)
             held.expires_at = now + ttl
             return held.record.wish
+
+    def share(
+        self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
+    ) -> tuple[Mapping[str, Use], ...]:
+        """Tell what of each pool this backfill uses; return what others, driven now, have told."""
+        with self._mutex:
+            own = self._fenced(lease)
+            own.uses = uses
+            return tuple(
+                held.uses
+                for held in self._held.values()
+                if held is not own and held.owner and held.expires_at and now < held.expires_at
+            )
 
     def release(self, lease: Lease) -> None:
         """Give the lease and the partition locks back; no error if it was taken over."""

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 VERSION_TABLE = "lb_version"
 
 
@@ -140,6 +140,7 @@ leases = sa.Table(
     sa.Column("owner", sa.String(200)),  # NULL: given back
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("expires_at", Instant, nullable=False),
+    sa.Column("uses", sa.JSON(none_as_null=True)),  # by pool: runs under way, runs wanted
 )
 
 locks = sa.Table(

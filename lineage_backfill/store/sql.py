@@ -30,6 +30,7 @@ from lineage_backfill.ports import (
     RunRecord,
     Settings,
     Trace,
+    Use,
     Wish,
 )
 from lineage_backfill.store.rules import (
@@ -263,7 +264,11 @@ class SqlRunStore:
             lease = Lease(backfill_id=backfill_id, owner=owner, fence=fence)
             connection.execute(
                 change.values(
-                    backfill_id=backfill_id, owner=owner, fence=fence, expires_at=now + ttl
+                    backfill_id=backfill_id,
+                    owner=owner,
+                    fence=fence,
+                    expires_at=now + ttl,
+                    uses=None,
                 )
             )
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
@@ -282,6 +287,20 @@ class SqlRunStore:
             query = sa.select(backfills.c.wish).where(backfills.c.id == lease.backfill_id)
             wish = connection.execute(query).scalar_one()
         return None if wish is None else Wish(wish)
+
+    def share(
+        self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
+    ) -> tuple[Mapping[str, Use], ...]:
+        """Tell what of each pool this backfill uses; return what others, driven now, have told."""
+        others = sa.select(leases.c.uses).where(
+            leases.c.backfill_id != lease.backfill_id,
+            leases.c.owner.is_not(None),
+            leases.c.expires_at > now,
+        )
+        with self._write(lease) as connection:
+            connection.execute(_held(lease).values(uses=dict(uses)))
+            told = connection.execute(others).scalars().all()
+        return tuple({name: Use(*use) for name, use in (one or {}).items()} for one in told)
 
     def release(self, lease: Lease) -> None:
         """Give the lease and the partition locks back; no error if it was taken over."""

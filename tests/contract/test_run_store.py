@@ -29,6 +29,7 @@ from lineage_backfill.ports import (
     RunStore,
     Settings,
     Trace,
+    Use,
     Wish,
 )
 from lineage_backfill.store.memory import MemoryRunStore
@@ -266,6 +267,21 @@ def test_whoever_holds_a_lease_is_known(store: RunStore) -> None:
     assert store.holder("b-1") == Holder(owner="me", until=LATER + TTL)
     store.release(lease)
     assert store.holder("b-1") is None
+
+
+def test_backfills_know_what_the_others_use(store: RunStore) -> None:
+    one, other = create(store, "b-1"), create(store, "b-2")
+    uses = {"": Use(2, 9), "spark": Use(1, 4)}
+    assert store.share(one, uses, now=NOW) == ({},)
+    assert store.share(other, {}, now=NOW) == (uses,)
+    store.renew(other, now=LATER, ttl=TTL)
+    assert store.share(other, {}, now=LATER) == ()  # the first has given no sign of life
+    assert store.share(one, uses, now=LATER) == ({},)
+    store.release(other)
+    assert store.share(one, uses, now=LATER) == ()
+    store.acquire("b-1", "you", now=LATER, ttl=TTL)
+    with pytest.raises(ConflictError, match="taken over"):
+        store.share(one, uses, now=LATER)
 
 
 def test_a_lease_is_held_by_one_until_it_runs_out(store: RunStore) -> None:
