@@ -264,6 +264,19 @@ class RunRecord:
     error: str | None = None
     cut_off: KeySet = ()
 
+    @classmethod
+    def of(cls, run: PlannedRun, **stands: Any) -> RunRecord:
+        """Return the record of a planned run, pending unless something else is said of it."""
+        return cls(
+            run_id=run.id,
+            job=run.job,
+            partitions=run.partitions,
+            count=run.count,
+            wave=run.wave,
+            engine=run.engine,
+            **{"state": RunState.PENDING, **stands},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:

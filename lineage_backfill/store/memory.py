@@ -355,18 +355,7 @@ class MemoryRunStore:
 
 
 def _pending(runs: Sequence[PlannedRun]) -> dict[str, RunRecord]:
-    return {
-        run.id: RunRecord(
-            run_id=run.id,
-            job=run.job,
-            partitions=run.partitions,
-            count=run.count,
-            wave=run.wave,
-            engine=run.engine,
-            state=RunState.PENDING,
-        )
-        for run in runs
-    }
+    return {run.id: RunRecord.of(run) for run in runs}
 
 
 def _apply(

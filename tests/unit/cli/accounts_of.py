@@ -45,13 +45,8 @@ _ERRORS = {
 
 def _runs(states: dict[str, RunState]) -> list[RunRecord]:
     return [
-        RunRecord(
-            run_id=run.id,
-            job=run.job,
-            partitions=run.partitions,
-            count=run.count,
-            wave=run.wave,
-            engine=run.engine,
+        RunRecord.of(
+            run,
             state=states[run.id],
             attempt=0 if states[run.id] is RunState.BLOCKED else 1,
             started_at=None if states[run.id] is RunState.BLOCKED else BEGUN,

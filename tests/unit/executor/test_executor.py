@@ -110,6 +110,16 @@ def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Execu
     return executor, executor.start(plan, submitted_by="ann", reason="bad hours")
 
 
+def in_background(
+    executor: Executor, backfill_id: str, engine: FakeEngine, *, until: int
+) -> threading.Thread:
+    """Drive a backfill in another thread, and return once so many attempts are under way."""
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(until)
+    return thread
+
+
 def test_all_runs_run_in_order_and_the_store_knows(bench: Bench) -> None:
     engine = FakeEngine()
     executor, backfill_id = start(bench, engine)
@@ -207,9 +217,7 @@ def test_no_more_than_max_parallel_are_under_way(bench: Bench) -> None:
 def test_the_first_stop_lets_running_ones_end_and_resume_goes_on(bench: Bench) -> None:
     engine = FakeEngine(holds=True)
     executor, backfill_id = start(bench, engine)
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(2)
+    thread = in_background(executor, backfill_id, engine, until=2)
     stopped = threading.Event()
     bench.told.on_stopping = stopped.set
     executor.stop()
@@ -228,9 +236,7 @@ def test_the_first_stop_lets_running_ones_end_and_resume_goes_on(bench: Bench) -
 def test_the_second_stop_stops_running_ones_and_resume_runs_them_again(bench: Bench) -> None:
     engine = FakeEngine(holds=True)
     executor, backfill_id = start(bench, engine)
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(2)
+    thread = in_background(executor, backfill_id, engine, until=2)
     executor.stop()
     executor.stop()
     thread.join(10)
@@ -269,9 +275,7 @@ def test_ctrl_c_is_a_stop(bench: Bench) -> None:
 def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
     engine = FakeEngine(holds=True)
     executor, backfill_id = start(bench, engine)
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(2)
+    thread = in_background(executor, backfill_id, engine, until=2)
     stopped = threading.Event()
     bench.told.on_stopping = stopped.set
     bench.executor(engine).pause(backfill_id)
@@ -290,9 +294,7 @@ def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
 def test_cancel_from_elsewhere_gives_up_the_rest(bench: Bench) -> None:
     engine = FakeEngine(holds=True)
     executor, backfill_id = start(bench, engine)
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(2)
+    thread = in_background(executor, backfill_id, engine, until=2)
     assert bench.executor(engine).cancel(backfill_id, kill=True) is None
     thread.join(10)
     assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
@@ -312,9 +314,7 @@ def test_cancel_of_an_idle_backfill_needs_no_engine(bench: Bench) -> None:
 def test_only_one_executor_drives_a_backfill(bench: Bench) -> None:
     engine = FakeEngine(holds=True)
     executor, backfill_id = start(bench, engine)
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(2)
+    thread = in_background(executor, backfill_id, engine, until=2)
     with pytest.raises(ConflictError, match=f"{backfill_id} is driven by"):
         bench.executor(engine).drive(backfill_id)
     engine.holds = False
@@ -327,9 +327,7 @@ def test_only_one_executor_drives_a_backfill(bench: Bench) -> None:
 @contextmanager
 def driving(executor: Executor, backfill_id: str, engine: FakeEngine) -> Iterator[None]:
     """Drive a backfill in another thread, up to its first attempts and then to its end."""
-    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
-    thread.start()
-    engine.wait_for(1)
+    thread = in_background(executor, backfill_id, engine, until=1)
     yield
     engine.release()
     thread.join(10)
@@ -544,9 +542,7 @@ def test_two_backfills_conflict_on_partitions_and_disjoint_ones_do_not(bench: Be
     engine = FakeEngine(holds=True)
     march = plan_of(planned_run("r1", job="daily", keys=("2024-03-01..2024-03-09",)))
     executor, first = start(bench, engine, march)
-    thread = threading.Thread(target=executor.drive, args=(first,))
-    thread.start()
-    engine.wait_for(1)
+    thread = in_background(executor, first, engine, until=1)
     other = FakeEngine()
     overlapping = plan_of(planned_run("r2", job="daily", keys=("2024-03-05", "2024-03-20")))
     second_executor, second = start(bench, other, overlapping)

@@ -146,6 +146,17 @@ def test_an_undone_backfill_is_not_gone_on_with_and_not_undone_again(bench: Benc
     assert len(bench.store.backfills()) == 2
 
 
+def test_a_deleted_backfill_is_not_gone_on_with_and_can_still_be_undone(bench: Bench) -> None:
+    backfill_id = bench.backfill()
+    bench.store.delete(backfill_id, now=NOW)
+    for verb in (bench.executor().resume, bench.executor().retry, bench.executor().cancel):
+        with pytest.raises(UsageError, match="is deleted"):
+            verb(backfill_id)
+    _, state = bench.undo(backfill_id)
+    assert state is BackfillState.SUCCEEDED
+    assert len(bench.engine.undone) > 0
+
+
 def test_an_undo_that_was_refused_is_gone_on_with(bench: Bench) -> None:
     backfill_id = bench.backfill()
     made = bench.undo_plan(backfill_id)
@@ -181,15 +192,7 @@ def test_an_engine_that_would_run_the_job_again_is_refused(bench: Bench) -> None
 
 
 def record(run: PlannedRun, **rest: Any) -> RunRecord:
-    return RunRecord(
-        run_id=run.id,
-        job=run.job,
-        partitions=run.partitions,
-        count=run.count,
-        wave=run.wave,
-        engine=run.engine,
-        **{"state": RunState.SUCCEEDED, "attempt": 1, **rest},
-    )
+    return RunRecord.of(run, **{"state": RunState.SUCCEEDED, "attempt": 1, **rest})
 
 
 def attempt(run: PlannedRun, number: int, state: AttemptState, **result: Any) -> AttemptRecord:
