@@ -168,9 +168,15 @@ class Executor:
             return self._drive(lease)
 
     def resume(self, backfill_id: str) -> BackfillState:
-        """Go on with a backfill that was paused, interrupted or killed; one that ended stays so."""
+        """Go on with a backfill that was paused, interrupted or killed; one that ended stays so.
+
+        So does one that a person has paused while this executor waited for it.
+        """
+        before = self._store.backfill(backfill_id).state
         with self._leased(backfill_id) as lease:
             record = self._store.backfill(backfill_id)
+            if record.state is BackfillState.PAUSED and before is not BackfillState.PAUSED:
+                return record.state
             runs = self._store.runs(backfill_id)
             if record.state in _ENDED and all(run.state.is_final for run in runs):
                 return record.state
@@ -337,6 +343,8 @@ class Executor:
             except ConflictError as error:
                 if not self._waits:
                     raise
+                # What is done needs no lock, and nobody shall wait for one who waits.
+                self._store.lock(lease, ())
                 return error.message
             return self._live(runs) if self._live is not None else ""
 

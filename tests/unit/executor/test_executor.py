@@ -344,6 +344,17 @@ def test_a_second_executor_may_wait_for_the_end_of_the_first(bench: Bench) -> No
     assert other.submitted == []
 
 
+def test_what_was_paused_while_another_executor_waited_stays_paused(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    second = bench.executor(other, waits=True)
+    bench.told.on_stopping = engine.release
+    with driving(executor, backfill_id, engine):
+        bench.told.on_waiting = lambda: second.pause(backfill_id)
+        assert second.resume(backfill_id) is BackfillState.PAUSED
+    assert other.submitted == []
+
+
 def test_a_driver_without_a_sign_of_life_is_waited_for_and_taken_over_from(bench: Bench) -> None:
     executor, backfill_id = start(bench, FakeEngine())
     almost_over = datetime.now(UTC) + timedelta(seconds=0.7)
