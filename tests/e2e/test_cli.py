@@ -533,7 +533,7 @@ def test_two_terminals_at_once_take_turns_or_the_second_is_refused(shop: Shop) -
 
 
 def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> None:
-    begun = event("clean", "feed", "clean")
+    begun = event("clean", ["feed"], ["clean"])
     now = datetime.now(UTC)
     times = {
         "nominalStartTime": "2024-01-02T01:00:00Z",
