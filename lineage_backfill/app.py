@@ -411,16 +411,43 @@ def find_stale(
 
 
 def read_logs(
-    project: Project, snapshot: LineageSnapshot, *, now: datetime, logs: TableLogs | None = None
+    project: Project,
+    snapshot: LineageSnapshot,
+    *,
+    now: datetime,
+    jobs: Collection[JobRef] | None = None,
+    logs: TableLogs | None = None,
 ) -> tuple[Mapping[DatasetRef, TableRecord], Mapping[DatasetRef, str]]:
     """Return what the logs of all tables tell that jobs touch, and why others tell nothing.
+
+    `jobs` None stands for all.
 
     Raises TableLogError where no log can be read at all.
     """
     from lineage_backfill.plan.catalog import Catalog
 
     catalog = Catalog(snapshot, project.declarations, now=now)
-    return _read_logs(project, catalog, catalog.edges.jobs, logs)
+    return _read_logs(project, catalog, catalog.edges.jobs if jobs is None else jobs, logs)
+
+
+def lost_reads(
+    project: Project, snapshot: LineageSnapshot, plan: Plan, *, now: datetime
+) -> Mapping[DatasetRef, KeySet]:
+    """Return what the runs of a plan read and what is past its retention by now."""
+    from lineage_backfill.plan.retained import lost_reads
+
+    return lost_reads(_catalog(project, snapshot, now.isoformat(), _request(plan)), plan)
+
+
+def tables_of(project: Project, snapshot: LineageSnapshot) -> Callable[[DatasetRef], str | None]:
+    """Return what gives the declared location of a dataset; None where it has none."""
+    catalog = _catalog(project, snapshot, datetime.now(UTC).isoformat())
+
+    def location(dataset: DatasetRef) -> str | None:
+        declared = catalog.dataset_declaration(dataset)
+        return declared.location if declared is not None else None
+
+    return location
 
 
 def _read_logs(

@@ -33,6 +33,7 @@ from lineage_backfill.plan.propagate import (
     propagate,
 )
 from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.plan.retained import expired
 from lineage_backfill.plan.routes import Routes
 from lineage_backfill.plan.runs import count_runs, make_runs
 from lineage_backfill.plan.runtime import names_runtime_keys
@@ -219,7 +220,7 @@ class Planning:
             cut=self._make_cut(),
             cuts_any=chosen,
             pruned=self._find_missed(),
-            expired=cache(_expired) if retained and "expired" not in request.allow else None,
+            expired=cache(expired) if retained and "expired" not in request.allow else None,
             settled=self._settled,
             exact=request.exact,
         )
@@ -350,13 +351,3 @@ class _Details:
     @property
     def lineage(self) -> Mapping[str, Any]:
         return self._planning.lineage()
-
-
-def _expired(data: DatasetFacts) -> PartitionSet:
-    """Return the partitions of a dataset that are past its retention."""
-    declared, calendar = data.declaration, data.calendar
-    if declared is None or declared.retention is None or calendar is None or calendar.time is None:
-        return NOTHING
-    time = calendar.time
-    gone = time.existing.clip(None, time.last - declared.retention)
-    return PartitionSet.of([(gone, calendar.full_mask)])
