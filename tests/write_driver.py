@@ -1,19 +1,19 @@
-"""Writes to a table in a Spark of its own and dies, JVM and all, where it is told to.
+"""Writes to several tables in a Spark of its own, each up to another step, and waits to be killed.
 
-    python tests/write_driver.py TABLE FORMAT STEP
+    python tests/write_driver.py FOLDER
 
-STEP is one of STEPS.
+The tables are `FORMAT-STEP` in the folder. Starting a Spark takes longer than all else here: one
+dies in all its steps at once.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -24,15 +24,15 @@ from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions, write_partitions
 
-#: Where the process dies: while files are being written, with the rows at hand and checked, and
-#: once they are visible, before anybody has been told.
-STEPS = ("writing", "checked", "published")
+FORMATS = ("delta", "parquet")
+#: Where a write is when the process dies: with the rows at hand and checked, once they are visible
+#: and before anybody has been told, and while files are being written.
+STEPS = ("checked", "published", "writing")
 
 
-def die() -> None:
-    """Kill this process and its JVM, which are a group of their own."""
-    assert os.getpgrp() == os.getpid()
-    os.killpg(os.getpid(), signal.SIGKILL)
+def reached(path: str) -> Path:
+    """The file that says that the write to a table has come as far as it gets."""
+    return Path(f"{path}.reached")
 
 
 def spec(path: str, kind: str, attempt: int = 1) -> Any:
@@ -68,48 +68,66 @@ def rows(spark: Any) -> Any:
     return spark.createDataFrame([("d1", 7), ("d2", 8)], "day STRING, n INT")
 
 
-def endless(frame: Any, started: str) -> Any:
+def endless(frame: Any, path: str) -> Any:
     """The same rows, but that of d2 never comes; that of d1 has been written by then."""
     from pyspark.sql import functions as F
 
+    started = reached(path)
+
     def slow(n: int) -> int:
         if n == 8:
-            Path(started).touch()
+            started.touch()
             time.sleep(300)
         return n
 
     return frame.withColumn("n", F.udf(slow, "int")("n"))
 
 
-def fatal(original: Callable[..., Any]) -> Callable[..., None]:
-    """Make a function the last thing that this process does."""
-
-    def call(*arguments: Any) -> None:
-        original(*arguments)
-        die()
-
-    return call
+def stay(path: str) -> None:
+    """Get no further."""
+    reached(path).touch()
+    threading.Event().wait()
 
 
-def main(path: str, kind: str, step: str) -> None:
-    """Write, and die on the way."""
-    os.setpgid(0, 0)
-    spark = get_session({"spark.master": "local[2]"})
-    frame, checks = rows(spark), []
-    started = f"{path}.started"
-    if step == "writing" and kind == "parquet":
-        frame = endless(frame, started)
-    if step == "writing" and kind == "delta":
-        replace = delta.replace
-        setattr(delta, "replace", lambda f, *rest: replace(endless(f, started), *rest))  # noqa: B010
-    if step == "checked":
-        checks.append(lambda audit: die())
-    if step == "published":
-        owner, name = (delta, "replace") if kind == "delta" else (ParquetLog, "publish")
-        setattr(owner, name, fatal(getattr(owner, name)))
+def write(spark: Any, path: str, kind: str, step: str) -> None:
+    """Write to a table as far as the step."""
+    frame = rows(spark)
+    if step == "writing" and kind == "parquet":  # where the rows that are looked at are files
+        frame = endless(frame, path)
+    checks = [lambda _: stay(path)] if step == "checked" else []
     run = spec(path, kind)
     (output,) = run.outputs
     write_partitions(frame, output, run, Tables(spark), WriteOptions(checks=checks))
+
+
+def main(folder: str) -> None:
+    """Begin to write to all tables; no write ends."""
+    # Each endless write keeps a core busy.
+    spark = get_session({"spark.master": "local[4]", "spark.sql.shuffle.partitions": "2"})
+    replace, publish = delta.replace, ParquetLog.publish
+
+    def replacing(frame: Any, location: str, *rest: Any) -> None:
+        replace(
+            endless(frame, location) if location.endswith("writing") else frame, location, *rest
+        )
+        stay(location)
+
+    def publishing(log: ParquetLog, *rest: Any) -> int:
+        version = publish(log, *rest)
+        stay(log.location)
+        return version
+
+    patch.object(delta, "replace", replacing).start()
+    patch.object(ParquetLog, "publish", publishing).start()
+    for step in STEPS:
+        for kind in FORMATS:
+            path = f"{folder}/{kind}-{step}"
+            writer = threading.Thread(target=write, args=(spark, path, kind, step), daemon=True)
+            writer.start()
+            while not reached(path).exists():
+                assert writer.is_alive(), path
+                time.sleep(0.02)
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A whole Spark process is killed in the middle of a write: the table is as before or as after."""
+"""A whole Spark process is killed in the middle of writes: each table is as before or as after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from spark_runtime.tables import Tables
 from spark_runtime.writer import write_partitions
-from tests.write_driver import STEPS, rows, spec
+from tests.write_driver import FORMATS, STEPS, reached, rows, spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,33 +29,45 @@ OLD = [(day, 0) for day in DAYS]
 NEW = [("d1", 7), ("d2", 8), ("d4", 0)]
 
 
-def kill(path: str, kind: str, step: str) -> None:
-    """Run the driver until it dies; in step `writing` the death comes from outside."""
+@pytest.fixture(scope="module")
+def killed(
+    spark: SparkSession,
+    make_table: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, str], Any]:
+    """Tables whose writer was killed, all at once, each in another step."""
+    folder = tmp_path_factory.mktemp("killed")
+    made = {}
+    for kind in FORMATS:
+        for step in STEPS:
+            table = made[kind, step] = make_table(folder / f"{kind}-{step}", ["day"], kind)
+            table.write(spark.createDataFrame(OLD, "day STRING, n INT"), DAYS, run_id="r-0")
     process = subprocess.Popen(
-        [sys.executable, str(DRIVER), path, kind, step],
+        [sys.executable, str(DRIVER), str(folder)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
-    if step == "writing":
-        deadline = time.monotonic() + 240
-        while not Path(f"{path}.started").exists() and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert os.getpgid(process.pid) == process.pid  # a group of its own, made by itself
+    deadline = time.monotonic() + 300
+    while not all(reached(table.path).exists() for table in made.values()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-    _, talk = process.communicate(timeout=240)
+    _, talk = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, talk
+    assert all(reached(table.path).exists() for table in made.values()), talk
+    return lambda kind, step: made[kind, step]
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_writer_leaves_old_or_new_and_the_next_attempt_writes(
-    spark: SparkSession, table: Callable[..., Any], kind: str, step: str
+    spark: SparkSession, killed: Callable[[str, str], Any], kind: str, step: str
 ) -> None:
-    made = table("day", kind=kind)
-    made.write(spark.createDataFrame(OLD, "day STRING, n INT"), DAYS, run_id="r-0")
-    kill(made.path, kind, step)
+    made = killed(kind, step)
     published = step == "published"
     tables = Tables(spark)
     state = tables.log(made.target).state()  # whoever looks next finishes what was journalled
