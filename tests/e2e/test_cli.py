@@ -130,12 +130,12 @@ class Shop:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LINEAGE_BACKFILL")}
-        root = str(Path(__file__).parents[2])
+        root, home = str(Path(__file__).parents[2]), str(self.folder)
         return subprocess.Popen(
             [sys.executable, "-m", "lineage_backfill", *arguments],
             **{
                 "cwd": self.folder / "sub",  # the project file is found upward
-                "env": {**environment, "PYTHONPATH": root, "COLUMNS": "80", "HOME": root},
+                "env": {**environment, "PYTHONPATH": root, "COLUMNS": "80", "HOME": home},
                 "stdin": subprocess.DEVNULL,
                 "stdout": subprocess.PIPE,
                 "stderr": subprocess.PIPE,
