@@ -84,6 +84,7 @@ def report(
             outputs[job, dataset] = _Output(job, dataset, calendar_of(dataset))
         return outputs[job, dataset]
 
+    plans, attempts = list(plans), list(attempts)
     planned = {run.id: run for plan in plans for run in plan.runs or ()}
     for run in planned.values():
         for part in run.writes:
@@ -105,9 +106,23 @@ def report(
         "schema_version": 1,
         "kind": "report",
         **_backfill(record),
+        "description": record.description,
+        "reason": record.reason,
         "touched_is_planned": all(one["exact"] for one in documents),
         "outputs": documents,
+        "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
+        "not_planned": [
+            {
+                "job": ref(job.job),
+                "status": job.status,
+                "left_stale": list(job.left_stale),
+                "reason": job.reason,
+            }
+            for plan in plans
+            for job in plan.jobs
+            if job.status in ("blocked", "left_stale")
+        ],
     }
 
 
@@ -169,6 +184,28 @@ class _Output:
     def _set(self, keys: PartitionSet, strange: Sequence[Any] = ()) -> Document:
         partitions = [*render(self.calendar, keys), *strange]
         return {"count": len(keys) + len(strange), "partitions": partitions}
+
+
+def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord]) -> list[Document]:
+    """Return when each job was at work, and how long its attempts took one after the other."""
+    ended: dict[JobRef, list[AttemptRecord]] = {}
+    for attempt in attempts:
+        if attempt.ended_at is not None:
+            ended.setdefault(planned[attempt.run_id].job, []).append(attempt)
+    found = []
+    for job, tried in ended.items():
+        spans = [(one.submitted_at, one.ended_at) for one in tried if one.ended_at is not None]
+        found.append(
+            {
+                "job": ref(job),
+                "runs": len({one.run_id for one in tried}),
+                "attempts": len(tried),
+                "started_at": instant(min(start for start, _ in spans)),
+                "ended_at": instant(max(end for _, end in spans)),
+                "seconds": round(sum((end - start).total_seconds() for start, end in spans), 3),
+            }
+        )
+    return found
 
 
 def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:

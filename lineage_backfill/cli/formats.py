@@ -144,10 +144,10 @@ def markdown(plan: Plan, beside: Beside) -> str:
         )
         takes, rule = ("Takes|", "-:|") if times else ("", "")
         heading = f"Job|Partitions|Keys|Runs|{takes}Owner|Why"
-        parts.append(_rows(heading, f"-|-|-:|-:|{rule}-|-", rows))
+        parts.append(markdown_table(heading, f"-|-|-:|-:|{rule}-|-", rows))
     if others:
         cells = ((code(names(job.job)), plain(_why_not(job, names))) for job in others)
-        parts += ["**Will not run**", _rows("Job|Why", "-|-", cells)]
+        parts += ["**Will not run**", markdown_table("Job|Why", "-|-", cells)]
     if beside.untouched:
         parts.append(plain(untouched(beside.untouched, names).plain))
     parts += [f"> {plain(warning)}" for warning in plan.warnings]
@@ -155,7 +155,8 @@ def markdown(plan: Plan, beside: Beside) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
     lines = [f"|{heading}|", f"|{rule}|", *(f"|{'|'.join(cells)}|" for cells in rows)]
     return "\n".join(lines)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from lineage_backfill.cli.options import (
     BackfillArgument,
     JsonOption,
     SourceOptions,
     takes_options,
 )
+from lineage_backfill.errors import UsageError
 
 
 @takes_options
@@ -31,16 +36,27 @@ def status(
 
 @takes_options
 def report(
-    source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
+    source: SourceOptions,
+    backfill: BackfillArgument = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print it as Markdown, for an incident's page.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a backfill has touched beside what it had planned, rows before and after."""
     from lineage_backfill import app
 
+    if as_json and markdown:
+        raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
     document = app.report(source.open(), backfill)
     if as_json:
         from lineage_backfill.cli import documents
 
         documents.emit(document)
+    elif markdown:
+        from lineage_backfill.cli.account import report_markdown
+
+        typer.echo(report_markdown(document), nl=False)
     else:
         from lineage_backfill.cli import terminal
         from lineage_backfill.cli.tables import report_table

@@ -129,14 +129,13 @@ def _together(runs: Iterable[Document]) -> list[Document]:
 
 def report_table(document: Document) -> RenderableType:
     """Return what was touched beside what was planned, and what did not succeed."""
-    names = Names(
-        ref
-        for one in document["outputs"]
-        for ref in (DatasetRef(**one["dataset"]), JobRef(**one["job"]))
+    names = names_in(document)
+    took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
+    rows = table(
+        "", "Dataset", "Planned", "Touched", "Changed", "Rows before", "Rows after", "Took"
     )
-    rows = table("", "Dataset", "Planned", "Touched", "Changed", "Rows before", "Rows after")
     notes = Text()
-    for number in range(2, 7):
+    for number in range(2, 8):
         rows.columns[number].justify = "right"
     for one in document["outputs"]:
         dataset = names(DatasetRef(**one["dataset"]))
@@ -145,6 +144,7 @@ def report_table(document: Document) -> RenderableType:
             Text(dataset),
             *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
             *(f"{one[what]:,}" for what in ("rows_before", "rows")),
+            seconds(took.get(JobRef(**one["job"]))),
         )
         for what, style in _NOTED.items():
             if one[what]["count"]:
@@ -156,10 +156,33 @@ def report_table(document: Document) -> RenderableType:
         if document["touched_is_planned"]
         else Text("Touched is not what was planned.", style="red")
     )
-    parts: list[RenderableType] = [_title(document), rows, verdict.append_text(notes)]
+    title = _title(document).append(f"\n{who_and_when(document)}")
+    if document["reason"]:
+        title.append(f"\nwhy: {safe(document['reason'])}")
+    parts: list[RenderableType] = [title, rows, verdict.append_text(notes)]
     if document["not_succeeded"]:
         parts.append(_not_succeeded(document["not_succeeded"], names))
+    if document["not_planned"]:
+        parts.append(_not_planned(document["not_planned"], names))
     return Group(*apart(parts))
+
+
+def names_in(document: Document) -> Names:
+    """Return what shortens the names in a report."""
+    jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"])
+    datasets = (DatasetRef(**one["dataset"]) for one in document["outputs"])
+    return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
+
+
+def who_and_when(document: Document) -> str:
+    """Return who has run a backfill, and from when to when."""
+    by = f"by {safe(document['submitted_by'])}, " if document["submitted_by"] else ""
+    return f"{by}from {_instant(document['submitted_at'])} to {_ended(document)}"
+
+
+def seconds(taken: float | None) -> str:
+    """Return how long something took."""
+    return "" if taken is None else f"{taken:,.1f} s"
 
 
 def difference_table(document: Document) -> RenderableType:
@@ -224,6 +247,19 @@ def _not_succeeded(groups: Iterable[Document], names: Names) -> RenderableType:
     return rows
 
 
+def _not_planned(jobs: Iterable[Document], names: Names) -> RenderableType:
+    rows = table("Was not planned", "Left stale", "Why")
+    for one in jobs:
+        job = Text(names(JobRef(**one["job"])))
+        rows.add_row(job, left_stale(one), in_words(one["reason"], names))
+    return rows
+
+
+def left_stale(job: Document) -> str:
+    """Return the keys of a job that a plan leaves stale, on a line."""
+    return keys_on_a_line(tuple(job["left_stale"])) if job["left_stale"] else ""
+
+
 def _title(document: Document) -> Text:
     title = Text.assemble(
         ("Backfill ", "bold"), f"{safe(document['id'])}  ", state(document["state"])
@@ -247,4 +283,4 @@ def _took(run: Mapping[str, Any]) -> str:
     if run["started_at"] is None or run["ended_at"] is None:
         return ""
     ended, started = (datetime.fromisoformat(run[one]) for one in ("ended_at", "started_at"))
-    return f"{(ended - started).total_seconds():,.1f} s"
+    return seconds((ended - started).total_seconds())

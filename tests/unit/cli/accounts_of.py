@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lineage_backfill import accounts, plan_to_dict
@@ -27,6 +27,7 @@ def record(state: BackfillState = BackfillState.FAILED) -> BackfillRecord:
         updated_at=ENDED,
         ended_at=ENDED,
         submitted_by="me",
+        reason="delays came in *seconds*, see @feed",
     )
 
 
@@ -82,6 +83,7 @@ def attempt(run: PlannedRun, keys: list[str]) -> AttemptRecord:
         token="t",
         state=AttemptState.SUCCEEDED,
         submitted_at=BEGUN,
+        ended_at=BEGUN + timedelta(seconds=12.5),
         result={"outputs": [written]},
     )
 

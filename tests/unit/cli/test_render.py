@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
+from lineage_backfill.cli.account import report_markdown
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.render import Beside, Names, keys_in_words, preview, tree
@@ -151,6 +152,11 @@ def test_tables(
     assert shown(make(document()), width) == snapshot
 
 
+@pytest.mark.parametrize("made", [accounts_of.report, accounts_of.report_of_success])
+def test_a_report_as_markdown(made: Callable[[], Any], snapshot: SnapshotAssertion) -> None:
+    assert report_markdown(made()) == snapshot
+
+
 def told(reporter: PlainProgress) -> str:
     """Let everything happen that may, and return what was printed; times are left out."""
     plan = plans.real()
@@ -190,14 +196,6 @@ def test_progress_on_a_terminal_shows_bars_and_keeps_the_ends() -> None:
     assert "\x07" not in text
     assert "blocked daily: 1 run" in text
     assert reporter._tasks == {}
-
-
-def test_a_narrow_preview_breaks_no_name(snapshot: SnapshotAssertion) -> None:
-    text = shown(
-        preview(plans.real(), width=40, beside=Beside(untouched=[plans.job("weather")])), 40
-    )
-    assert max(map(len, text.splitlines())) <= 40
-    assert text == snapshot
 
 
 def test_names_are_bare_where_that_says_which() -> None:

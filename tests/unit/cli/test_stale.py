@@ -42,8 +42,7 @@ class Shop:
             f'column = "day"\nlocation = "{name}"\n'
             for name in ("raw", "tidy", "sums")
         )
-        self.project = folder / "lineage-backfill.toml"
-        self.project.write_text(
+        (folder / "lineage-backfill.toml").write_text(
             '[project]\nnamespace = "s"\n[lineage]\nevents = ["events.ndjson"]\n'
             f'[engines.here]\nkind = "command"\nargv = ["{sys.executable}", "program.py", '
             f'"{{spec}}"]\n[[job]]\nname = "*"\nengine = "here"\nentrypoint = "a:b"\n'
@@ -61,10 +60,6 @@ class Shop:
             at = (START + timedelta(hours=hour)).timestamp()
             os.utime(log.path(version), (at, at))
         return log
-
-    def declare(self, text: str) -> None:
-        with self.project.open("a", encoding="utf-8") as file:
-            file.write(text)
 
     @property
     def journal(self) -> list[str]:
