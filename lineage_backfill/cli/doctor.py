@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 if TYPE_CHECKING:
     from lineage_backfill.config import Project
+    from lineage_backfill.plan.plan import Plan
 
 _JAVA = 17
 _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
@@ -31,17 +32,30 @@ class Check:
 
 
 @takes_options
-def doctor(source: SourceOptions, as_json: JsonOption = False) -> None:
+def doctor(
+    source: SourceOptions,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A saved plan: only its tables are looked at, for all that it reads and writes.",
+            metavar="PLAN.json",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to mend each."""
     project = source.open()
+    plan = _load(file)
     looks: dict[str, Callable[[], str]] = {
         "project": partial(_project, project),
         "lineage": partial(_lineage, project),
         "store": partial(_store, project),
-        "tables": partial(_tables, project),
-        "undo": partial(_undo, project),
+        **({} if plan is None else _of_plan(project, plan)),
+        "tables": partial(_tables, project, plan),
+        "undo": partial(_undo, project, plan),
         "clock": partial(_clock, project),
-        "permissions": partial(_permissions, project),
+        "permissions": partial(_permissions, project, plan),
         "java": _java,
         "spark": _spark,
         "jars": _jars,
@@ -53,6 +67,43 @@ def doctor(source: SourceOptions, as_json: JsonOption = False) -> None:
         _print(checks)
     if not all(one.ok for one in checks):
         raise typer.Exit(1)
+
+
+def _load(file: Path | None) -> Plan | None:
+    if file is None:
+        return None
+    from lineage_backfill.cli.planning import load_plan
+
+    return load_plan(file)
+
+
+def _of_plan(project: Project, plan: Plan) -> dict[str, Callable[[], str]]:
+    return {"plan": partial(_plan, project, plan), "retention": partial(_retention, project, plan)}
+
+
+def _plan(project: Project, plan: Plan) -> str:
+    """Look whether the plan may still be run as it is."""
+    from lineage_backfill.app import check_plan, read_lineage
+
+    check_plan(project, read_lineage(project), plan)
+    return f"{plan.totals['runs']} runs; lineage and declarations are as it was made from"
+
+
+def _retention(project: Project, plan: Plan) -> str:
+    """Look whether every table still holds what the plan's runs read of it."""
+    from datetime import UTC, datetime
+
+    from lineage_backfill.app import lost_reads, read_lineage
+    from lineage_backfill.cli.render import keys_on_a_line
+
+    lost = lost_reads(project, read_lineage(project), plan, now=datetime.now(UTC))
+    if lost:
+        said = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
+        raise EnvironmentMissingError(
+            f"past retention, and read by the plan: {said}",
+            hint="Make the plan anew: it leaves out what needs them, or restore them first.",
+        )
+    return "all that its runs read is kept"
 
 
 def _check(name: str, look: Callable[[], str]) -> Check:
@@ -87,13 +138,15 @@ def _store(project: Project) -> str:
         return f"{len(store.backfills())} backfills"
 
 
-def _tables(project: Project) -> str:
-    """Read the log of every declared Delta table that a job of the lineage reads or writes."""
+def _tables(project: Project, plan: Plan | None) -> str:
+    """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
     from datetime import UTC, datetime
 
     from lineage_backfill.app import read_lineage, read_logs
 
-    known, silent = read_logs(project, read_lineage(project), now=datetime.now(UTC))
+    jobs = None if plan is None else {run.job for run in plan.runs or ()}
+    now = datetime.now(UTC)
+    known, silent = read_logs(project, read_lineage(project), now=now, jobs=jobs)
     if silent:
         name, why = next(iter(sorted(silent.items())))
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
@@ -106,11 +159,12 @@ def _tables(project: Project) -> str:
     return f"{len(known)} are read{reach}"
 
 
-def _undo(project: Project) -> str:
+def _undo(project: Project, plan: Plan | None) -> str:
     """Look whether the tables that jobs write keep what they replace long enough to put it back."""
     from lineage_backfill.app import read_lineage, undo_hindrances
 
-    hindered = undo_hindrances(project, read_lineage(project))
+    written = None if plan is None else {w.dataset for run in plan.runs or () for w in run.writes}
+    hindered = undo_hindrances(project, read_lineage(project), written)
     if hindered:
         name, found = next(iter(hindered.items()))
         more = f" and {len(hindered) - 1} more tables" if len(hindered) > 1 else ""
@@ -151,22 +205,44 @@ def _clock(project: Project) -> str:
     return "right beside the file system and the lineage"
 
 
-def _permissions(project: Project) -> str:
-    """Look whether what is to be written may be written, and what is to be read may be read."""
+def _permissions(project: Project, plan: Plan | None) -> str:
+    """Look whether what is to be written may be written, and what is to be read may be read.
+
+    Of a plan it is known which table is which; else all need only be readable.
+    """
     import os
 
     places = {project.root / ".lineage-backfill": os.W_OK, project.outbox: os.W_OK}
-    for declared in project.declarations.datasets:
-        if declared.location is not None and "://" not in declared.location:
-            places.setdefault(Path(declared.location), os.R_OK)
+    if plan is None:
+        declared = project.declarations.datasets
+        needs = {one.location: os.R_OK for one in declared if one.location or one.table}
+    else:
+        needs = _needs(project, plan, reading=os.R_OK, writing=os.R_OK | os.W_OK)
+    elsewhere = 0
+    for location, mode in needs.items():
+        if location is None or "://" in location:
+            elsewhere += 1
+        else:
+            places.setdefault(Path(location), mode)
     for place, mode in places.items():
         there = next(path for path in (place, *place.parents) if path.exists())
         if not os.access(there, mode | os.X_OK):
-            word = "written" if mode == os.W_OK else "read"
+            word = "written" if mode & os.W_OK else "read"
             raise EnvironmentMissingError(
                 f"{there} may not be {word}", hint="Run as somebody who may, or give the right."
             )
-    return f"{len(places)} folders are as they should be"
+    unseen = f"; {elsewhere} tables lie elsewhere, where only a run can tell" if elsewhere else ""
+    return f"{len(places)} folders are as they should be{unseen}"
+
+
+def _needs(project: Project, plan: Plan, *, reading: int, writing: int) -> dict[str | None, int]:
+    """Return the places of a plan's tables, and what is to be done there."""
+    from lineage_backfill.app import read_lineage, tables_of
+
+    location = tables_of(project, read_lineage(project))
+    runs = plan.runs or ()
+    needs = {location(part.dataset): reading for run in runs for part in run.reads}
+    return needs | {location(part.dataset): writing for run in runs for part in run.writes}
 
 
 def _java() -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: From this width on, reasons (and owners, if any are known) have a column of their own.
 _WIDE, _WIDE_WITH_OWNERS = 100, 120
+#: Below this width all that is said of a job stands below its name.
+_NARROW = 60
 _SHOWN_RANGES = 6
 _SHOWN_NAMES = 8
 #: Of more jobs, a person is told only how many there are.
@@ -199,10 +201,13 @@ def _planned(
     wide = width >= (_WIDE_WITH_OWNERS if owned else _WIDE)
     owned = owned and wide
     times = beside.times
-    more = ["Takes"] * bool(times) + ["Owner"] * owned + ["Why"] * wide
-    rows = table("", "Will run", "Partitions", "Keys", "Runs", *more)
-    for number in (3, 4, 5)[: 2 + bool(times)]:
-        rows.columns[number].justify = "right"
+    counts = ["Keys", "Runs", *(["Takes"] if times else [])]
+    if width < _NARROW:
+        rows = table("", "Will run")
+    else:
+        rows = table("", "Will run", "Partitions", *counts, *["Owner"] * owned, *["Why"] * wide)
+        for number in range(3, 3 + len(counts)):
+            rows.columns[number].justify = "right"
     for guide, job in tree(planned)[:SHOWN_JOBS]:
         owner = beside.owner(job.job)
         why = Text(in_words(job.reason, names), style="dim")
@@ -210,16 +215,16 @@ def _planned(
         if not wide:
             keys = Text("\n").join([keys, why])
             keys.append(f"\nowned by {owner}" if owner else "", style="dim")
-        rows.add_row(
-            Text(*MARKS[job.status]),
-            Text.assemble((guide, "dim"), names(job.job)),
-            keys,
-            f"{job.count:,}",
-            "?" if plan.runs is None else f"{runs[job.job]:,}",
-            *([times[job.job]] if times else []),
-            *([owner] if owned else []),
-            *([why] if wide else []),
-        )
+        numbers = [f"{job.count:,}", "?" if plan.runs is None else f"{runs[job.job]:,}"]
+        numbers += [times[job.job]] if times else []
+        mark, name = Text(*MARKS[job.status]), Text.assemble((guide, "dim"), names(job.job))
+        if width < _NARROW:
+            said = ", ".join(
+                f"{what.lower()} {one}" for what, one in zip(counts, numbers, strict=True)
+            )
+            rows.add_row(mark, Text("\n").join([name, keys, Text(said, style="dim")]))
+        else:
+            rows.add_row(mark, name, keys, *numbers, *[owner] * owned, *[why] * wide)
     tell_more(rows, len(planned))
     return rows
 

@@ -29,9 +29,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 @pytest.fixture
-def checks(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]]:
-    def look() -> dict[str, Any]:
-        code = main(["doctor", "--json"])
+def checks(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    def look(*plan: str) -> dict[str, Any]:
+        code = main(["doctor", *plan, "--json"])
         document = json.loads(capsys.readouterr().out)
         assert fits(document, "doctor")
         assert code == int(not all(one["ok"] for one in document["checks"]))
@@ -41,14 +41,14 @@ def checks(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]]:
     return look
 
 
-def test_what_is_well_is_said(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+def test_what_is_well_is_said(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     found = checks()
     for name in ("project", "lineage", "store", "tables", "undo", "clock", "permissions"):
         assert found[name]["ok"], found[name]
     assert found["tables"]["detail"] == "3 are read"
 
 
-def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     for path in (shop.folder / "raw" / "_delta_log").iterdir():
         path.unlink()
     (shop.folder / "raw" / "_delta_log").rmdir()
@@ -58,7 +58,7 @@ def test_a_table_that_tells_nothing(shop: Shop, checks: Callable[[], dict[str, A
     assert "is no Delta table" in found["detail"]
 
 
-def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     short = {"delta.deletedFileRetentionDuration": "interval 1 days"}
     commit = {"metaData": {**METADATA["metaData"], "configuration": short}}
     log = shop.folder / "tidy" / "_delta_log"
@@ -68,7 +68,7 @@ def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[[], dict[str
     assert "tidy: delta.deletedFileRetentionDuration is 1 days" in found["detail"]
 
 
-def test_lineage_from_the_future(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+def test_lineage_from_the_future(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
     events = shop.folder / "events.ndjson"
     later = (datetime.now(UTC) + timedelta(hours=3)).strftime("%FT%TZ")
     events.write_text(events.read_text().replace(ENDED, later))
@@ -78,9 +78,47 @@ def test_lineage_from_the_future(shop: Shop, checks: Callable[[], dict[str, Any]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written(shop: Shop, checks: Callable[[], dict[str, Any]]) -> None:
+def test_a_folder_that_may_not_be_written(
+    shop: Shop, checks: Callable[..., dict[str, Any]]
+) -> None:
     shop.folder.chmod(0o500)
     try:
         assert "may not be written" in checks()["permissions"]["detail"]
     finally:
         shop.folder.chmod(0o700)
+
+
+PLAN = ["impact", "raw", "--from", "2024-01-03", "--to", "2024-01-03", "--out", "plan.json"]
+
+
+def test_a_saved_plan_is_looked_at_table_by_table(
+    shop: Shop, checks: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop.folder / "other").mkdir()
+    shop.declare('[[dataset]]\nname = "other"\ngrain = "day"\nlocation = "other"\n')
+    assert main([*PLAN, "--exclude", "totals"]) == 0
+    capsys.readouterr()
+    found = checks("plan.json")
+    for name in ("plan", "retention", "tables", "permissions"):
+        assert found[name]["ok"], found[name]
+    assert found["tables"]["detail"] == "2 are read"  # raw and tidy: no other is in the plan
+    assert found["permissions"]["detail"] == "4 folders are as they should be"
+    tidy = 'name = "tidy"\n'
+    shop.project.write_text(shop.project.read_text().replace(tidy, f'{tidy}zone = "Asia/Tokyo"\n'))
+    stale = checks("plan.json")["plan"]
+    assert not stale["ok"]
+    assert "impact" in stale["fix"]
+
+
+def test_what_a_plan_reads_may_have_gone_meanwhile(
+    shop: Shop, checks: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shop.project.read_text()
+    kept = 'name = "raw"\nretention = 5\n'
+    shop.project.write_text(text.replace('name = "raw"\n', kept, 1))
+    assert main([*PLAN, "--now", "2024-01-06T00:00:00Z"]) == 0  # then it was there
+    capsys.readouterr()
+    found = checks("plan.json")["retention"]
+    assert not found["ok"]
+    assert found["detail"] == "past retention, and read by the plan: s:raw 2024-01-03"
+    assert main(["doctor", "nowhere.json"]) == 64

@@ -198,6 +198,14 @@ def test_progress_on_a_terminal_shows_bars_and_keeps_the_ends() -> None:
     assert reporter._tasks == {}
 
 
+def test_a_narrow_preview_breaks_no_name(snapshot: SnapshotAssertion) -> None:
+    text = shown(
+        preview(plans.real(), width=40, beside=Beside(untouched=[plans.job("weather")])), 40
+    )
+    assert max(map(len, text.splitlines())) <= 40
+    assert text == snapshot
+
+
 def test_names_are_bare_where_that_says_which() -> None:
     mine, other = DatasetRef("mine", "orders"), DatasetRef("s3://other", "orders")
     job, alone = JobRef("airflow", "orders"), DatasetRef("s3://other", "prices")

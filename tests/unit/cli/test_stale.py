@@ -42,7 +42,8 @@ class Shop:
             f'column = "day"\nlocation = "{name}"\n'
             for name in ("raw", "tidy", "sums")
         )
-        (folder / "lineage-backfill.toml").write_text(
+        self.project = folder / "lineage-backfill.toml"
+        self.project.write_text(
             '[project]\nnamespace = "s"\n[lineage]\nevents = ["events.ndjson"]\n'
             f'[engines.here]\nkind = "command"\nargv = ["{sys.executable}", "program.py", '
             f'"{{spec}}"]\n[[job]]\nname = "*"\nengine = "here"\nentrypoint = "a:b"\n'
@@ -60,6 +61,10 @@ class Shop:
             at = (START + timedelta(hours=hour)).timestamp()
             os.utime(log.path(version), (at, at))
         return log
+
+    def declare(self, text: str) -> None:
+        with self.project.open("a", encoding="utf-8") as file:
+            file.write(text)
 
     @property
     def journal(self) -> list[str]:
