@@ -361,7 +361,7 @@ def see_changes(
     tell, DeclarationError where nothing says which table or which key it is.
     """
     from lineage_backfill.plan.catalog import Catalog
-    from lineage_backfill.plan.physical import keys_of, table_of
+    from lineage_backfill.plan.physical import delta_table_of, keys_of
     from lineage_backfill.plan.request import ChangedDataset, LogRange
     from lineage_backfill.sources.table_logs import DeltaTableLogs
 
@@ -369,7 +369,7 @@ def see_changes(
     reader = logs or DeltaTableLogs(conf=_spark_conf(project))
     found = []
     for dataset in dict.fromkeys(changed.dataset for changed in request.changed):
-        table = table_of(catalog, dataset)
+        table = delta_table_of(catalog, dataset)
         began = time.monotonic()
         told = reader.changes(location=table.location, table=table.table, after=after, since=since)
         log_time(began, f"the log of {dataset}, from version {told.after} to {told.until}")

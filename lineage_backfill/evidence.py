@@ -18,10 +18,7 @@ from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.physical import TableKeys, reader_of, table_of
 from lineage_backfill.plan.recorded import touched_keys, whole_keys
 from lineage_backfill.plan.staleness import Change, Making, Run, TableRecord
-from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs
-
-#: A table as it is asked for: its location, or its name in the catalog.
-_Place = tuple[str | None, str | None]
+from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
 
 
 def of_tables(
@@ -67,14 +64,14 @@ def of_undo(
 
 def _places(
     catalog: Catalog, datasets: Iterable[DatasetRef]
-) -> tuple[dict[DatasetRef, _Place], dict[DatasetRef, str]]:
+) -> tuple[dict[DatasetRef, TablePlace], dict[DatasetRef, str]]:
     """Return where the datasets' tables are, and of the others why that is not known."""
-    places: dict[DatasetRef, _Place] = {}
+    places: dict[DatasetRef, TablePlace] = {}
     silent: dict[DatasetRef, str] = {}
     for dataset in datasets:
         try:
             table = table_of(catalog, dataset)
-            places[dataset] = (table.location, table.table)
+            places[dataset] = TablePlace(table.location, table.table, table.format or "delta")
         except DeclarationError as error:
             silent[dataset] = str(error)
     return places, silent

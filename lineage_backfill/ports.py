@@ -41,16 +41,25 @@ class TableChanges:
 TablePartition = Mapping[str, str | None]
 
 
+class TablePlace(NamedTuple):
+    """Where a table is, by its location or its name in the catalog, and how it is stored."""
+
+    location: str | None
+    table: str | None = None
+    format: str = "delta"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
     """One commit, as far as no later one came over its partitions.
 
+    `version` is None where it was none of the table's own: others changed files of a Parquet table.
     `changed` are those whose contents it changed, `made` those that it wrote, also with the same
     contents or with none. `job` says that it made them, of versions of its inputs that it `read`,
     each where it is known.
     """
 
-    version: int
+    version: int | None
     at: datetime
     changed: tuple[TablePartition, ...]
     made: tuple[TablePartition, ...]
@@ -77,17 +86,13 @@ class TableHistory:
 class TableLogs(Protocol):
     """Tells what changed in tables; a part of the changes is an error, never an answer."""
 
-    def histories(
-        self, tables: Sequence[tuple[str | None, str | None]]
-    ) -> Sequence[TableHistory | TableLogError]:
-        """Return the history of each table, named by its location or in the catalog, or the error.
+    def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
+        """Return the history of each table, or the error.
 
         Raises TableLogError where nothing can be read at all.
         """
 
-    def hindrances(
-        self, tables: Sequence[tuple[str | None, str | None]]
-    ) -> Sequence[tuple[str, ...] | TableLogError]:
+    def hindrances(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         """Return what would keep what is written to each table from being undone, or the error.
 
         Raises TableLogError where nothing can be read at all.

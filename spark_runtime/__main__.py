@@ -20,11 +20,18 @@ if not __package__:
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import NothingToRunError, RuntimeFailure, SpecError, Stopped
-from spark_runtime.history import history
+from spark_runtime.errors import (
+    NothingToRunError,
+    RuntimeFailure,
+    SpecError,
+    Stopped,
+    TableError,
+)
+from spark_runtime.history import History, history, parquet_history
 from spark_runtime.job import load_job
 from spark_runtime.ordinary import declare, run_specs
 from spark_runtime.outbox import default_folder, replay
+from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
 from spark_runtime.project import load_project
 from spark_runtime.runner import run
@@ -51,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "changes":
             return _changes(options, conf)
         if options.command == "history":
-            return _tell(lambda log: history(log).to_dict(), conf)
+            return _tell(lambda named: _history(named, conf).to_dict())
         if options.command == "preflight":
-            return _tell(lambda log: {"problems": preflight(log)}, conf)
+            return _tell(lambda named: {"problems": preflight(_log(named, conf))})
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -196,17 +203,31 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     return 0
 
 
-def _tell(look: Callable[[DeltaLog], Mapping[str, Any]], conf: Mapping[str, str]) -> int:
+def _tell(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
     """Print what the log of each table tells, or what is wrong, as one JSON document on a line."""
     wrong = 0
     for named in json.load(sys.stdin):
         try:
-            log = _open(named.get("location"), named.get("table"), conf)
-            document = look(log)
+            document = look(named)
         except RuntimeFailure as error:
             document, wrong = _wrong(error), 1
         print(json.dumps(document, ensure_ascii=False), flush=True)
     return wrong
+
+
+def _history(named: Mapping[str, Any], conf: Mapping[str, str]) -> History:
+    if named.get("format") != "parquet":
+        return history(_log(named, conf))
+    if named.get("location") is None:
+        raise TableError(
+            f"where the Parquet table {named.get('table')} lies is not known",
+            hint="Declare its location: only a path shows what others did to its files.",
+        )
+    return parquet_history(ParquetLog(named["location"]))
+
+
+def _log(named: Mapping[str, Any], conf: Mapping[str, str]) -> DeltaLog:
+    return _open(named.get("location"), named.get("table"), conf)
 
 
 def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> DeltaLog:

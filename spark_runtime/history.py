@@ -1,4 +1,8 @@
-"""When each partition of a Delta table changed last, and how it was made: from its log alone."""
+"""When each partition of a table changed last, and how it was made.
+
+Of a Delta table its log tells all; of a Parquet table its journal tells what this library wrote,
+and the file system what others did.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 from spark_runtime.changes import in_order
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
+from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.state import Commit
 from spark_runtime.values import PartitionColumn, Values
 
@@ -20,12 +25,13 @@ SCHEMA_VERSION = 1
 class Event:
     """One commit, as far as no later one came over its partitions.
 
-    `changed` are those whose contents it changed, `made` those that it wrote, also with the same
-    contents or with none. `job` is the job that says that it made them, with the versions of the
-    inputs that it `read`; of somebody else's commit neither is known.
+    `version` is None for what others did to the files of a Parquet table: that is none of its
+    versions. `changed` are those whose contents it changed, `made` those that it wrote, also with
+    the same contents or with none. `job` is the job that says that it made them, with the versions
+    of the inputs that it `read`; of somebody else's commit neither is known.
     """
 
-    version: int
+    version: int | None
     at: datetime
     changed: tuple[Values, ...]
     made: tuple[Values, ...]
@@ -111,6 +117,39 @@ def history(log: DeltaLog) -> History:
     )
 
 
+def parquet_history(log: ParquetLog) -> History:
+    """Return what journal and files of a Parquet table tell; raises TableError.
+
+    A partition whose files are not those of the last write to it, or were there before the first
+    one, was made by others when its files came.
+    """
+    newest = log.latest_version()
+    if newest is None:
+        return History(location=log.location)
+    now = log.now()
+    known, times = _Known(), {}
+    for commit in log.commits(0, newest):
+        known.take(commit)
+        assert commit.at is not None
+        times[commit.version] = commit.at
+    known.forget(now.others)
+    others: dict[datetime, list[Values]] = {}
+    for values, at in log.touched_at(now).items():
+        if values not in known.made:
+            others.setdefault(at, []).append(values)
+    theirs = (
+        Event(version=None, at=at, changed=changed, made=changed)
+        for at, found in others.items()
+        for changed in [tuple(sorted(found, key=in_order))]
+    )
+    return History(
+        location=log.location,
+        version=newest,
+        columns=now.state.columns,
+        events=tuple(sorted([*known.events(times), *theirs], key=lambda event: event.at)),
+    )
+
+
 class _Known:
     """The last commits over each partition."""
 
@@ -145,6 +184,12 @@ class _Known:
                 del before[at:]
             else:
                 before.append(commit)
+
+    def forget(self, partitions: Iterable[Values]) -> None:
+        """Take back what is known of partitions that others have changed since."""
+        for values in partitions:
+            self._made.pop(values, None)
+            self._changed.pop(values, None)
 
     def events(self, times: Mapping[int, datetime]) -> Iterable[Event]:
         """Yield the commits that are the last over some partition, the oldest first."""

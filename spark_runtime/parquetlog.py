@@ -196,6 +196,24 @@ class ParquetLog:
         self.recover()
         return self._now()
 
+    def touched_at(self, now: Now) -> dict[Values, datetime]:
+        """Return when the files of each partition came, as the file system tells.
+
+        Of a partition that others have removed it is when the folder that held it has changed.
+        """
+        times = {
+            values: max(changed for stamps in folders.values() for _, changed in stamps.values())
+            for values, folders in now.listing.items()
+        }
+        logged = self._held(now.state.version)
+        for values in now.others.keys() - times.keys():
+            held = [self.root / name for name in logged[values].folders]
+            places = [next(one for one in path.parents if one.exists()) for path in held]
+            times[values] = max(place.stat().st_mtime_ns for place in (places or [self.root]))
+        return {
+            values: datetime.fromtimestamp(at / 1_000_000_000, UTC) for values, at in times.items()
+        }
+
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first."""
         for record in self._load():

@@ -45,16 +45,22 @@ def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
 
 
 def table_of(catalog: Catalog, dataset: DatasetRef) -> DatasetDeclaration:
-    """Return where a dataset is stored; raises DeclarationError unless it is a Delta table."""
+    """Return where a dataset is stored; raises DeclarationError where nothing tells."""
     declared = catalog.dataset_declaration(dataset)
     if declared is None or (declared.location is None and declared.table is None):
         raise DeclarationError(
             f"where dataset {dataset} is stored is not declared",
             hint=f"Declare it: [[dataset]] name = {dataset.name!r} and its location or table.",
         )
+    return declared
+
+
+def delta_table_of(catalog: Catalog, dataset: DatasetRef) -> DatasetDeclaration:
+    """Return where a dataset is stored; raises DeclarationError unless it is a Delta table."""
+    declared = table_of(catalog, dataset)
     if declared.format not in (None, "delta"):
         raise DeclarationError(
-            f"dataset {dataset} is stored as {declared.format}, which keeps no log of its changes",
+            f"dataset {dataset} is stored as {declared.format}, which keeps no log of all changes",
             hint="Name the partitions that changed, with --from and --to or --partitions.",
         )
     return declared

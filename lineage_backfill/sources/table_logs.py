@@ -1,4 +1,4 @@
-"""What Delta tables hold, as `python -m spark_runtime` reads it from their logs."""
+"""What tables hold, as `python -m spark_runtime` reads it from their logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import TableLogError
-from lineage_backfill.ports import TableChanges, TableCommit, TableHistory, TablePartition
+from lineage_backfill.ports import (
+    TableChanges,
+    TableCommit,
+    TableHistory,
+    TablePartition,
+    TablePlace,
+)
 
 T = TypeVar("T")
 
@@ -52,29 +58,25 @@ class DeltaTableLogs:
                 partitions=_partitions(document["partitions"], columns),
             )
 
-    def histories(
-        self, tables: Sequence[tuple[str | None, str | None]]
-    ) -> Sequence[TableHistory | TableLogError]:
+    def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
         """Return the history of each table, or what is wrong with it; raises TableLogError."""
         return self._told("history", tables, _history)
 
-    def hindrances(
-        self, tables: Sequence[tuple[str | None, str | None]]
-    ) -> Sequence[tuple[str, ...] | TableLogError]:
+    def hindrances(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         """Return what would keep each table from being put back; raises TableLogError."""
         return self._told("preflight", tables, lambda document: tuple(document["problems"]))
 
     def _told(
         self,
         verb: str,
-        tables: Sequence[tuple[str | None, str | None]],
+        tables: Sequence[TablePlace],
         read: Callable[[Mapping[str, Any]], T],
     ) -> list[T | TableLogError]:
         """Return what is said of each table, or what is wrong with it."""
         if not tables:
             return []
-        asked = json.dumps([{"location": location, "table": table} for location, table in tables])
-        named = ", ".join(str(location or table) for location, table in tables[:3])
+        asked = json.dumps([place._asdict() for place in tables])
+        named = ", ".join(str(place.location or place.table) for place in tables[:3])
         found: list[T | TableLogError] = []
         with _readable(verb, named):
             lines = self._said(verb, asked=asked).splitlines()

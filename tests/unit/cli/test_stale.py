@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from lineage_backfill.cli.main import main
+from spark_runtime.parquetlog import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours
 from tests.events import event, write_events
+from tests.swap_driver import SCHEMA, publish
 from tests.unit.cli.documents import fits
 
 START = datetime(2024, 1, 5, tzinfo=UTC)
@@ -195,3 +197,35 @@ def test_our_own_commits_tell_what_they_were_made_from(
     # Committed after both versions of its input, and made from the first one.
     log.commit(*adds, ours("t", *partitions, job="s:clean", inputs=[["s:raw", 1]]))
     assert said(asked("--select", "clean")) == {"clean": {"older": {"raw": ["2024-01-03"]}}}
+
+
+def test_parquet_tables_tell_what_is_stale_too(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.project.write_text(
+        shop.project.read_text().replace('column = "day"\n', 'column = "day"\nformat = "parquet"\n')
+    )
+    days = [f"2024-01-0{day}" for day in range(1, 6)]
+    raw = shop.folder / "raw"
+    for day in days:
+        (raw / f"day={day}").mkdir(parents=True)
+        (raw / f"day={day}" / "feed.parquet").touch()  # somebody else writes these
+        os.utime(raw / f"day={day}" / "feed.parquet", (START.timestamp(),) * 2)
+    for name in ("tidy", "sums"):
+        log = ParquetLog(str(shop.folder / name))
+        log.create(SCHEMA, ("day",))
+        made = " ".join(days if name == "tidy" else days[:4])
+        publish(log, name, made, scope=made)
+    assert main(["stale", "--json", *NOW]) == 0
+    before = {one["job"]["name"]: one for one in json.loads(capsys.readouterr().out)["jobs"]}
+    assert before["totals"]["missing"] == ["2024-01-05"]
+    assert before["clean"]["older"] == before["clean"]["missing"] == []
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    os.utime(raw / "day=2024-01-02" / "feed.parquet", (later.timestamp(),) * 2)
+    assert main(["stale", "--json", *NOW]) == 0
+    document = json.loads(capsys.readouterr().out)
+    after = {one["job"]["name"]: one for one in document["jobs"]}
+    (older,) = after["clean"]["older"]
+    assert (older["dataset"]["name"], older["partitions"]) == ("raw", ["2024-01-02"])
+    assert older["version"] is None
+    assert document["silent"] == []

@@ -21,6 +21,7 @@ from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.plan.physical import (
     TableKeys,
+    delta_table_of,
     keys_of,
     path_of,
     physical_columns,
@@ -175,5 +176,6 @@ def test_only_delta_tables_with_a_place_are_asked() -> None:
     with pytest.raises(DeclarationError, match="is not declared"):
         table_of(catalog(), ref)
     parquet = declared('grain = "day"\ncolumn = "ds"\nformat = "parquet"')
+    assert table_of(catalog(parquet), ref).format == "parquet"
     with pytest.raises(DeclarationError, match="keeps no log"):
-        table_of(catalog(parquet), ref)
+        delta_table_of(catalog(parquet), ref)

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import TableLogError
-from lineage_backfill.ports import TableHistory
+from lineage_backfill.ports import TableHistory, TablePlace
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from spark_runtime.__main__ import main
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SparkMissingError, TableError
-from spark_runtime.history import History, history
+from spark_runtime.history import History, history, parquet_history
+from spark_runtime.parquetlog import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours, remove
+from tests.swap_driver import SCHEMA, publish
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 INFO = {"commitInfo": {"operation": "WRITE"}}
@@ -46,7 +48,7 @@ def days(partitions: Any) -> list[str | None]:
     return [day for (day,) in partitions]
 
 
-def events(found: History) -> list[tuple[int, list[str | None], list[str | None]]]:
+def events(found: History) -> list[tuple[int | None, list[str | None], list[str | None]]]:
     return [(one.version, days(one.changed), days(one.made)) for one in found.events]
 
 
@@ -186,7 +188,7 @@ def test_the_tool_is_told_of_many_tables_at_once(log: Log, tmp_path: Path) -> No
     strange.mkdir()
     (strange / "file").touch()
     places = [str(log.root), str(tmp_path / "nothing"), str(strange)]
-    found, none, error = DeltaTableLogs().histories([(place, None) for place in places])
+    found, none, error = DeltaTableLogs().histories([TablePlace(place) for place in places])
     assert isinstance(found, TableHistory)
     (commit,) = found.commits
     assert (commit.version, commit.at, commit.job) == (1, NOON + timedelta(hours=1), "s:j")
@@ -212,7 +214,7 @@ def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
     strange.mkdir()
     (strange / "file").touch()
     places = [str(log.root), str(tmp_path / "nothing"), str(strange)]
-    found, none, error = DeltaTableLogs().hindrances([(place, None) for place in places])
+    found, none, error = DeltaTableLogs().hindrances([TablePlace(place) for place in places])
     assert found == (
         "delta.deletedFileRetentionDuration is 1.5 days: later the old rows may be gone",
     )
@@ -224,7 +226,7 @@ def test_an_answer_that_is_none_is_an_error() -> None:
     logs = DeltaTableLogs(command=["true"])
     for ask in (logs.histories, logs.hindrances):
         with pytest.raises(TableLogError, match="cannot be read"):
-            ask([("x", None)])
+            ask([TablePlace("x")])
 
 
 def test_the_command_prints_one_table_on_a_line(
@@ -241,3 +243,48 @@ def test_the_command_prints_one_table_on_a_line(
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["kind"], first["version"], first["commits"]) == ("table_history", 0, [])
     assert second["error"] == {"message": "there is no Spark", "hint": "install it"}
+
+
+def test_a_parquet_table_tells_what_was_written_to_it_and_what_others_did(tmp_path: Path) -> None:
+    log = ParquetLog(str(tmp_path / "t"))
+    assert parquet_history(log).version is None
+    early = tmp_path / "t" / "day=d0"
+    early.mkdir(parents=True)
+    (early / "found.parquet").touch()
+    os.utime(early / "found.parquet", (NOON.timestamp(),) * 2)
+    log.create(SCHEMA, ("day",))
+    publish(log, "one", "d1 d2 d3", scope="d1 d2 d3")
+    publish(log, "two", "d2", scope="d2 d4")
+    found = parquet_history(log)
+    assert events(found) == [
+        (None, ["d0"], ["d0"]),
+        (1, ["d1", "d3"], ["d1", "d3"]),
+        (2, ["d2", "d4"], ["d2", "d4"]),
+    ]
+    assert (found.events[0].at, found.version, found.whole) == (NOON, 2, True)
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    strange = tmp_path / "t" / "day=d1" / "by_hand.parquet"
+    strange.touch()
+    os.utime(strange, (later.timestamp(),) * 2)
+    (tmp_path / "t" / "day=d3" / "one.parquet").unlink()
+    (tmp_path / "t" / "day=d3").rmdir()
+    found = parquet_history(log)
+    told = {day: one.version for one in found.events for (day,) in one.changed}
+    assert told == {"d0": None, "d1": None, "d2": 2, "d3": None, "d4": 2}
+    assert found.events[-1].at == later
+
+
+def test_parquet_tables_are_asked_beside_delta_tables(log: Log, tmp_path: Path) -> None:
+    log.commit(METADATA, add("a", "d1"), INFO)
+    parquet = ParquetLog(str(tmp_path / "p"))
+    parquet.create(SCHEMA, ("day",))
+    publish(parquet, "one", "d1", scope="d1")
+    places = [TablePlace(str(log.root)), TablePlace(parquet.location, format="parquet")]
+    delta, found, nowhere = DeltaTableLogs().histories(
+        [*places, TablePlace(None, "db.t", "parquet")]
+    )
+    assert isinstance(delta, TableHistory)
+    assert isinstance(found, TableHistory)
+    assert (found.version, found.commits[0].made) == (1, ({"day": "d1"},))
+    assert isinstance(nowhere, TableLogError)
+    assert "location" in nowhere.hint
