@@ -226,7 +226,7 @@ def test_a_saved_plan_is_run_as_it_is_and_refused_once_it_is_stale(shop: Shop) -
     plan = shop.folder / "plan.json"
     shop("impact", *FIX, "--out", str(plan))
     assert "is a plan already" in shop("run", str(plan), "--exact", code=64).stderr
-    shop("run", str(plan), "--yes")
+    assert shop("run", str(plan), "--yes", "--quiet").stderr == ""
     assert len(shop.journal()) == 2
 
     shop.lineage(("clean", "feed", "clean"), ("daily", "clean extra", "daily"))
