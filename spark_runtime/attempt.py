@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from spark_runtime.columns import ColumnLineage, ColumnTrace
 from spark_runtime.errors import EntrypointError, RuntimeFailure
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
@@ -55,7 +56,9 @@ class Attempt:
     _read: tuple[InputResult, ...] = ()
     _since: dict[DatasetName, int] = field(default_factory=dict)
     _written: dict[DatasetName, OutputResult] = field(default_factory=dict)
+    _columns: dict[DatasetName, ColumnLineage | None] = field(default_factory=dict)
     _emitter: Emitter = field(init=False)
+    _trace: ColumnTrace = field(init=False)
 
     def __post_init__(self) -> None:
         self._emitter = Emitter(self.spec, self.started_at)
@@ -68,13 +71,20 @@ class Attempt:
             self._since[output.dataset] = -1 if version is None else version
         self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
         self._read = self._inputs.results()
+        self._trace = ColumnTrace(self.spark)
 
     def read(
         self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
     ) -> DataFrame | None:
         """Return the partitions that the run needs of an input; see RunContext.read."""
         assert self._inputs is not None, "begun before it reads"
-        return self._inputs.read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
+        with self._trace.aside():
+            frame = self._inputs.read(
+                dataset, all_partitions=all_partitions, auto_filter=auto_filter
+            )
+        if frame is not None:
+            self._trace.take(self._inputs.find(dataset).dataset, frame)
+        return frame
 
     def write(self, frame: DataFrame, named: str | None, options: WriteOptions) -> OutputResult:
         """Replace the run's partitions of an output; see RunContext.write."""
@@ -92,8 +102,10 @@ class Attempt:
             since=self._since[output.dataset],
             started_at=self.started_at,
         )
-        frame = stamped(frame, output, self.tables.state(output))
-        result = write_partitions(frame, output, self.spec, self.tables, options)
+        self._columns[output.dataset] = self._trace.of(frame)
+        with self._trace.aside():
+            frame = stamped(frame, output, self.tables.state(output))
+            result = write_partitions(frame, output, self.spec, self.tables, options)
         self._written[output.dataset] = result
         return result
 
@@ -171,7 +183,8 @@ class Attempt:
         for spec in self.spec.outputs:
             result = self._written.get(spec.dataset)
             state = self._state(spec, result.version if result else None)
-            outputs.append(OutputSeen(spec=spec, state=state, result=result))
+            columns = self._columns.get(spec.dataset)
+            outputs.append(OutputSeen(spec=spec, state=state, result=result, columns=columns))
         return inputs, outputs
 
     def _state(self, target: Target, version: int | None) -> TableState | None:

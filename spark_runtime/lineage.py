@@ -17,8 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from spark_runtime.columns import ColumnLineage, Origin
 from spark_runtime.outbox import Sender, append, default_folder
 from spark_runtime.spec import (
+    KEY_COLUMN,
     DatasetName,
     InputSpec,
     OutputResult,
@@ -44,11 +46,15 @@ class InputSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSeen:
-    """An output as the run finds or leaves it; `result` is there once it is written."""
+    """An output as the run finds or leaves it; `result` is there once it is written.
+
+    `columns` is the lineage of its columns, None where it is not known in full.
+    """
 
     spec: OutputSpec
     state: TableState | None
     result: OutputResult | None = None
+    columns: ColumnLineage | None = None
 
 
 class Emitter:
@@ -180,9 +186,35 @@ def _output(seen: OutputSeen) -> Any:
         if None not in counts:
             rows = sum(count for count in counts if count is not None)
             facets["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(rows)
-    return event_v2.OutputDataset(
-        name.namespace, name.name, outputFacets=facets, facets=_dataset_facets(seen.state)
-    )
+    said = {**_dataset_facets(seen.state), **_column_lineage(seen)}
+    return event_v2.OutputDataset(name.namespace, name.name, outputFacets=facets, facets=said)
+
+
+def _column_lineage(seen: OutputSeen) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import column_lineage_dataset as lineage
+
+    if seen.columns is None or seen.state is None or seen.result is None:
+        return {}
+    names = {name.lower(): name for name in seen.columns.fields}
+    table = [field["name"] for field in seen.state.schema.get("fields", ())]
+    if any(name.lower() not in names and name != KEY_COLUMN for name in table):
+        return {}  # the table makes columns of its own
+
+    def inputs(origins: Iterable[Origin], kind: str) -> list[lineage.InputField]:
+        return [
+            lineage.InputField(
+                dataset.namespace, dataset.name, column, [lineage.Transformation(kind)]
+            )
+            for dataset, column in sorted(origins, key=str)
+        ]
+
+    fields = {
+        name: lineage.Fields(inputs(origins, "DIRECT"))
+        for name in table
+        if (origins := seen.columns.fields.get(names.get(name.lower(), "")))
+    }
+    rows = inputs(seen.columns.rows, "INDIRECT")
+    return {"columnLineage": lineage.ColumnLineageDatasetFacet(fields, rows)}
 
 
 def _condition(partitions: Iterable[Partition]) -> Any:

@@ -32,7 +32,7 @@ class Inputs:
         self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
     ) -> DataFrame | None:
         """Return the needed partitions of one input; see RunContext.read."""
-        spec = self._find(dataset)
+        spec = self.find(dataset)
         if all_partitions and spec.partitions is not None:
             whole = replace(spec, partitions=None)
             self._pinned = tuple(whole if one is spec else one for one in self._pinned)
@@ -72,7 +72,8 @@ class Inputs:
         """Return the inputs with their pinned versions."""
         return self._pinned
 
-    def _find(self, dataset: str) -> InputSpec:
+    def find(self, dataset: str) -> InputSpec:
+        """Return the one input of this name; raises EntrypointError."""
         found = [spec for spec in self._pinned if spec.dataset.matches(dataset)]
         if len(found) != 1:
             names = ", ".join(str(spec.dataset) for spec in self._pinned) or "none"

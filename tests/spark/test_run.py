@@ -165,6 +165,11 @@ def test_a_run_leaves_its_result_and_its_lineage(
         assert event["inputs"][0]["facets"]["lineageBackfill_partitioning"]["grain"] == "hour"
     written = complete["outputs"][0]
     assert [f["name"] for f in written["facets"]["schema"]["fields"]] == ["day", "n"]
+    columns = written["facets"]["columnLineage"]["fields"]
+    made_from = {
+        name: [one["field"] for one in said["inputFields"]] for name, said in columns.items()
+    }
+    assert made_from == {"day": ["hour"], "n": ["n"]}
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 1
 
 

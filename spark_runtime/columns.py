@@ -1,0 +1,247 @@
+"""Which columns of its inputs an output is made from, by Spark's own plan: all of it, or nothing.
+
+Whoever plans leaves out readers that a change of a column does not reach: a part of the lineage of
+columns would be a wrong answer. So there is none where a step of the plan is not known, where a
+column comes from elsewhere, or where the job has computed something beside: a value that was
+collected from an input stands in the plan as a constant.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_runtime.session import EVERY_QUERY_IS_A_JOB
+from spark_runtime.spec import DatasetName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+
+#: A column of an input.
+Origin = tuple[DatasetName, str]
+
+#: What each kind of step defines columns by, beside those that it hands on.
+_DEFINES = {
+    "Project": "projectList",
+    "Aggregate": "aggregateExpressions",
+    "Window": "windowExpressions",
+}
+#: Steps that hand on the columns of their one input.
+_HANDS_ON = {
+    "CollectMetrics",
+    "Deduplicate",
+    "Distinct",
+    "Filter",
+    "GlobalLimit",
+    "LocalLimit",
+    "Offset",
+    "RebalancePartitions",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "Sample",
+    "Sort",
+    "SubqueryAlias",
+    "View",
+}
+#: An expression with another plan inside, which is not looked into.
+_PLANS_INSIDE = ("Subquery", "Exists", "ListQuery", "OuterReference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnLineage:
+    """The input columns that each output column is made from, and those that choose the rows."""
+
+    fields: Mapping[str, frozenset[Origin]]
+    rows: frozenset[Origin]
+
+
+class ColumnTrace:
+    """Knows the columns of a run's inputs again in what the run writes; whatever fails is None."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._origins: dict[int, Origin] = {}
+        self._known = self._count()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let what Spark computes meanwhile not count as the job's doing."""
+        before = self._count()
+        try:
+            yield
+        finally:
+            self._known += self._count() - before
+
+    def take(self, dataset: DatasetName, frame: DataFrame) -> None:
+        """Remember the columns of an input as the job is given it."""
+        try:
+            columns = _Plan(_plan_of(frame)).columns()
+        except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
+            _log.debug("the columns of %s cannot be traced: %s", dataset, error)
+            return
+        names = [(dataset, name) for name in frame.columns]
+        self._origins |= dict(zip(columns, names, strict=True))
+
+    def of(self, frame: DataFrame) -> ColumnLineage | None:
+        """Return the lineage of the columns of an output, None where it is not known in full."""
+        if self._count() != self._known:
+            return None
+        try:
+            plan = _Plan(_plan_of(frame))
+            return plan.lineage(frame.columns, self._origins)
+        except Exception as error:  # noqa: BLE001 (no run fails by its lineage)
+            _log.debug("columns cannot be traced: %s", error)
+            return None
+
+    def _count(self) -> float:
+        """Return how many Spark jobs there have been.
+
+        Where that is not known, or not every query is a job, it is no number: equal to none.
+        """
+        try:
+            jobs = self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+            is_told = self._spark.conf.get(EVERY_QUERY_IS_A_JOB) == "false"
+        except Exception:  # noqa: BLE001 (a session without a scheduler of its own tells nothing)
+            return math.nan
+        return float(jobs) if is_told else math.nan
+
+
+def _plan_of(frame: DataFrame) -> list[dict[str, Any]]:
+    text: str = frame._jdf.queryExecution().analyzed().toJSON()
+    plan: list[dict[str, Any]] = json.loads(text)
+    return plan
+
+
+class _UntraceableError(Exception):
+    """A plan in which something is not known."""
+
+
+@dataclass(slots=True)
+class _Step:
+    kind: str
+    said: Mapping[str, Any]
+    inputs: list[_Step] = field(default_factory=list)
+
+
+class _Plan:
+    """A plan as Spark writes it in JSON: its steps and its expressions are lists in preorder."""
+
+    def __init__(self, document: list[dict[str, Any]]) -> None:
+        self._made: dict[int, set[int]] = {}
+        self._choosing: set[int] = set()
+        self._top = self._step(iter(document))
+
+    def columns(self) -> list[int]:
+        """Return the ids of the columns; raises _UntraceableError."""
+        return self._columns(self._top)
+
+    def lineage(self, names: Iterable[str], origins: Mapping[int, Origin]) -> ColumnLineage:
+        """Return where the columns come from; raises _UntraceableError unless all is known."""
+        self._define(self._top)
+
+        def origin(column: int) -> frozenset[Origin]:
+            found, seen, todo = set(), set(), [column]
+            while todo:
+                one = todo.pop()
+                if one in origins:
+                    found.add(origins[one])
+                elif one not in self._made:
+                    raise _UntraceableError(f"column {one} comes from elsewhere")
+                seen.add(one)
+                todo += self._made.get(one, set()) - seen
+            return frozenset(found)
+
+        columns = zip(names, self.columns(), strict=True)
+        return ColumnLineage(
+            fields={name: origin(column) for name, column in columns},
+            rows=frozenset().union(*map(origin, self._choosing)),
+        )
+
+    def _step(self, rest: Iterator[dict[str, Any]]) -> _Step:
+        said = next(rest)
+        step = _Step(_kind(said), said)
+        step.inputs = [self._step(rest) for _ in range(said["num-children"])]
+        return step
+
+    def _columns(self, step: _Step) -> list[int]:
+        if step.kind in ("Project", "Aggregate"):
+            return [_id(tree[0]) for tree in step.said[_DEFINES[step.kind]]]
+        if step.kind == "Window":
+            made = [_id(tree[0]) for tree in step.said["windowExpressions"]]
+            return [*self._columns(step.inputs[0]), *made]
+        if step.kind == "Generate":
+            made = [_id(tree[0]) for tree in step.said["generatorOutput"]]
+            return [*self._columns(step.inputs[0]), *made]
+        if step.kind == "Join":
+            left, right = step.inputs
+            kind = str(step.said["joinType"])
+            if "Existence" in kind:
+                raise _UntraceableError(kind)
+            only_left = "LeftSemi" in kind or "LeftAnti" in kind
+            return self._columns(left) + ([] if only_left else self._columns(right))
+        if step.kind == "Union":
+            return self._columns(step.inputs[0])
+        if step.kind in _HANDS_ON:
+            return self._columns(step.inputs[0])
+        if not step.inputs and "output" in step.said:
+            return [_id(tree[0]) for tree in step.said["output"]]
+        raise _UntraceableError(step.kind)
+
+    def _define(self, step: _Step) -> None:
+        """Note what columns are made from, in a step and below it, and what chooses the rows."""
+        for one in step.inputs:
+            self._define(one)
+        if not step.inputs:
+            self._columns(step)
+            return
+        defined = step.said.get(_DEFINES.get(step.kind, ""), ())
+        for tree in defined:
+            if _kind(tree[0]) != "AttributeReference":
+                self._made[_id(tree[0])] = _references(tree)
+        if step.kind == "Generate":
+            made = _references(step.said["generator"])
+            self._made |= {_id(tree[0]): made for tree in step.said["generatorOutput"]}
+        if step.kind == "Union":
+            for first, *others in zip(*map(self._columns, step.inputs), strict=True):
+                self._made[first] = self._made.get(first, set()) | set(others)
+        if step.kind == "Distinct":
+            self._choosing |= set(self._columns(step))
+        elif step.kind not in ("Project", "Window"):
+            rest = {name: part for name, part in step.said.items() if part is not defined}
+            self._choosing |= _references(list(rest.values()))
+        self._columns(step)
+
+
+def _references(part: Any) -> set[int]:
+    """Return the columns that an expression, or any part of a step, refers to."""
+    found: set[int] = set()
+    todo = [part]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        elif isinstance(one, dict):
+            kind = _kind(one)
+            if any(word in kind for word in _PLANS_INSIDE):
+                raise _UntraceableError(kind)
+            if kind == "AttributeReference":
+                found.add(_id(one))
+            else:
+                todo += one.values()
+    return found
+
+
+def _kind(said: Mapping[str, Any]) -> str:
+    return str(said.get("class", "")).rpartition(".")[2]
+
+
+def _id(said: Mapping[str, Any]) -> int:
+    return int(said["exprId"]["id"])
