@@ -1,19 +1,65 @@
-"""What all tests share: how properties are tried, a cache folder, and a real PostgreSQL."""
+"""What all tests share: properties, a cache folder, one Spark session, and a real PostgreSQL."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from spark_runtime.errors import EnvironmentMissingError
 from tests import postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Whether a property holds must not depend on how busy the machine is.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+_SPARK = Path(__file__).parent / "spark"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with a Spark session: it needs Java and the jars."""
+    # PySpark leaves the sockets of `collect()` to the garbage collector.
+    ignored = (
+        "ignore:unclosed <socket:ResourceWarning",
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+    )
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(_SPARK):
+            item.add_marker(pytest.mark.spark)
+            for warning in ignored:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session, on two threads."""
+    from spark_runtime.session import get_session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session = get_session(
+            {
+                "spark.master": "local[2]",
+                "spark.sql.warehouse.dir": str(warehouse),
+                # Hundreds of queries over a handful of rows: not one is worth compiling.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            }
+        )
+    except EnvironmentMissingError as error:
+        pytest.fail(str(error))
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The folder of one attempt: its run spec, its result and who works on it."""
+"""The files of one attempt: its run spec, its result, its log and who works on it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from lineage_backfill.ports import AttemptState, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFolder:
-    """What an engine keeps beside the run spec at `path`/spec.json."""
+class AttemptFiles:
+    """The run spec of an attempt, written by the executor, and what an engine keeps beside it.
 
-    path: Path
+    The spec's name ends in `spec.json`; the others begin as it does.
+    """
 
-    @property
-    def spec_path(self) -> Path:
-        """The run spec, written by the executor."""
-        return self.path / "spec.json"
+    spec_path: Path
 
     @property
     def log_path(self) -> Path:
         """What the attempt has printed."""
-        return self.path / "log.txt"
+        return self._beside("log.txt")
 
     @property
     def claim_path(self) -> Path:
         """Who works on the attempt."""
-        return self.path / "claim.json"
+        return self._beside("claim.json")
+
+    def _beside(self, name: str) -> Path:
+        return self.spec_path.with_name(self.spec_path.name.removesuffix("spec.json") + name)
 
     def spec(self) -> Mapping[str, Any]:
         """Return the run spec."""
@@ -95,19 +96,19 @@ class AttemptFolder:
         temporary.replace(self.claim_path)
         if self._given_up.exists():
             raise EngineError(
-                f"the attempt {self.path} was given up by another executor",
+                f"the attempt {self.spec_path} was given up by another executor",
                 hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
             )
 
     def give_up(self) -> bool:
         """See to it that nobody begins to work on the attempt; False if somebody has been asked."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.spec_path.parent.mkdir(parents=True, exist_ok=True)
         self._given_up.touch()
         return self.claimed_by() is None
 
     @property
     def _given_up(self) -> Path:
-        return self.path / "given-up"
+        return self._beside("given-up")
 
     def claimed_by(self) -> Mapping[str, Any] | None:
         """Return what `claim` has written, None if nobody was asked."""

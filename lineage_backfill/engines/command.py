@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Formatter
 
-from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.ports import AttemptState, Outcome
 
@@ -42,13 +42,13 @@ class CommandEngine(ProcessEngine):
         self._argv = tuple(argv)
         self.can_undo = undo
 
-    def command(self, folder: AttemptFolder) -> Sequence[str]:
+    def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return `argv` with the attempt's values."""
-        spec = folder.spec()
+        spec = files.spec()
         job = spec.get("job", {})
         values = {
             **spec,
-            "spec": folder.spec_path,
+            "spec": files.spec_path,
             "result": spec["result_path"],
             "job": job.get("name", ""),
             "entrypoint": job.get("entrypoint", ""),
@@ -57,9 +57,9 @@ class CommandEngine(ProcessEngine):
         return [item.format_map(shown) for item in self._argv]
 
     def judge(
-        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Go by the result file, else by the exit code."""
         if said is not None or code is None:
             return said
-        return Outcome(state=AttemptState.SUCCEEDED) if code == 0 else ended(folder, code)
+        return Outcome(state=AttemptState.SUCCEEDED) if code == 0 else ended(files, code)

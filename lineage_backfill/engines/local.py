@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import AttemptFolder, LifeSign, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
 from lineage_backfill.engines.runtime import settle
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
@@ -26,7 +26,7 @@ _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work in less
 class _Task:
     """An attempt that this engine was given."""
 
-    folder: AttemptFolder
+    files: AttemptFiles
     state: AttemptState = AttemptState.QUEUED
     outcome: Outcome | None = None
     worker: Worker | None = None
@@ -96,37 +96,37 @@ class LocalEngine:
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Queue the attempt for the next worker that is free; `token` must be that of the spec."""
-        handle = str(spec_path.parent)
-        folder = AttemptFolder(spec_path.parent)
-        folder.check_token(token)
+        handle = str(spec_path)
+        files = AttemptFiles(spec_path)
+        files.check_token(token)
         with self._mutex:
             if handle in self._tasks or handle in self._adopted:
                 return handle
-            if folder.outcome() is not None:
+            if files.outcome() is not None:
                 self._listener(handle)
                 return handle
-            self._tasks[handle] = task = _Task(folder)
+            self._tasks[handle] = task = _Task(files)
         self._threads.submit(self._run, handle, task)
         return handle
 
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of an attempt that is known, has a result or is still worked on."""
-        handle = str(spec_path.parent)
-        folder = AttemptFolder(spec_path.parent)
+        handle = str(spec_path)
+        files = AttemptFiles(spec_path)
         if handle in self._tasks:
             return handle
-        if not folder.has_token(token):
-            folder.give_up()
+        if not files.has_token(token):
+            files.give_up()
             return None
-        gone = folder.claimed_by() is None and folder.give_up()
-        claim = folder.claimed_by()
-        works = folder.life_sign() is not None
-        if folder.outcome() is not None:  # looked for last: it may have come just now
+        gone = files.claimed_by() is None and files.give_up()
+        claim = files.claimed_by()
+        works = files.life_sign() is not None
+        if files.outcome() is not None:  # looked for last: it may have come just now
             return handle
         if gone or claim is None:
             return None
         if not works:
-            return handle if settle(folder) is not None else None
+            return handle if settle(files) is not None else None
         self._adopted[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
         return handle
@@ -136,7 +136,7 @@ class LocalEngine:
         task = self._tasks.get(handle)
         if task is not None:
             return task.outcome or Outcome(state=task.state)
-        outcome = AttemptFolder(Path(handle)).outcome()
+        outcome = AttemptFiles(Path(handle)).outcome()
         if outcome is not None:
             return outcome
         claim = self._adopted.get(handle)
@@ -160,10 +160,10 @@ class LocalEngine:
 
     def logs(self, handle: str) -> str:
         """Return what the attempt has printed so far."""
-        folder = AttemptFolder(Path(handle))
-        if folder.log_path.exists():
-            return folder.log_path.read_text(encoding="utf-8", errors="replace")
-        claim = folder.claimed_by()
+        files = AttemptFiles(Path(handle))
+        if files.log_path.exists():
+            return files.log_path.read_text(encoding="utf-8", errors="replace")
+        claim = files.claimed_by()
         if claim is None:
             return ""
         return _read_from(Path(claim["log"]), claim["log_start"]).decode(errors="replace")
@@ -289,9 +289,9 @@ class LocalEngine:
             except OSError as error:
                 said = f"the attempt cannot be handed to a worker: {error}"
                 return Outcome(state=AttemptState.FAILED, error=said, transient=True)
-        outcome = task.folder.outcome()
+        outcome = task.files.outcome()
         if died or (outcome is not None and outcome.transient):
-            outcome = settle(task.folder) or outcome  # Spark may have died after the commit
+            outcome = settle(task.files) or outcome  # Spark may have died after the commit
         is_stopped = task.is_cancelled or self._closing.is_set()
         if is_stopped and (outcome is None or outcome.state is not AttemptState.SUCCEEDED):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
@@ -303,7 +303,7 @@ class LocalEngine:
     def _work(self, task: _Task, worker: Worker) -> str | None:
         """Let the worker run the attempt; returns what it complained of, if it did."""
         start = worker.log_path.stat().st_size
-        task.folder.claim(
+        task.files.claim(
             {
                 "pid": worker.pid,
                 "life_sign": str(worker.life_sign.path),
@@ -317,11 +317,11 @@ class LocalEngine:
             task.worker, task.state = worker, AttemptState.RUNNING
         try:
             reply = worker.ask(
-                {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.folder.spec_path)}
+                {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.files.spec_path)}
             )
         finally:
             with suppress(OSError):  # a full disk takes the log, and not what was done
-                task.folder.log_path.write_bytes(_read_from(worker.log_path, start))
+                task.files.log_path.write_bytes(_read_from(worker.log_path, start))
         if reply["op"] != "raised":
             return None
         return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lineage_backfill.engines.attempt import AttemptFolder, LifeSign, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
 from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Outcome
 
@@ -44,12 +44,12 @@ class ProcessEngine(ABC):
     # What an engine of this sort says
 
     @abstractmethod
-    def command(self, folder: AttemptFolder) -> Sequence[str]:
+    def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return program and arguments for an attempt."""
 
     @abstractmethod
     def judge(
-        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Return what came of an attempt that nobody works on any more, None if nobody knows.
 
@@ -58,7 +58,7 @@ class ProcessEngine(ABC):
         cannot be known now.
         """
 
-    def works_elsewhere(self, folder: AttemptFolder) -> bool:
+    def works_elsewhere(self, files: AttemptFiles) -> bool:
         """Whether an attempt goes on without its process; raises ServiceUnreachableError."""
         return False
 
@@ -66,7 +66,7 @@ class ProcessEngine(ABC):
         """Wait for the end of an attempt's process."""
         process.wait()
 
-    def stop(self, folder: AttemptFolder, pid: int | None) -> None:
+    def stop(self, files: AttemptFiles, pid: int | None) -> None:
         """Stop an attempt; `pid` is also its process group, None if the process has ended."""
         if pid is not None:
             kill_group(pid)
@@ -82,39 +82,39 @@ class ProcessEngine(ABC):
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Start the command; raises EngineError if that cannot be done."""
-        folder = AttemptFolder(spec_path.parent)
-        folder.check_token(token)
-        handle = self._found(folder)
+        files = AttemptFiles(spec_path)
+        files.check_token(token)
+        handle = self._found(files)
         if handle is not None:
             if self.poll(handle).state.is_final:
                 self._listener(handle)
             return handle
-        process = self._start(folder, token)
-        self._watch(folder, process, lambda: self.wait(process))
-        return str(folder.path)
+        process = self._start(files, token)
+        self._watch(files, process, lambda: self.wait(process))
+        return str(files.spec_path)
 
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of an attempt that has an outcome or is still worked on."""
-        folder = AttemptFolder(spec_path.parent)
-        found = self._found(folder) if folder.has_token(token) else None
-        if found is None and not folder.give_up() and folder.has_token(token):
-            return self._found(folder)  # its executor was just about to start it
+        files = AttemptFiles(spec_path)
+        found = self._found(files) if files.has_token(token) else None
+        if found is None and not files.give_up() and files.has_token(token):
+            return self._found(files)  # its executor was just about to start it
         return found
 
-    def _found(self, folder: AttemptFolder) -> str | None:
-        handle = str(folder.path)
+    def _found(self, files: AttemptFiles) -> str | None:
+        handle = str(files.spec_path)
         if handle in self._watched or handle in self._outcomes:
             return handle
-        if sign := folder.life_sign():
-            self._watch(folder, None, sign.wait)
+        if sign := files.life_sign():
+            self._watch(files, None, sign.wait)
             return handle
-        said = folder.outcome()  # looked for last: it may have come just now
-        if said is None and folder.claimed_by() is None:
+        said = files.outcome()  # looked for last: it may have come just now
+        if said is None and files.claimed_by() is None:
             return None
-        if said is None and self.works_elsewhere(folder):
-            self._watch(folder, None, lambda: None)
+        if said is None and self.works_elsewhere(files):
+            self._watch(files, None, lambda: None)
             return handle
-        outcome = self.judge(folder, said=said, code=None)
+        outcome = self.judge(files, said=said, code=None)
         if outcome is None:
             return None
         self._keep(handle, outcome)
@@ -126,27 +126,27 @@ class ProcessEngine(ABC):
             return Outcome(state=AttemptState.RUNNING)
         if handle in self._outcomes:
             return self._outcomes[handle]
-        folder = AttemptFolder(Path(handle))
-        if folder.life_sign():
+        files = AttemptFiles(Path(handle))
+        if files.life_sign():
             return Outcome(state=AttemptState.RUNNING)
-        return folder.outcome() or _LOST
+        return files.outcome() or _LOST
 
     def cancel(self, handle: str) -> None:
         """Stop the attempt."""
-        folder = AttemptFolder(Path(handle))
+        files = AttemptFiles(Path(handle))
         process = self._watched.get(handle)
         if process is not None:
             pid = process.pid if process.poll() is None else None
         else:
-            works = folder.life_sign() is not None
-            pid = (folder.claimed_by() or {}).get("pid") if works else None
+            works = files.life_sign() is not None
+            pid = (files.claimed_by() or {}).get("pid") if works else None
         if pid is not None or handle in self._watched:
             self._cancelled.add(handle)
-            self.stop(folder, pid)
+            self.stop(files, pid)
 
     def logs(self, handle: str) -> str:
         """Return what the attempt has printed so far."""
-        return AttemptFolder(Path(handle)).log()
+        return AttemptFiles(Path(handle)).log()
 
     def close(self) -> None:
         """Stop what still runs."""
@@ -158,12 +158,12 @@ class ProcessEngine(ABC):
 
     # Inside
 
-    def _start(self, folder: AttemptFolder, token: str) -> subprocess.Popen[bytes]:
-        command = list(self.command(folder))
+    def _start(self, files: AttemptFiles, token: str) -> subprocess.Popen[bytes]:
+        command = list(self.command(files))
         sign = LifeSign(self._signs / f"{token}.alive")
         try:
-            with sign.give() as held, folder.log_path.open("wb") as log:
-                folder.claim({"life_sign": str(sign.path)})
+            with sign.give() as held, files.log_path.open("wb") as log:
+                files.claim({"life_sign": str(sign.path)})
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -179,20 +179,20 @@ class ProcessEngine(ABC):
                 f"{command[0]} cannot be started: {error}",
                 hint="See the settings of this engine in the project file.",
             ) from error
-        folder.claim({"life_sign": str(sign.path), "pid": process.pid})
+        files.claim({"life_sign": str(sign.path), "pid": process.pid})
         return process
 
     def _watch(
         self,
-        folder: AttemptFolder,
+        files: AttemptFiles,
         process: subprocess.Popen[bytes] | None,
         wait: Callable[[], object],
     ) -> None:
-        handle = str(folder.path)
+        handle = str(files.spec_path)
 
         def watch() -> None:
             wait()
-            outcome = self._outcome(folder, process)
+            outcome = self._outcome(files, process)
             if outcome is not None:
                 self._keep(handle, outcome)
                 del self._watched[handle]
@@ -204,21 +204,21 @@ class ProcessEngine(ABC):
         self._threads.append(thread)
 
     def _outcome(
-        self, folder: AttemptFolder, process: subprocess.Popen[bytes] | None
+        self, files: AttemptFiles, process: subprocess.Popen[bytes] | None
     ) -> Outcome | None:
         """Return what came of an attempt; None if this engine is closed before that is known."""
         code = None if process is None else process.returncode
         while True:
             with suppress(ServiceUnreachableError):  # then it is not known, and asked again
-                said = folder.outcome()
-                if said is not None or not self.works_elsewhere(folder):
-                    return self._judged(folder, said, code)
+                said = files.outcome()
+                if said is not None or not self.works_elsewhere(files):
+                    return self._judged(files, said, code)
             if self._closing.wait(_POLL):
                 return None
 
-    def _judged(self, folder: AttemptFolder, said: Outcome | None, code: int | None) -> Outcome:
-        outcome = self.judge(folder, said=said, code=code) or _LOST
-        is_stopped = str(folder.path) in self._cancelled
+    def _judged(self, files: AttemptFiles, said: Outcome | None, code: int | None) -> Outcome:
+        outcome = self.judge(files, said=said, code=code) or _LOST
+        is_stopped = str(files.spec_path) in self._cancelled
         if is_stopped and outcome.state is not AttemptState.SUCCEEDED:
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         return outcome
@@ -235,11 +235,11 @@ _LOST = Outcome(
 )
 
 
-def ended(folder: AttemptFolder, code: int) -> Outcome:
+def ended(files: AttemptFiles, code: int) -> Outcome:
     """Return the failure that an exit code stands for; one by a signal may not come again."""
     signal = -code if code < 0 else code - 128  # as the JVM and shells tell of signals
     said = f"ended by signal {signal}" if signal > 0 else f"ended with exit code {code}"
-    lines = [line.strip() for line in folder.log()[-_TAIL:].splitlines() if line.strip()]
+    lines = [line.strip() for line in files.log()[-_TAIL:].splitlines() if line.strip()]
     why = [line for line in lines if _ERROR.search(line)] or lines
     error = f"{said}: {why[-1]}" if why else said
     return Outcome(state=AttemptState.FAILED, error=error, transient=signal > 0)

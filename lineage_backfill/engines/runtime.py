@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState, Outcome
 
@@ -38,18 +38,18 @@ def find_package() -> Path:
     return Path(found.origin).parent
 
 
-def settle(folder: AttemptFolder) -> Outcome | None:
+def settle(files: AttemptFiles) -> Outcome | None:
     """Return the success of an attempt whose process died after its commits; else None.
 
     The logs of its tables say so; the result file that it could not write any more is written. A
     log that cannot be read from here says nothing.
     """
-    places = [output.get("location") for output in folder.spec().get("outputs", ())]
+    places = [output.get("location") for output in files.spec().get("outputs", ())]
     if not all(place is not None and Path(place).exists() for place in places) or not places:
         return None  # asking would take a moment, and come to the same
-    if _ask("settle", "--spec", str(folder.spec_path)).returncode:
+    if _ask("settle", "--spec", str(files.spec_path)).returncode:
         return None
-    outcome = folder.outcome()
+    outcome = files.outcome()
     return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Literal, get_args
 
-from lineage_backfill.engines.attempt import AttemptFolder, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, find_package, settle
@@ -113,25 +113,25 @@ class SparkSubmitEngine(ProcessEngine):
         if self._cluster is None:
             return said
         try:
-            return said + self._cluster.logs(_token(AttemptFolder(Path(handle))))
+            return said + self._cluster.logs(_token(AttemptFiles(Path(handle))))
         except ServiceUnreachableError as error:
             return f"{said}\n{error}\n"
 
     # What is started
 
-    def command(self, folder: AttemptFolder) -> Sequence[str]:
+    def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return the command line of an attempt."""
         self.open()
-        spec = folder.spec()
+        spec = files.spec()
         token, job = spec["token"], spec["job"]
         conf = dict(self._conf)
         given = {option: list(values) for option, values in self._given.items()}
         given["--py-files"] = self._py_files(job["entrypoint"])
-        spec_path = str(folder.spec_path)
+        spec_path = str(files.spec_path)
         if self._cluster is not None:
             conf |= self._cluster.properties(token, conf)
             given["--files"].append(spec_path)
-            spec_path = folder.spec_path.name
+            spec_path = files.spec_path.name
         return [
             self._program,
             *(
@@ -178,39 +178,39 @@ class SparkSubmitEngine(ProcessEngine):
     # What came of it
 
     def judge(
-        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
         """Go by result file, tables' logs, cluster and exit code, in this order."""
         if said is not None and not said.transient:
             return said
-        outcome = settle(folder) or said
+        outcome = settle(files) or said
         if outcome is not None:
             return outcome
         if self._cluster is not None and not (code == 0 and self._cluster.trusts_exit_code):
-            return self._judged_by_cluster(self._cluster, folder, code)
+            return self._judged_by_cluster(self._cluster, files, code)
         if code is None:
             return None
         if code:
-            return ended(folder, code)
+            return ended(files, code)
         if self._cluster is not None:  # it ran where our files cannot be written
             return Outcome(state=AttemptState.SUCCEEDED)
         silent = "the driver ended with exit code 0, and left neither a result file nor a commit"
         return Outcome(state=AttemptState.FAILED, error=silent)
 
     def _judged_by_cluster(
-        self, cluster: Cluster, folder: AttemptFolder, code: int | None
+        self, cluster: Cluster, files: AttemptFiles, code: int | None
     ) -> Outcome | None:
-        state = cluster.look(_token(folder))
+        state = cluster.look(_token(files))
         if state is None:
-            return ended(folder, code) if code else None
+            return ended(files, code) if code else None
         if state is AttemptState.SUCCEEDED:
             return Outcome(state=state)
         error = f"the cluster says of the application: {state}; see its logs"
         return Outcome(state=AttemptState.FAILED, error=error)
 
-    def works_elsewhere(self, folder: AttemptFolder) -> bool:
+    def works_elsewhere(self, files: AttemptFiles) -> bool:
         """Whether the driver is still at work on the cluster."""
-        state = self._cluster.look(_token(folder)) if self._cluster is not None else None
+        state = self._cluster.look(_token(files)) if self._cluster is not None else None
         return state is not None and not state.is_final
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
@@ -220,19 +220,19 @@ class SparkSubmitEngine(ProcessEngine):
         kill_group(process.pid)
         process.wait()
 
-    def stop(self, folder: AttemptFolder, pid: int | None) -> None:
+    def stop(self, files: AttemptFiles, pid: int | None) -> None:
         """Ask the driver to end, which gives its executors back; kill it if it does not."""
         if pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGTERM)
-            timer = Timer(_PATIENCE, _kill, [folder, pid])
+            timer = Timer(_PATIENCE, _kill, [files, pid])
             timer.daemon = True
             timer.start()
         if self._cluster is not None:
             try:
-                self._cluster.stop(_token(folder))
+                self._cluster.stop(_token(files))
             except ServiceUnreachableError as error:
-                with folder.log_path.open("a", encoding="utf-8") as log:
+                with files.log_path.open("a", encoding="utf-8") as log:
                     log.write(f"it could not be stopped: {error}\n")
 
     def _cluster_of(self, master: str) -> Cluster:
@@ -266,13 +266,13 @@ def _find_program(spark_home: str | None, environment: Mapping[str, str]) -> tup
     return str(Path(home) / "bin" / "spark-submit"), home
 
 
-def _kill(folder: AttemptFolder, pid: int) -> None:
-    if folder.life_sign():
+def _kill(files: AttemptFiles, pid: int) -> None:
+    if files.life_sign():
         kill_group(pid)
 
 
-def _token(folder: AttemptFolder) -> str:
-    return str(folder.spec()["token"])
+def _token(files: AttemptFiles) -> str:
+    return str(files.spec()["token"])
 
 
 def _csv(values: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import random
+import secrets
 import threading
 import time
 from collections import Counter
@@ -104,7 +105,7 @@ class Drive:
         self._scheduler = scheduler
         self._spec_builder = spec_builder
         self._parameters = parameters
-        self._folder = folder
+        self._runs = folder / "runs"
         self._reporter = reporter
         self._retry = retry
         self._clock = clock
@@ -232,11 +233,11 @@ class Drive:
             self._cutoff.opened(run)
         self._attempts[run.id] = number = self._attempts.get(run.id, 0) + 1
         self._tries[run.id] += 1
-        token = f"{self._store.id[:12]}-{random.SystemRandom().getrandbits(80):020x}"
+        token = f"{self._store.id[:12]}-{secrets.token_hex(10)}"
         return self._attempt(run, number, token, cut_off)
 
     def _attempt(self, run: PlannedRun, number: int, token: str, cut_off: KeySet = ()) -> Attempt:
-        spec_path = self._folder.joinpath("runs", run.id, str(number), "spec.json")
+        spec_path = self._runs / f"{run.id}-{number}.spec.json"
         return Attempt(run=run, number=number, token=token, spec_path=spec_path, cut_off=cut_off)
 
     def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
@@ -302,14 +303,13 @@ class Drive:
         return wish
 
     def _write_spec(self, attempt: Attempt) -> None:
-        folder = attempt.spec_path.parent
-        result_path = folder / "result.json"
+        name = f"{attempt.run.id}-{attempt.number}.result.json"
+        result_path = attempt.spec_path.with_name(name)
         spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
         spec["backfill_id"] = self._lease.backfill_id
         spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(exist_ok=True)
+            self._runs.mkdir(parents=True, exist_ok=True)
             attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
         except OSError as error:
             raise StoreError(

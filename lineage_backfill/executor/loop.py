@@ -61,7 +61,7 @@ class Executor:
     hold what it needs. `check` raises StalePlanError where a plan that was to start later does not
     hold any more; `live` names a run from outside that writes the same partitions, if there is one,
     which is waited for. Specs, results and logs go below `state_dir`, in
-    `backfills/<backfill>/runs/<run>/<attempt>/`.
+    `backfills/<backfill>/runs/<run>-<attempt>.*`.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Executor:
         self._waits = waits
         self._check = check
         self._live = live
+        self._started: dict[str, Plan] = {}
         self._driving: Drive | None = None
         self._stops = 0
         self._stopped = threading.Event()
@@ -153,6 +154,7 @@ class Executor:
             undo_of=undo_of,
         )
         self._store.create(record, plan_to_dict(plan), plan.runs)
+        self._started[record.id] = plan
         return record.id
 
     def drive(self, backfill_id: str) -> BackfillState:
@@ -226,8 +228,7 @@ class Executor:
     def _drive(self, lease: Lease) -> BackfillState:
         """Drive the runs of a backfill to an end, and then those that its tail adds."""
         record = self._store.backfill(lease.backfill_id)
-        documents = (self._store.plan(record.id), *self._store.tails(record.id))
-        plans = [plan_from_dict(document) for document in documents]
+        plans = self._plans(record.id)
         self._reporter.backfill_started(record.id, _together(plans))
         self._await_start(lease, record)
         while True:
@@ -259,6 +260,12 @@ class Executor:
 
         if self._wait(lease, is_early) and self._check is not None:
             self._check()
+
+    def _plans(self, backfill_id: str) -> list[Plan]:
+        """Return the plan of a backfill and its tails; the plan is not read if it was made here."""
+        plan = self._started.pop(backfill_id, None)
+        tails = [plan_from_dict(document) for document in self._store.tails(backfill_id)]
+        return [plan or plan_from_dict(self._store.plan(backfill_id)), *tails]
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
         """Return what has become complete meanwhile; nothing for a plan as of a named instant."""

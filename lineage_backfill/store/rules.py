@@ -34,6 +34,7 @@ BACKFILL_SOURCES: Mapping[BackfillState, frozenset[BackfillState]] = {
     for target in BackfillState
 }
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _EVERYTHING = ("", chr(0x10FFFF))
 _OFFSET = re.compile(r"(?<=T..)[+-]\d{4}$|(?<=T..:..)[+-]\d{4}$")
 
@@ -137,8 +138,7 @@ def span(keys: KeySet) -> tuple[str, str]:
 
 def set_id(keys: KeySet) -> str:
     """Return a short text that stands for exactly this set, as it is written."""
-    text = json.dumps(keys, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(_canonical(keys).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _boxes_meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

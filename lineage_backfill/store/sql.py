@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from lineage_backfill.ports import (
     Use,
     Wish,
 )
+from lineage_backfill.store.moves import write_moves
 from lineage_backfill.store.rules import (
     BACKFILL_SOURCES,
     SOURCES,
@@ -43,7 +42,6 @@ from lineage_backfill.store.rules import (
     partitions_locked,
     refused_move,
     refused_state,
-    set_id,
     span,
     unknown_backfill,
 )
@@ -340,24 +338,8 @@ class SqlRunStore:
         if not moves:
             return
         with self._write(lease) as connection:
-            for (state, _), group in groupby(
-                moves, key=lambda move: (move.state, move.attempt_state is None)
-            ):
-                together = list(group)
-                if not _move(connection, lease.backfill_id, state, together, now):
-                    raise self._refusal(lease.backfill_id, moves)
-                _trace(connection, lease.backfill_id, state, together, now)
-            rows = [
-                {
-                    "backfill_id": lease.backfill_id,
-                    "run_id": move.run_id,
-                    "at": now,
-                    "kind": move.state,
-                    "detail": move.detail,
-                }
-                for move in moves
-            ]
-            connection.execute(sa.insert(events), rows)
+            if not write_moves(connection, lease.backfill_id, moves, now):
+                raise self._refusal(lease.backfill_id, moves)
 
     def extend(
         self, lease: Lease, plan: Mapping[str, Any], runs_: Sequence[PlannedRun], *, now: datetime
@@ -593,172 +575,6 @@ def _log(
 ) -> None:
     row = {"backfill_id": backfill_id, "at": at, "kind": kind, "detail": detail}
     connection.execute(sa.insert(events).values(row))
-
-
-def _move(
-    connection: sa.Connection,
-    backfill_id: str,
-    state: RunState,
-    moves: Sequence[Move],
-    now: datetime,
-) -> bool:
-    """Write moves into one state, as a few statements for all; False if one is not allowed."""
-    ended_at = now if state.is_final else None
-    rows = [
-        {
-            "b_backfill": backfill_id,
-            "b_run": move.run_id,
-            "b_attempt": move.attempt,
-            "b_now": now,
-            "b_ended": ended_at,
-            "b_error": move.error,
-            "b_cut_off": move.cut_off or None,
-        }
-        for move in moves
-    ]
-    if connection.execute(_to(state), rows).rowcount != len(rows):
-        return False
-    if state is RunState.SUBMITTED:
-        connection.execute(
-            sa.insert(attempts),
-            [
-                {
-                    "backfill_id": backfill_id,
-                    "run_id": move.run_id,
-                    "attempt": move.attempt,
-                    "token": move.token,
-                    "state": AttemptState.QUEUED,
-                    "submitted_at": now,
-                }
-                for move in moves
-            ],
-        )
-    elif moves[0].attempt_state is not None:
-        connection.execute(
-            _attempt_update(),
-            [
-                {
-                    "b_backfill": backfill_id,
-                    "b_run": move.run_id,
-                    "b_attempt": move.attempt,
-                    "b_state": move.attempt_state,
-                    "b_handle": move.handle,
-                    "b_ended": now if move.attempt_state and move.attempt_state.is_final else None,
-                    "b_result": move.result,
-                    "b_error": move.error,
-                }
-                for move in moves
-            ],
-        )
-    return True
-
-
-def _trace(
-    connection: sa.Connection,
-    backfill_id: str,
-    state: RunState,
-    moves: Sequence[Move],
-    now: datetime,
-) -> None:
-    """Begin the traces of attempts that are opened; complete those of attempts that succeeded."""
-    traced = [(move, move.trace) for move in moves if move.trace is not None]
-    rows = [
-        {
-            "b_namespace": trace.job.namespace,
-            "b_name": trace.job.name,
-            "b_keys_id": set_id(trace.keys),
-            "b_run": move.run_id,
-            "b_attempt": move.attempt,
-        }
-        for move, trace in traced
-    ]
-    if not rows:
-        return
-    if state is RunState.SUBMITTED:
-        connection.execute(_FORGET, rows)
-        opened = []
-        for row, (_, trace) in zip(rows, traced, strict=True):
-            first, last = span(trace.keys)
-            opened.append(
-                {
-                    "job_namespace": row["b_namespace"],
-                    "job_name": row["b_name"],
-                    "keys_id": row["b_keys_id"],
-                    "keys": trace.keys,
-                    "first": first,
-                    "last": last,
-                    "backfill_id": backfill_id,
-                    "run_id": row["b_run"],
-                    "attempt": row["b_attempt"],
-                    "since": now,
-                }
-            )
-        connection.execute(sa.insert(traces), opened)
-    elif state is RunState.SUCCEEDED:
-        for row, (_, trace) in zip(rows, traced, strict=True):
-            row |= {"b_backfill": backfill_id, "b_contents": trace.contents}
-        connection.execute(_COMPLETE, rows)
-
-
-_SAME_KEYS = sa.and_(
-    traces.c.job_namespace == sa.bindparam("b_namespace"),
-    traces.c.job_name == sa.bindparam("b_name"),
-    traces.c.keys_id == sa.bindparam("b_keys_id"),
-)
-_FORGET = sa.delete(traces).where(_SAME_KEYS)
-_COMPLETE = (
-    sa.update(traces)
-    .where(
-        _SAME_KEYS,
-        traces.c.backfill_id == sa.bindparam("b_backfill"),
-        traces.c.run_id == sa.bindparam("b_run"),
-        traces.c.attempt == sa.bindparam("b_attempt"),
-    )
-    .values(contents=sa.bindparam("b_contents", type_=traces.c.contents.type))
-)
-
-
-@lru_cache
-def _to(state: RunState) -> sa.Update:
-    """Return the statement that moves a run into a state from one where that is allowed."""
-    values: dict[str, Any] = {
-        "state": sa.literal(str(state)),
-        "ended_at": sa.bindparam("b_ended", type_=runs.c.ended_at.type),
-        "error": sa.bindparam("b_error"),
-    }
-    if state in (RunState.SUBMITTED, RunState.SKIPPED):
-        values["cut_off"] = sa.bindparam("b_cut_off", type_=runs.c.cut_off.type)
-    if state is RunState.SUBMITTED:
-        values["attempt"] = sa.bindparam("b_attempt")
-        values["started_at"] = sa.bindparam("b_now", type_=runs.c.started_at.type)
-    return (
-        sa.update(runs)
-        .where(
-            runs.c.backfill_id == sa.bindparam("b_backfill"),
-            runs.c.run_id == sa.bindparam("b_run"),
-            sa.or_(*(runs.c.state == sa.literal(str(source)) for source in SOURCES[state])),
-        )
-        .values(values)
-    )
-
-
-@lru_cache
-def _attempt_update() -> sa.Update:
-    return (
-        sa.update(attempts)
-        .where(
-            attempts.c.backfill_id == sa.bindparam("b_backfill"),
-            attempts.c.run_id == sa.bindparam("b_run"),
-            attempts.c.attempt == sa.bindparam("b_attempt"),
-        )
-        .values(
-            state=sa.bindparam("b_state"),
-            handle=sa.func.coalesce(sa.bindparam("b_handle", type_=sa.Text), attempts.c.handle),
-            ended_at=sa.bindparam("b_ended", type_=attempts.c.ended_at.type),
-            result=sa.bindparam("b_result", type_=attempts.c.result.type),
-            error=sa.bindparam("b_error"),
-        )
-    )
 
 
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:

@@ -19,9 +19,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tests import postgres
-from tests.chaos.delta import DeltaTables
 from tests.chaos.driver import SUCCEEDED
+from tests.chaos.lake import SparkTables
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
+from tests.chaos.world import INPUTS
 
 _AT_ONCE = 12  # kills of one backfill at most
 
@@ -29,7 +30,7 @@ _AT_ONCE = 12  # kills of one backfill at most
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, metavar="N")
-    parser.add_argument("--tables", choices=["files", "delta"], default="files")
+    parser.add_argument("--tables", choices=["files", "delta", "parquet"], default="files")
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
@@ -40,7 +41,8 @@ def main() -> int:
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
-                tables = DeltaTables(folder, DAYS) if options.tables == "delta" else None
+                formats = dict.fromkeys(INPUTS, options.tables)
+                tables = SparkTables(folder, DAYS, formats) if options.tables != "files" else None
                 scenario = Scenario(folder, url, tables)
                 wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))
                 patience = 0.6 if tables is None else 30.0

@@ -163,7 +163,7 @@ def drive(what: Drive) -> None:
 
 
 def _drive(what: Drive, reach: Disturbance) -> BackfillState:
-    specs = world.Specs(what.folder, what.tables.entrypoint, seconds=0.01)
+    specs = world.Specs(what.folder, what.tables, seconds=0.01)
 
     def spec(run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
         reach("before spec")

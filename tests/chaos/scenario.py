@@ -15,7 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 from tests.chaos.driver import STEPS, SUCCEEDED, Drive, drive
@@ -122,8 +122,8 @@ class Scenario:
 
     def kill_a_worker(self) -> bool:
         """Kill a worker that is at work now, with all its children; False if there is none."""
-        for path in self.folder.glob("state/backfills/*/runs/*/*/claim.json"):
-            attempt = AttemptFolder(path.parent)
+        for path in self.folder.glob("state/backfills/*/runs/*.claim.json"):
+            attempt = AttemptFiles(path.with_name(path.name.replace("claim", "spec")))
             claim = attempt.claimed_by()
             if claim is not None and attempt.outcome() is None and attempt.life_sign():
                 os.killpg(claim["pid"], signal.SIGKILL)

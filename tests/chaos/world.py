@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,8 +80,7 @@ class Specs:
     """Makes run specs over the tables in a folder."""
 
     folder: Path
-    entrypoint: str
-    format: str = "delta"
+    tables: Tables
     seconds: float = 0.0
 
     def __call__(
@@ -97,7 +96,7 @@ class Specs:
             "job": {
                 "namespace": "n",
                 "name": run.job.name,
-                "entrypoint": self.entrypoint.format(job=run.job.name),
+                "entrypoint": self.tables.entrypoint.format(job=run.job.name),
             },
             "partitions": list(run.partitions),
             "keys": [{"key": key} for key in run.partitions],
@@ -115,7 +114,7 @@ class Specs:
     def _table(self, part: DatasetPartitions) -> dict[str, Any]:
         return {
             "dataset": {"namespace": "n", "name": part.dataset.name},
-            "format": self.format,
+            "format": self.tables.formats.get(part.dataset.name, "delta"),
             "location": str(self.folder / "tables" / part.dataset.name),
             "columns": ["day"],
         }
@@ -130,6 +129,10 @@ class Tables(Protocol):
     @property
     def entrypoint(self) -> str:
         """Where a job is found, by its name."""
+
+    @property
+    def formats(self) -> Mapping[str, str]:
+        """The format of each table that is not one of Delta."""
 
     @property
     def worker_steps(self) -> Sequence[str]:
@@ -158,6 +161,7 @@ class FileTables:
     folder: Path
     days: Sequence[str]
     entrypoint: str = "fake:succeed"
+    formats: Mapping[str, str] = field(default_factory=dict)
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",

@@ -146,7 +146,7 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
         ("2024-03-01", 1),
         ("2024-03-02", 1),
     ]
-    assert bench.engine.find(Path(good, "spec.json"), "t-days") == good
+    assert bench.engine.find(Path(good), "t-days") == good
 
     outcome = bench.engine.poll(dead)
     assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(dead)
@@ -154,22 +154,25 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
     (written,) = outcome.result["outputs"]
     log = DeltaLog(str(bench.folder / "others"))
     assert log.state().tokens == {"t-dies_after_its_commit": written["version"]}
-    events = "".join(path.read_text() for path in Path(dead, "lineage").iterdir()).splitlines()
+    events = "".join(
+        path.read_text() for path in Path(dead).with_name("lineage").iterdir()
+    ).splitlines()
     assert sorted(json.loads(event)["eventType"] for event in events) == ["COMPLETE", "START"]
     assert len({json.loads(event)["run"]["runId"] for event in events}) == 1
 
 
 def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
     handle = bench.submit("slow", "days", "2024-03-03")
-    while "START" not in "".join(path.read_text() for path in Path(handle).glob("lineage/*")):
+    lineage = Path(handle).with_name("lineage")
+    while "START" not in "".join(path.read_text() for path in lineage.glob("*")):
         assert not bench.engine.poll(handle).state.is_final, bench.engine.logs(handle)
         time.sleep(0.1)
     later = bench.new_engine()
-    assert later.find(Path(handle, "spec.json"), "t-slow") == handle
+    assert later.find(Path(handle), "t-slow") == handle
     assert later.poll(handle).state is AttemptState.RUNNING
     later.cancel(handle)
     bench.wait(handle)
     later.close()
     assert later.poll(handle).state is AttemptState.CANCELLED
     assert "t-slow" not in DeltaLog(str(bench.folder / "days")).state().tokens
-    assert bench.engine.find(Path(handle, "spec.json"), "t-other") is None
+    assert bench.engine.find(Path(handle), "t-other") is None

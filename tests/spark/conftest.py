@@ -1,16 +1,13 @@
-"""One Spark session for all tests here, and small builders for run specs and tables."""
+"""Small builders for run specs and tables of the one Spark session."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.errors import EnvironmentMissingError
 from spark_runtime.spec import (
     DatasetName,
     OutputResult,
@@ -25,44 +22,6 @@ from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test in this folder: it needs Java and the jars."""
-    here = Path(__file__).parent
-    # PySpark leaves the sockets of `collect()` to the garbage collector.
-    ignored = (
-        "ignore:unclosed <socket:ResourceWarning",
-        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-    )
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.spark)
-            for warning in ignored:
-                item.add_marker(pytest.mark.filterwarnings(warning))
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session, on two threads."""
-    from spark_runtime.session import get_session
-
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        session = get_session(
-            {
-                "spark.master": "local[2]",
-                "spark.sql.warehouse.dir": str(warehouse),
-                # Hundreds of queries over a handful of rows: not one is worth compiling.
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            }
-        )
-    except EnvironmentMissingError as error:
-        pytest.fail(str(error))
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.ports import Outcome
 
@@ -18,10 +18,10 @@ class AcmeEngine(ProcessEngine):
         super().__init__(**settings)
         self._program = program
 
-    def command(self, folder: AttemptFolder) -> Sequence[str]:
-        return [*self._program, str(Path(folder.spec_path))]
+    def command(self, files: AttemptFiles) -> Sequence[str]:
+        return [*self._program, str(Path(files.spec_path))]
 
     def judge(
-        self, folder: AttemptFolder, *, said: Outcome | None, code: int | None
+        self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        return said if said is not None or code is None else ended(folder, code)
+        return said if said is not None or code is None else ended(files, code)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.attempt import AttemptFolder
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.clusters import Kubernetes, Yarn
 from lineage_backfill.engines.shipping import find_code, pack
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
@@ -54,7 +54,7 @@ def engine(project: Path, **settings: Any) -> SparkSubmitEngine:
 
 def command(project: Path, **settings: Any) -> list[str]:
     """The command line; archives by name alone, their folder bears the hash of what is in them."""
-    argv = list(engine(project, **settings).command(AttemptFolder(project / "runs")))
+    argv = list(engine(project, **settings).command(AttemptFiles(project / "runs" / "spec.json")))
     option = argv.index("--py-files") + 1
     archives = argv[option].split(",")
     assert all(str(project / "state") in one for one in archives[:2])
@@ -254,7 +254,7 @@ def program(project: Path, text: str) -> dict[str, str]:
 def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: Path) -> None:
     answer = yarn_table(("application_1_0001", "FINISHED", "SUCCEEDED"))
     env = program(project, f"cat <<'END'\n{answer}\nEND")
-    folder = AttemptFolder(project / "runs")
+    folder = AttemptFiles(project / "runs" / "spec.json")
     yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
     folder.claim({"life_sign": str(project / "none")})
     handle = yarn.find(folder.spec_path, "t-1")
@@ -264,7 +264,7 @@ def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
     env = program(project, "echo no route to host >&2; exit 1")
-    folder = AttemptFolder(project / "runs")
+    folder = AttemptFiles(project / "runs" / "spec.json")
     folder.claim({"life_sign": str(project / "none")})
     yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
     with pytest.raises(ServiceUnreachableError, match="no route to host"):

@@ -139,12 +139,12 @@ def test_the_spec_is_on_disk_before_the_engine_is_asked(bench: Bench) -> None:
     engine = FakeEngine()
     executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
     executor.drive(backfill_id)
-    folder = bench.folder / "backfills" / backfill_id / "runs" / "a" / "1"
-    spec = json.loads((folder / "spec.json").read_text())
+    folder = bench.folder / "backfills" / backfill_id / "runs"
+    spec = json.loads((folder / "a-1.spec.json").read_text())
     [attempt] = bench.store.attempts(backfill_id)
     assert spec["backfill_id"] == backfill_id
     assert spec["token"] == attempt.token
-    assert spec["result_path"] == str(folder / "result.json")
+    assert spec["result_path"] == str(folder / "a-1.result.json")
 
 
 def test_the_intent_is_written_before_the_engine_is_asked(bench: Bench) -> None:

@@ -1,14 +1,16 @@
-"""The tables of the small world in Delta, written by real Spark workers that can be killed."""
+"""The tables of the small world in Delta or Parquet, written by Spark workers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.local import LocalEngine
 from spark_runtime.deltalog import DeltaLog
+from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.session import get_session
+from spark_runtime.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
 
 JOBS = '''
@@ -76,28 +78,19 @@ def define(name):
 for name in "abcde":
     globals()[name] = define(name)
 
-
-def make(spark, tables):
-    for location, rows in tables.items():
-        frame = spark.createDataFrame(list(rows.items()), "day string, n long")
-        frame.write.format("delta").partitionBy("day").save(location)
-
-
-def contents(spark, locations):
-    return {
-        location: {row.day: row.n for row in spark.read.format("delta").load(location).collect()}
-        for location in locations
-    }
 '''
-NAMES = tuple(INPUTS)
 
 
 @dataclass(frozen=True)
-class DeltaTables:
-    """Each table is a Delta table; one warm Spark worker writes them."""
+class SparkTables:
+    """Each table is one of Delta or as `formats` says; one warm Spark worker writes them.
+
+    They are made and read by the session of this process.
+    """
 
     folder: Path
     days: Sequence[str]
+    formats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(INPUTS, "delta"))
     entrypoint: str = "chaos_jobs:{job}"
     worker_steps: Sequence[str] = (
         "before start",
@@ -114,9 +107,11 @@ class DeltaTables:
     def make(self) -> None:
         """Write `raw`, and the partition of each table that is outside the plan."""
         (self.folder / "chaos_jobs.py").write_text(JOBS)
-        held = expected(self.days)
-        tables = {name: held[name] if name == "raw" else {OUTSIDE: -1} for name in NAMES}
-        self._call("make", tables={self._location(name): rows for name, rows in tables.items()})
+        for name, held in expected(self.days).items():
+            rows = [(day, n) for day, n in held.items() if name == "raw" or day == OUTSIDE]
+            frame = get_session().createDataFrame(rows, "day string, n long")
+            writer = frame.write.format(self.formats[name]).partitionBy("day")
+            writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
         """One worker, on two threads."""
@@ -124,37 +119,38 @@ class DeltaTables:
 
     def read(self) -> Contents:
         """Read all tables with Spark."""
-        found = self._call("contents", locations=[self._location(name) for name in NAMES])
-        return {name: found[self._location(name)] for name in NAMES}
+        found = {}
+        for name, kind in self.formats.items():
+            frame = get_session().read.format(kind).load(self._location(name))
+            found[name] = {row["day"]: row["n"] for row in frame.collect()}
+        return found
 
     def stamps(self) -> Mapping[str, object]:
-        """Return the data files of the partitions."""
-        stamps = {}
-        for name in NAMES:
-            held = DeltaLog(self._location(name)).state().partitions
-            for values, contents in held.items():
+        """Return the data files of the partitions, and in Parquet what tells one from another."""
+        stamps: dict[str, object] = {}
+        for name, log in self._logs():
+            for values, contents in log.state().partitions.items():
                 if name == "raw" or values == (OUTSIDE,):
                     stamps[f"{name} {values}"] = sorted(path for path, _ in contents.files or ())
+            for file in Path(self._location(name)).glob("day=*/*.parquet"):
+                if name == "raw" or file.parent.name == f"day={OUTSIDE}":
+                    stat = file.stat()
+                    stamps[str(file)] = (stat.st_ino, stat.st_mtime_ns)
         return stamps
 
     def journal(self) -> list[tuple[str, str]]:
         """Return what the logs say of our commits."""
         written = []
-        for name in NAMES:
-            log = DeltaLog(self._location(name))
+        for _, log in self._logs():
             commits = log.commits(-1, log.latest_version() or 0)
             ours = (commit.metadata for commit in commits if commit.metadata)
             written += [(one["run_id"], one["token"]) for one in ours]
         return written
 
+    def _logs(self) -> Iterator[tuple[str, TableLog]]:
+        for name, kind in self.formats.items():
+            location = self._location(name)
+            yield name, ParquetLog(location) if kind == "parquet" else DeltaLog(location)
+
     def _location(self, name: str) -> str:
         return str(self.folder / "tables" / name)
-
-    def _call(self, function: str, **arguments: Any) -> Any:
-        engine = LocalEngine(
-            project=self.folder, state_dir=self.folder / "calls", **self.settings()
-        )
-        try:
-            return engine.call(f"chaos_jobs:{function}", arguments)
-        finally:
-            engine.close()
