@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from spark_runtime.errors import EnvironmentMissingError
+from spark_runtime.session import jars_folder
 from tests import postgres
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ def postgres_url(postgres_server: sa.URL) -> Iterator[str]:
 def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where this run of the tests, and what it starts, keeps what users keep in their cache."""
     folder = tmp_path_factory.mktemp("cache")
+    jars = jars_folder()
+    here = folder / jars.relative_to(jars.parents[1])
+    here.parent.mkdir()
+    here.symlink_to(jars)  # they are fetched once, and not by tests
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
