@@ -26,20 +26,20 @@ def shop(tmp_path: Path) -> Shop:
     """A project whose table `feed` has three commits, of 10:00, 11:00 and 12:00."""
     made = Shop(tmp_path)
     log = Log(tmp_path / "data" / "feed")
-    log.commit(metadata("hour"), info("CREATE TABLE"))
+    log.commit(metadata("key"), info("CREATE TABLE"))
     log.commit(
-        add("a", "2024-01-02T00", column="hour"),
-        add("b", "2024-01-02T05", column="hour"),
-        add("c", None, column="hour"),
+        add("a", "2024-01-02T00", column="key"),
+        add("b", "2024-01-02T05", column="key"),
+        add("c", None, column="key"),
         info("WRITE"),
     )
     log.commit(
-        remove("a", "2024-01-02T00", column="hour"),
-        add("d", "2024-01-02T00", column="hour"),
-        add("e", "2023-12-31T23", column="hour"),
+        remove("a", "2024-01-02T00", column="key"),
+        add("d", "2024-01-02T00", column="key"),
+        add("e", "2023-12-31T23", column="key"),
         info("WRITE"),
     )
-    log.checksum(column="hour")
+    log.checksum(column="key")
     for version, hour in enumerate((10, 11, 12)):
         at = datetime(2024, 1, 4, hour, tzinfo=UTC).timestamp()
         os.utime(log.path(version), (at, at))
@@ -68,8 +68,8 @@ def test_what_changed_in_the_table_is_what_is_planned(
     assert changed["partitions"] == hours
     assert (changed["log"]["after"], changed["log"]["until"]) == (after, 2)
     # A key before the first one and the rows without a key are no secret.
-    assert "hour=2023-12-31T23" in changed["log"]["ignored"]
-    assert any("hour=2023-12-31T23" in warning for warning in document["warnings"])
+    assert "key=2023-12-31T23" in changed["log"]["ignored"]
+    assert any("key=2023-12-31T23" in warning for warning in document["warnings"])
 
 
 def test_the_plan_runs_as_saved_whatever_the_table_has_become(shop: Shop) -> None:

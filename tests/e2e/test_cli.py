@@ -682,7 +682,7 @@ def test_what_there_is_to_see(shop: Shop) -> None:
     checks = json.loads(shop.start("doctor", "--json").communicate(timeout=60)[0])["checks"]
     found = {one["name"]: one["ok"] for one in checks}
     assert found.keys() == {
-        *("project", "lineage", "store", "tables", "clock", "permissions"),
+        *("project", "lineage", "store", "tables", "undo", "clock", "permissions"),
         *("java", "spark", "jars"),
     }
     assert found["project"]
