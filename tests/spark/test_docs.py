@@ -45,7 +45,7 @@ def test_ten_lines_are_a_job(
     assert len(ours) <= 10
     (tmp_path / "documented.py").write_text(blocks("python")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
-    (toml,) = blocks("toml")
+    toml = blocks("toml")[0]
     file = tmp_path / "lineage-backfill.toml"
     file.write_text(toml.replace("pipeline.jobs", "documented"))
     project = load_project(file=file, environ={}, user_file=tmp_path / "none")
@@ -93,7 +93,7 @@ def test_the_same_job_runs_by_its_ordinary_schedule_whatever_it_is(
         r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", JOBS, re.DOTALL | re.MULTILINE
     ):
         (tmp_path / name).write_text(text.replace("/tmp/shop", str(tmp_path)))
-    (toml,) = blocks("toml")
+    toml = blocks("toml")[0]
     edges = '[[job.reads]]\ndataset = "orders"\n[[job.writes]]\ndataset = "sales_daily"\n'
     script = f'[[job]]\nname = "script"\nentrypoint = "script.py"\n{edges}'
     (tmp_path / "lineage-backfill.toml").write_text(
