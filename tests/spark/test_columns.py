@@ -12,11 +12,18 @@ from spark_runtime.columns import ColumnTrace
 from spark_runtime.spec import DatasetName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     Query = Callable[[SparkSession, DataFrame, DataFrame], DataFrame]
+
+
+@pytest.fixture(autouse=True)
+def views(spark: SparkSession) -> Iterator[None]:
+    """The session is shared: the view that `traced` makes for queries goes with each test."""
+    yield
+    spark.catalog.dropTempView("sales")
 
 
 def traced(spark: SparkSession, query: Query) -> tuple[Mapping[str, str], str] | None:
