@@ -757,7 +757,6 @@ def delete(project: Project, backfill: str) -> BackfillRecord:
     Raises ConflictError while somebody drives it, or one of its runs may still be under way.
     """
     from lineage_backfill.executor.owner import LEASE, is_dead, owner, standing
-    from lineage_backfill.model import RunState
 
     now = datetime.now(UTC)
     with open_store(project) as store:
@@ -765,8 +764,7 @@ def delete(project: Project, backfill: str) -> BackfillRecord:
         if record.deleted:
             return record
         if driver is None:
-            under_way = (RunState.SUBMITTED, RunState.RUNNING)
-            if any(run.state in under_way for run in store.runs(record.id)):
+            if any(run.state.is_under_way for run in store.runs(record.id)):
                 raise ConflictError(
                     f"runs of {record.id} may still be under way",
                     hint=f"See to their end first: `cancel {record.id}`.",

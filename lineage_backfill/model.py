@@ -43,6 +43,11 @@ class RunState(StrEnum):
     CANCELLED = "cancelled"
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether an attempt has been handed to an engine, and nobody knows of its end."""
+        return self in _UNDER_WAY
+
+    @property
     def is_final(self) -> bool:
         """Whether nothing more happens to the run unless a person asks for it."""
         return self in _FINAL
@@ -53,6 +58,7 @@ class RunState(StrEnum):
         return self in _GOOD
 
 
+_UNDER_WAY = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 _GOOD = frozenset({RunState.SUCCEEDED, RunState.SKIPPED})
 _FINAL = _GOOD | {RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED}
 

@@ -11,8 +11,6 @@ from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.ports import EventRecord, Reporter, RunStore, Wish
 
-_UNDER_WAY = (RunState.SUBMITTED, RunState.RUNNING)
-
 
 def follow(
     store: RunStore,
@@ -57,7 +55,7 @@ class _Watch:
         self._under_way: dict[str, int] = {}
         reporter.backfill_started(backfill_id, plan.detailed(runs=tuple(left)))
         for run in left:
-            if records[run.id].state in _UNDER_WAY:
+            if records[run.id].state.is_under_way:
                 self._started(run, records[run.id].attempt)
 
     def look(self) -> None:
@@ -81,7 +79,7 @@ class _Watch:
             self._reporter.backfill_extended(tail)
 
     def _happened(self, run: PlannedRun, state: RunState, event: EventRecord) -> None:
-        if state in _UNDER_WAY:
+        if state.is_under_way:
             self._started(run, event.detail.get("attempt", 1))
             return
         self._under_way.pop(run.id, None)

@@ -178,7 +178,7 @@ class Drive:
         moves = []
         for record in records:
             self._attempts[record.run_id] = record.attempt
-            if record.state in (RunState.SUBMITTED, RunState.RUNNING) and record.token:
+            if record.state.is_under_way and record.token:
                 run = runs[record.run_id]
                 if self._cutoff is not None:
                     run = self._cutoff.without(run, record.cut_off)

@@ -12,7 +12,6 @@ from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.ports import Use
 
 _NONE = -1
-_ACTIVE = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ class Scheduler:
             job, state = self._jobs[number], self._states[number]
             if state is RunState.PENDING and not self._missing[number]:
                 job.ready.append(number)
-            elif state in _ACTIVE:
+            elif state.is_under_way:
                 self._occupy(job, 1)
         for job in by_ref.values():
             self._show(job)
