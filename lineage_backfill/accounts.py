@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.model import DatasetRef, JobRef, RunState
+from lineage_backfill.model import DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
@@ -47,7 +47,7 @@ def status(
         "runs": [
             {
                 "id": run.run_id,
-                "job": ref(run.job),
+                "job": named(run.job),
                 "partitions": list(run.partitions),
                 "count": run.count,
                 "wave": run.wave,
@@ -114,7 +114,7 @@ def report(
         "not_succeeded": _not_succeeded(runs),
         "not_planned": [
             {
-                "job": ref(job.job),
+                "job": named(job.job),
                 "status": job.status,
                 "left_stale": list(job.left_stale),
                 "reason": job.reason,
@@ -171,8 +171,8 @@ class _Output:
         planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
         missing, unexpected = planned - touched, touched - planned
         return {
-            "dataset": ref(self.dataset),
-            "job": ref(self.job),
+            "dataset": named(self.dataset),
+            "job": named(self.job),
             "exact": not (missing or unexpected or self.strange),
             **{name: self._set(keys) for name, keys in self.sets.items()},
             "missing": self._set(missing),
@@ -197,7 +197,7 @@ def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord])
         spans = [(one.submitted_at, one.ended_at) for one in tried if one.ended_at is not None]
         found.append(
             {
-                "job": ref(job),
+                "job": named(job),
                 "runs": len({one.run_id for one in tried}),
                 "attempts": len(tried),
                 "started_at": instant(min(start for start, _ in spans)),
@@ -212,7 +212,7 @@ def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:
     """Return the runs that did not succeed, those of one job with one cause together."""
     groups = Counter((run.job, run.state, run.error) for run in runs if not run.state.is_good)
     return [
-        {"job": ref(job), "state": state, "runs": number, "error": error}
+        {"job": named(job), "state": state, "runs": number, "error": error}
         for (job, state, error), number in groups.items()
     ]
 
@@ -239,11 +239,6 @@ def _backfill(record: BackfillRecord) -> Document:
         "undo_of": record.undo_of,
         "undone_by": record.undone_by,
     }
-
-
-def ref(one: DatasetRef | JobRef) -> dict[str, str]:
-    """Return the name as documents write it."""
-    return {"namespace": one.namespace, "name": one.name}
 
 
 def instant(at: datetime | None) -> str | None:

@@ -30,6 +30,11 @@ class JobRef(NamedTuple):
         return f"{self.namespace}:{self.name}"
 
 
+def named(ref: DatasetRef | JobRef) -> dict[str, str]:
+    """Return a dataset or a job as documents name it."""
+    return {"namespace": ref.namespace, "name": ref.name}
+
+
 class RunState(StrEnum):
     """Where one run of a backfill stands."""
 

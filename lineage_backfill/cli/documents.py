@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.model import DatasetRef, JobRef
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -32,11 +31,6 @@ def _member(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "]"
     return json.dumps(value)
-
-
-def named(ref: DatasetRef | JobRef) -> dict[str, str]:
-    """Return a dataset or a job as documents name it."""
-    return {"namespace": ref.namespace, "name": ref.name}
 
 
 def emit(document: Mapping[str, Any]) -> None:

@@ -69,6 +69,7 @@ def diff(
 
 def difference(before: Plan, after: Plan) -> dict[str, Any]:
     """Return the document that says what differs between two plans."""
+    from lineage_backfill.model import named
     from lineage_backfill.plan.diff import diff
     from lineage_backfill.plan.document import plan_to_dict
 
@@ -85,7 +86,7 @@ def difference(before: Plan, after: Plan) -> dict[str, Any]:
         "differ": bool(found),
         "jobs": [
             {
-                "job": {"namespace": one.job.namespace, "name": one.job.name},
+                "job": named(one.job),
                 "changes": list(one.changes),
                 "before": old.get(one.job),
                 "after": new.get(one.job),

@@ -126,7 +126,8 @@ def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Fo
 
 
 def _document(found: _Found) -> dict[str, Any]:
-    from lineage_backfill.accounts import instant, ref
+    from lineage_backfill.accounts import instant
+    from lineage_backfill.model import named
 
     totals = (
         found.plan.totals if found.plan is not None else {"jobs": 0, "partitions": 0, "runs": 0}
@@ -137,11 +138,11 @@ def _document(found: _Found) -> dict[str, Any]:
         "now": instant(found.now),
         "jobs": [
             {
-                "job": ref(one.job),
+                "job": named(one.job),
                 "missing": _keys(one, one.missing),
                 "older": [
                     {
-                        "dataset": ref(older.dataset),
+                        "dataset": named(older.dataset),
                         "partitions": _keys(one, older.keys),
                         "changed_at": instant(older.at),
                         "version": older.version,
@@ -155,7 +156,7 @@ def _document(found: _Found) -> dict[str, Any]:
             for one in found.jobs
         ],
         "silent": [
-            {"dataset": ref(dataset), "why": why} for dataset, why in sorted(found.silent.items())
+            {"dataset": named(dataset), "why": why} for dataset, why in sorted(found.silent.items())
         ],
         "stale": sum(len(one.stale) for one in found.jobs),
         "to_run": dict(totals),

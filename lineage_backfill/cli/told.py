@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.documents import named
 from lineage_backfill.cli.render import Names, counted, table
 from lineage_backfill.cli.terminal import safe
 from lineage_backfill.graph.families import Family
@@ -23,7 +22,7 @@ from lineage_backfill.graph.lineage import (
     RunRecord,
     Written,
 )
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 
 _SHOWN = 20
 Ref = DatasetRef | JobRef

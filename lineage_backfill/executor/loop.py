@@ -18,7 +18,7 @@ from lineage_backfill.executor.drive import Drive, SpecBuilder
 from lineage_backfill.executor.owner import LEASE, is_dead, is_driving, owner
 from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.executor.scheduler import JobLimits, Scheduler
-from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
 from lineage_backfill.plan.document import plan_from_dict, plan_to_dict
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import (
@@ -431,8 +431,7 @@ def _together(plans: Sequence[Plan]) -> Plan:
 
 
 def _left(job: PlannedJob) -> dict[str, Any]:
-    named = {"namespace": job.job.namespace, "name": job.job.name}
-    return {"job": named, "partitions": list(job.partitions), "count": job.count}
+    return {"job": named(job.job), "partitions": list(job.partitions), "count": job.count}
 
 
 @contextmanager

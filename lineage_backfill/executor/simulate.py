@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage_backfill.executor.scheduler import JobLimits, Scheduler
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import JobRef, named
 from lineage_backfill.plan.plan import PlannedRun
 from lineage_backfill.ports import PastRun
 
@@ -140,7 +140,7 @@ class Estimate:
             "critical_path": [
                 {
                     "run": step.run.id,
-                    "job": _ref(step.run.job),
+                    "job": named(step.run.job),
                     "partitions": list(step.run.partitions),
                     "waited": round(step.waited, 3),
                     "took": round(step.took, 3),
@@ -149,7 +149,7 @@ class Estimate:
             ],
             "jobs": [
                 {
-                    "job": _ref(one.job),
+                    "job": named(one.job),
                     "runs": one.runs,
                     "partitions": one.partitions,
                     "busy": one.busy and one.busy.to_dict(),
@@ -157,7 +157,7 @@ class Estimate:
                 }
                 for one in self.jobs
             ],
-            "unknown": [_ref(job) for job in self.unknown],
+            "unknown": [named(job) for job in self.unknown],
         }
 
 
@@ -273,7 +273,3 @@ def _time(
         busy=busy if each else None,
         past=past,
     )
-
-
-def _ref(ref: JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}

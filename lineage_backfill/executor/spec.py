@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
@@ -62,7 +62,7 @@ class RunSpecs:
             "run_id": run.id,
             "attempt": attempt,
             "token": token,
-            "job": {**_ref(run.job), "entrypoint": declared.entrypoint},
+            "job": {**named(run.job), "entrypoint": declared.entrypoint},
             "partitions": list(run.partitions),
             "keys": [_run_key(key) for key in keys],
             "outputs": [self._output(part, writes.get(part.dataset.name)) for part in run.writes],
@@ -107,7 +107,7 @@ class RunSpecs:
             remote = "://" in location
             where["location"] = location if remote else str((self._root / location).resolve())
         return {
-            "dataset": _ref(dataset),
+            "dataset": named(dataset),
             "format": declared.format or "delta",
             **where,
             "columns": list(physical_columns(declared)),
@@ -140,7 +140,7 @@ class RunSpecs:
             declared = self._catalog.dataset_declaration(ref)
             sent = facets.dataset_facet(declared, zone) if declared else {}
             if sent:
-                datasets.append({"dataset": _ref(ref), "partitioning": sent})
+                datasets.append({"dataset": named(ref), "partitioning": sent})
         job = self._catalog.job_declaration(run.job)
         return {
             "datasets": datasets,
@@ -154,7 +154,3 @@ def _run_key(key: Key) -> dict[str, Any]:
         found["start"] = key.start.isoformat().replace("+00:00", "Z")
         found["end"] = key.end.isoformat().replace("+00:00", "Z")
     return found
-
-
-def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}

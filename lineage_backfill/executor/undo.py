@@ -15,7 +15,7 @@ from typing import Any
 
 from lineage_backfill.executor.cutoff import without
 from lineage_backfill.executor.drive import SpecBuilder
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.plan.catalog import Catalog
@@ -34,7 +34,7 @@ class _Done:
 
     def version(self, dataset: DatasetRef) -> int | None:
         """Return the table's version that the last attempt is known to have made."""
-        name = {"namespace": dataset.namespace, "name": dataset.name}
+        name = named(dataset)
         outputs = (self.attempts[-1].result or {}).get("outputs", ())
         return next((one.get("version") for one in outputs if one["dataset"] == name), None)
 

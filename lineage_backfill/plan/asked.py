@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, LogRange, Request
 
@@ -46,14 +46,14 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     """Return the document of a request, which `request_from_dict` reads."""
     document: dict[str, Any] = {
         "changed": [
-            {"dataset": _ref(part.dataset), "partitions": _listed(part.keys), **_logged(part.log)}
+            {"dataset": named(part.dataset), "partitions": _listed(part.keys), **_logged(part.log)}
             for part in request.changed
         ]
     }
     if request.jobs:
         document["jobs"] = [
             {
-                "job": _ref(part.job),
+                "job": named(part.job),
                 "partitions": _listed(part.keys),
                 **({"exact": True} if part.exact else {}),
             }
@@ -68,10 +68,6 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     if request.allow:
         document["allow"] = sorted(request.allow)
     return document
-
-
-def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}
 
 
 def _logged(log: LogRange | None) -> dict[str, Any]:

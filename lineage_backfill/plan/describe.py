@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import render
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
 from lineage_backfill.plan.plan import JobStatus, PlannedJob
@@ -128,7 +128,7 @@ class Describer:
         """Return the document of a name, the same object each time."""
         found = self._refs.get(ref)
         if found is None:
-            found = self._refs[ref] = {"namespace": ref.namespace, "name": ref.name}
+            found = self._refs[ref] = named(ref)
         return found
 
 

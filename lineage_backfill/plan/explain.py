@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lineage_backfill.graph.names import unknown
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
@@ -241,37 +241,34 @@ def _hop(
 def explanation_to_dict(explanation: Explanation) -> dict[str, Any]:
     """Return the explanation as a document."""
 
-    def ref(name: DatasetRef | JobRef) -> dict[str, str]:
-        return {"namespace": name.namespace, "name": name.name}
-
     return {
         "schema_version": 1,
         "kind": "explanation",
-        "job": ref(explanation.job),
+        "job": named(explanation.job),
         "partitions": list(explanation.keys),
         "verdict": explanation.verdict,
         "sentence": explanation.sentence,
         "hint": explanation.hint,
         "hops": [
             {
-                "job": ref(hop.job),
+                "job": named(hop.job),
                 "partitions": list(hop.keys),
-                "dataset": ref(hop.dataset) if hop.dataset else None,
+                "dataset": named(hop.dataset) if hop.dataset else None,
                 "mapping": hop.mapping,
                 "stale": list(hop.stale),
             }
             for hop in explanation.hops
         ],
         "changed": [
-            {"dataset": ref(dataset), "partitions": list(keys)}
+            {"dataset": named(dataset), "partitions": list(keys)}
             for dataset, keys in (explanation.changed or {}).items()
         ],
         "planned": list(explanation.planned),
         "ends": [
             {
                 "kind": end.kind,
-                "job": ref(end.job),
-                "dataset": ref(end.dataset) if end.dataset else None,
+                "job": named(end.job),
+                "dataset": named(end.dataset) if end.dataset else None,
                 "sentence": end.sentence,
                 "stale": list(end.stale),
                 "needs": list(end.needs),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet
 
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
@@ -25,7 +25,7 @@ class DatasetPartitions:
     def to_dict(self) -> dict[str, Any]:
         """Return the document of the partitions; `*` stands for all."""
         keys = "*" if self.keys is None else list(self.keys)
-        return {"dataset": _ref(self.dataset), "partitions": keys}
+        return {"dataset": named(self.dataset), "partitions": keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class PlannedRun:
         """Return the document of the run."""
         return {
             "id": self.id,
-            "job": _ref(self.job),
+            "job": named(self.job),
             "partitions": list(self.partitions),
             "count": self.count,
             "wave": self.wave,
@@ -72,7 +72,7 @@ class PlannedJob:
     def to_dict(self) -> dict[str, Any]:
         """Return the document of the job."""
         return {
-            "job": _ref(self.job),
+            "job": named(self.job),
             "status": self.status,
             "level": self.level,
             "partitions": list(self.partitions),
@@ -170,7 +170,3 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-def _ref(ref: DatasetRef | JobRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "name": ref.name}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.grid import grain_grid
 
 _FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "quarter", "year")
@@ -60,7 +60,7 @@ class _Read:
     @property
     def edge(self) -> dict[str, Any]:
         """The read as a job's facet tells it."""
-        name = {"namespace": self.dataset.namespace, "name": self.dataset.name}
+        name = named(self.dataset)
         if self.dimension:
             return {"dataset": name, "dimensions": {self.dimension: dict(self.mapping)}}
         return {"dataset": name, **self.mapping}
