@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lineage_backfill.cli.formats import code, markdown_table, plain
-from lineage_backfill.cli.render import Names, keys_on_a_line
-from lineage_backfill.cli.tables import left_stale, names_in, seconds, who_and_when
-from lineage_backfill.cli.words import in_words
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.telling.backfills import left_stale, names_in, seconds, who_and_when
+from lineage_backfill.telling.names import Names, keys_on_a_line
+from lineage_backfill.telling.words import in_words
 
 Document = Mapping[str, Any]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lineage_backfill import app
-from lineage_backfill.cli import documents
 from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.graph.lineage import LineageSnapshot
@@ -24,6 +23,7 @@ from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.folding import Folding, refuse_families
 from lineage_backfill.plan.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.telling import documents
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -8,11 +8,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import Names, counted, table
-from lineage_backfill.cli.terminal import safe
+from lineage_backfill.cli.render import table
 from lineage_backfill.graph.compare import DatasetChange, Difference, JobChange
 from lineage_backfill.graph.lineage import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.telling.names import Names
+from lineage_backfill.telling.text import counted, safe
 
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 _SHOWN = 200

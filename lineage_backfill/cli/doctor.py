@@ -94,7 +94,7 @@ def _retention(project: Project, plan: Plan) -> str:
     from datetime import UTC, datetime
 
     from lineage_backfill.app import lost_reads, read_lineage
-    from lineage_backfill.cli.render import keys_on_a_line
+    from lineage_backfill.telling.names import keys_on_a_line
 
     lost = lost_reads(project, read_lineage(project), plan, now=datetime.now(UTC))
     if lost:
@@ -284,7 +284,7 @@ def _jars() -> str:
 def _emit(checks: list[Check]) -> None:
     from dataclasses import asdict
 
-    from lineage_backfill.cli import documents
+    from lineage_backfill.telling import documents
 
     documents.emit(
         {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
@@ -296,12 +296,13 @@ def _print(checks: list[Check]) -> None:
 
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import table
+    from lineage_backfill.telling.text import safe
 
     rows = table("", "Check", "Found")
     for one in checks:
-        found = Text(terminal.safe(one.detail))
+        found = Text(safe(one.detail))
         if one.fix:
-            found.append(f"\n{terminal.safe(one.fix)}", style="yellow")
+            found.append(f"\n{safe(one.fix)}", style="yellow")
         mark = Text("✓", style="green") if one.ok else Text("✗", style="red")
         rows.add_row(mark, one.name, found)
     terminal.out().print(rows)

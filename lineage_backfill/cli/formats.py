@@ -10,26 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from lineage_backfill.cli.draw import Drawing, Edge, Node, mermaid
-from lineage_backfill.cli.render import (
-    MARKS,
-    Beside,
-    Names,
-    amount,
-    apart,
-    counted,
-    how_long,
-    keys_on_a_line,
-    roots,
-    totals,
-    tree,
-    untouched,
-)
-from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import in_words, mapping_in_words, why_left
-from lineage_backfill.model import DatasetRef
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.cli.render import MARKS, Beside, apart, totals, untouched
 from lineage_backfill.plan.plan import Plan, PlannedJob
+from lineage_backfill.telling.draw import mermaid
+from lineage_backfill.telling.names import Names, keys_on_a_line
+from lineage_backfill.telling.plans import amount, drawing, how_long, roots, tree, whole_or_keys
+from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.telling.words import in_words, why_left
 
 _BACKTICKS = re.compile("`+")
 #: What Markdown reads as its own.
@@ -57,7 +44,7 @@ def plan_tree(plan: Plan, beside: Beside) -> RenderableType:
 
 def _changes(plan: Plan, names: Names) -> Iterator[Text]:
     for ref, keys in roots(plan):
-        yield Text.assemble((names(ref), "bold cyan"), f"  {_keys(keys)}")
+        yield Text.assemble((names(ref), "bold cyan"), f"  {whole_or_keys(keys)}")
 
 
 def _branch(plan: Plan, job: PlannedJob, names: Names, beside: Beside, runs: int) -> Text:
@@ -74,52 +61,13 @@ def _branch(plan: Plan, job: PlannedJob, names: Names, beside: Beside, runs: int
     return line.append(f"\n{in_words(job.reason, names)}", style="dim")
 
 
-def drawing(plan: Plan) -> Drawing:
-    """Return the plan as a graph: what changed, the jobs it reaches, and the data between them."""
-    names = Names.of(plan)
-    runs = Counter(run.job for run in plan.runs or ())
-    nodes = [
-        Node(
-            key=part.dataset,
-            kind="dataset",
-            lines=(names(part.dataset), _keys(part.keys)),
-            mark="changed",
-        )
-        for part in plan.changed
-    ]
-    edges: dict[Edge, None] = {}
-    between: dict[DatasetRef, None] = {}
-    writes = {(part.dataset, run.job): None for run in plan.runs or () for part in run.writes}
-    for job in plan.jobs:
-        lines = [names(job.job)]
-        if job.partitions:
-            lines.append(keys_on_a_line(job.partitions))
-            lines += [counted(runs[job.job], "run")] if plan.runs is not None else []
-        if job.left_stale:
-            lines.append(f"left stale: {keys_on_a_line(job.left_stale)}")
-        nodes.append(Node(key=job.job, kind="job", lines=tuple(lines), mark=job.status))
-        for one in job.reason.get("inputs", ()):
-            ref = DatasetRef(**one["dataset"])
-            between[ref] = None
-            label = mapping_in_words(one["mapping"])
-            edges[Edge(source=ref, target=job.job, label=label)] = None
-    read = dict(between)
-    for dataset, writer in writes:
-        if dataset in read:
-            edges[Edge(source=writer, target=dataset)] = None
-    known = {node.key for node in nodes}
-    nodes += [
-        Node(key=ref, kind="dataset", lines=(names(ref),)) for ref in read if ref not in known
-    ]
-    title = "What changed, and what it makes stale"
-    return Drawing(title=title, nodes=tuple(nodes), edges=tuple(edges))
-
-
 def markdown(plan: Plan, beside: Beside) -> str:
     """Return the plan as Markdown, for an incident or a pull request; names mention nobody."""
     names = Names.of(plan, beside.untouched)
     runs = Counter(run.job for run in plan.runs or ())
-    changed = ", ".join(f"{code(names(ref))} {code(_keys(keys))}" for ref, keys in roots(plan))
+    changed = ", ".join(
+        f"{code(names(ref))} {code(whole_or_keys(keys))}" for ref, keys in roots(plan)
+    )
     planned = [job for _, job in tree([job for job in plan.jobs if job.status == "planned"])]
     others = [job for job in plan.jobs if job.status != "planned"]
     parts = [
@@ -164,10 +112,6 @@ def markdown_table(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> st
 def _why_not(job: PlannedJob, names: Names) -> str:
     left = f"left stale: {keys_on_a_line(job.left_stale)}" if job.left_stale else ""
     return "; ".join(filter(None, (in_words(job.reason, names), left, why_left(job.reason))))
-
-
-def _keys(keys: KeySet | None) -> str:
-    return "whole" if keys is None else keys_on_a_line(keys)
 
 
 def code(text: str) -> str:

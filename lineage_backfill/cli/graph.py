@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,7 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.errors import UsageError
 
 if TYPE_CHECKING:
-    from lineage_backfill.graph.lineage import LineageSnapshot
-    from lineage_backfill.graph.view import View
+    pass
 
 
 class Form(StrEnum):
@@ -70,11 +69,13 @@ def graph(
 ) -> None:
     """Draw what feeds what, as plans see it."""
     from lineage_backfill import app
-    from lineage_backfill.cli import documents, draw, terminal, views
+    from lineage_backfill.cli import terminal, views
     from lineage_backfill.cli.asking import Names
     from lineage_backfill.graph import view
     from lineage_backfill.graph.select import select as choose
     from lineage_backfill.model import DatasetRef, JobRef
+    from lineage_backfill.telling import documents, draw
+    from lineage_backfill.telling import views as told
 
     if jobs and datasets:
         raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
@@ -96,10 +97,10 @@ def graph(
     if jobs or datasets:
         seen = seen.without(DatasetRef if jobs else JobRef)
     if as_json:
-        _give(documents.dump(document(seen, snapshot)), out)
+        _give(documents.dump(told.document(seen, snapshot)), out)
     elif form not in (Form.TREE, Form.TABLE):
         write = {Form.MERMAID: draw.mermaid, Form.DOT: draw.dot, Form.SVG: draw.svg}[form]
-        _give(write(views.drawing(seen)), out)
+        _give(write(told.drawing(seen)), out)
     else:
         shown = views.trees(seen, up=up, down=down) if form is Form.TREE else views.rows(seen)
         if out is None:
@@ -108,31 +109,9 @@ def graph(
             _give(terminal.plain(shown), out)
 
 
-def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
-    """Return the document of a view: its nodes by layers, its edges by their ids."""
-    return {
-        "schema_version": 1,
-        "kind": "graph",
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
-        "nodes": [
-            {
-                "id": f"n{number}",
-                "kind": ref.kind,
-                "namespace": ref.namespace,
-                "name": ref.name,
-                "layer": layer,
-                "start": ref in seen.starts,
-            }
-            for number, (ref, layer) in enumerate(zip(seen.nodes, seen.layers(), strict=True))
-        ],
-        "edges": [{"from": f"n{one}", "to": f"n{other}"} for one, other in seen.numbered()],
-    }
-
-
 def _give(text: str, out: Path | None) -> None:
-    from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.telling import documents
 
     if out is None:
         typer.echo(text, nl=False)

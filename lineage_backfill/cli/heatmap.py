@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, Names, table, tell_more, tree
+from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, table, tell_more
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.grid import Grid, grain_grid
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.timeline import Span, Spans
+from lineage_backfill.telling.names import Names
+from lineage_backfill.telling.plans import tree
 
 _UNITS = ("hour", "day", "week", "month", "quarter", "year")
 #: How much of a period the keys cover: none, up to a third, up to two thirds, more, all.

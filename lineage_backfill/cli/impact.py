@@ -59,9 +59,10 @@ def impact(
     ] = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
-    from lineage_backfill.cli import documents, planning
+    from lineage_backfill.cli import planning
     from lineage_backfill.cli.planning import explain, make_plan, show_as
     from lineage_backfill.plan.document import plan_to_dict
+    from lineage_backfill.telling import documents
 
     target = why or why_not
     if target:
@@ -96,8 +97,8 @@ def impact(
 
 def _explain(explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
-        from lineage_backfill.cli import documents
         from lineage_backfill.plan.explain import explanation_to_dict
+        from lineage_backfill.telling import documents
 
         documents.emit(explanation_to_dict(explanation))
     else:

@@ -25,9 +25,10 @@ def init(
     from datetime import UTC, datetime
 
     from lineage_backfill import app
-    from lineage_backfill.cli import documents, terminal
-    from lineage_backfill.cli.render import counted
+    from lineage_backfill.cli import terminal
     from lineage_backfill.config import FILE_NAME, find_file
+    from lineage_backfill.telling import documents
+    from lineage_backfill.telling.text import counted
 
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)

@@ -44,7 +44,9 @@ def show(
 ) -> None:
     """List the jobs with what they read and write, or all that is told of one name."""
     from lineage_backfill import app
-    from lineage_backfill.cli import documents, terminal, told
+    from lineage_backfill.cli import terminal, views
+    from lineage_backfill.telling import documents
+    from lineage_backfill.telling import lineage as told
 
     project = source.open()
     snapshot = app.read_lineage(project)
@@ -55,7 +57,7 @@ def show(
 
         ref = Names(snapshot, project.declarations, namespace).dataset_or_job(name)
         if not as_json:
-            terminal.out().print(told.page(ref, snapshot))
+            terminal.out().print(views.page(ref, snapshot))
             return
         jobs = [job for job in jobs if ref in (job.ref, *job.reads, *job.writes)]
         datasets = [dataset for dataset in datasets if dataset.ref == ref]
@@ -82,11 +84,11 @@ def pull(
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(_pulled(snapshot, out))
     else:
-        from lineage_backfill.cli.render import counted
+        from lineage_backfill.telling.text import counted
 
         parts = (
             counted(len(snapshot.jobs), "job"),
@@ -139,7 +141,7 @@ def diff(
     new = app.read_lineage(project) if after is None else app.read_snapshot(project, after)
     found = compare(old, new)
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(differences.document(old, new, found))
     else:
@@ -154,7 +156,7 @@ def _where(snapshot: LineageSnapshot) -> str:
     """Return where the lineage is from, and how old it is if it was saved."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.cli.words import age
+    from lineage_backfill.telling.words import age
 
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
@@ -166,7 +168,9 @@ def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Fa
     from rich.text import Text
 
     from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.render import Names, counted, table
+    from lineage_backfill.cli.render import table
+    from lineage_backfill.telling.names import Names
+    from lineage_backfill.telling.text import counted
 
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = table("Job", "Reads", "Writes")

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lineage_backfill.cli.options import (
-    BackfillArgument,
-    JsonOption,
-    SourceOptions,
-    takes_options,
-)
+from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOptions, takes_options
 from lineage_backfill.errors import UsageError
 
 
@@ -24,7 +19,7 @@ def status(
 
     document = app.status(source.open(), backfill)
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(document)
     else:
@@ -50,7 +45,7 @@ def report(
         raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
     document = app.report(source.open(), backfill)
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(document)
     elif markdown:
@@ -71,7 +66,7 @@ def history(source: SourceOptions, as_json: JsonOption = False) -> None:
 
     document = app.history(source.open())
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(document)
     else:

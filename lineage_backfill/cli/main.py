@@ -17,6 +17,7 @@ from typer.main import get_command
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
+from lineage_backfill.telling.text import safe
 
 _OUTPUT = "Output"
 _app = typer.Typer(
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: BackfillError) -> None:
-    console, safe = terminal.err(), terminal.safe
+    console = terminal.err()
     console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:
         console.print(f"  {safe(error.hint)}", soft_wrap=True)
@@ -150,7 +151,7 @@ def _tell(error: BackfillError) -> None:
 
 def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
-    console, safe = terminal.err(), terminal.safe
+    console = terminal.err()
     message = error.format_message()
     if message:  # none where the help has just been shown
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
@@ -166,7 +167,7 @@ def _tell_unexpected(
     if terminal.manner.debug:
         sys.__excepthook__(kind, error, trace)
         return
-    console, safe = terminal.err(), terminal.safe
+    console = terminal.err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""
     said = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
     console.print(said, style="red", soft_wrap=True)

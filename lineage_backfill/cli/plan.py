@@ -28,8 +28,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a saved plan as `impact` has shown it."""
-    from lineage_backfill.cli import documents, planning, terminal
+    from lineage_backfill.cli import planning, terminal
     from lineage_backfill.plan.document import plan_to_dict
+    from lineage_backfill.telling import documents
 
     saved = planning.load_plan(file)
     if as_json:
@@ -52,8 +53,8 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Show what differs between two saved plans, job by job, and what moved below them."""
-    from lineage_backfill.cli import documents
     from lineage_backfill.cli.planning import load_plan
+    from lineage_backfill.telling import documents
 
     document = difference(load_plan(before), load_plan(after))
     if as_json:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from lineage_backfill import app
-from lineage_backfill.cli import documents
 from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_moment, read_request
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
 from lineage_backfill.config import Project
@@ -20,6 +19,7 @@ from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.plan.document import plan_from_dict
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.request import Request
+from lineage_backfill.telling import documents
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -137,9 +137,11 @@ def show(
 
 def show_as(form: Format, made: Made, console: Console) -> None:
     """Print the plan in one of its forms."""
-    from lineage_backfill.cli import draw, formats
+    from lineage_backfill.cli import formats
     from lineage_backfill.cli.heatmap import heatmap
     from lineage_backfill.cli.render import Beside
+    from lineage_backfill.telling import draw
+    from lineage_backfill.telling.plans import drawing
 
     plan, takes = made.plan, estimate(made)
     beside = Beside.of(plan, made.snapshot, takes)
@@ -157,4 +159,4 @@ def show_as(form: Format, made: Made, console: Console) -> None:
             typer.echo(formats.markdown(plan, beside), nl=False)
         case Format.MERMAID | Format.DOT | Format.SVG:
             write = {Format.MERMAID: draw.mermaid, Format.DOT: draw.dot, Format.SVG: draw.svg}
-            typer.echo(write[form](formats.drawing(plan)), nl=False)
+            typer.echo(write[form](drawing(plan)), nl=False)

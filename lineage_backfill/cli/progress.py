@@ -20,11 +20,11 @@ from rich.progress import (
 from rich.text import Text
 
 from lineage_backfill.cli.remaining import Remaining
-from lineage_backfill.cli.render import Names, counted, keys_on_a_line
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.plan.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter
+from lineage_backfill.telling.names import Names, keys_on_a_line
+from lineage_backfill.telling.text import counted, safe
 
 if TYPE_CHECKING:
     from lineage_backfill.executor.simulate import Estimate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage_backfill.cli.words import lasting
 from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.telling.words import lasting
 
 if TYPE_CHECKING:
     from lineage_backfill.executor.simulate import Estimate

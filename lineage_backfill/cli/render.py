@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import age, before, in_words, lasting, why_left
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.model import JobRef
 from lineage_backfill.plan.plan import Plan, PlannedJob
+from lineage_backfill.telling.names import Names, keys_in_words, keys_on_a_line
+from lineage_backfill.telling.plans import amount, how_long, roots, tree
+from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.telling.words import age, in_words, lasting, why_left
 
 if TYPE_CHECKING:
-    from lineage_backfill.executor.simulate import Estimate, Spread
+    from lineage_backfill.executor.simulate import Estimate
     from lineage_backfill.graph.lineage import LineageSnapshot
 
 #: From this width on, reasons (and owners, if any are known) have a column of their own.
@@ -38,60 +38,6 @@ MARKS = {
     "blocked": ("!", "red"),
     "left_stale": ("!", "yellow"),
 }
-
-
-class Names:
-    """Bare names where no other dataset (or job) that is shown bears it, whole ones otherwise."""
-
-    def __init__(self, refs: Iterable[DatasetRef | JobRef]) -> None:
-        self._spaces: dict[tuple[str, str], set[str]] = {}
-        for ref in refs:
-            self._spaces.setdefault((ref.kind, ref.name), set()).add(ref.namespace)
-
-    @classmethod
-    def of(cls, plan: Plan, untouched: Iterable[JobRef] = ()) -> Names:
-        """Return the names for all that the plan mentions, and for jobs that it does not touch."""
-        read = (
-            DatasetRef(**one["dataset"])
-            for job in plan.jobs
-            for one in job.reason.get("inputs", ())
-        )
-        changed = (one.dataset for one in plan.changed)
-        return cls(chain(changed, read, (job.job for job in plan.jobs), untouched))
-
-    def __call__(self, ref: DatasetRef | JobRef) -> str:
-        others = self._spaces.get((ref.kind, ref.name), set()) - {ref.namespace}
-        return safe(ref if others else ref.name)
-
-
-def keys_in_words(keys: KeySet | None, *, shown: int = _SHOWN_RANGES) -> str:
-    """Return a set of keys in its ranges, one per line, the tail of a long one as a number."""
-    if keys is None or tuple(keys) == ("*",):
-        return "whole"
-    lines = [_key_in_words(one) for one in keys[:shown]]
-    if len(keys) > shown:
-        lines.append(f"and {len(keys) - shown:,} more")
-    return "\n".join(lines)
-
-
-def keys_on_a_line(keys: KeySet) -> str:
-    """Return a set of keys on one line: its only range, or its first one and how many more."""
-    return keys_in_words(keys, shown=1).replace("\n", " ")
-
-
-def _key_in_words(key: str | Mapping[str, Any]) -> str:
-    if isinstance(key, str):
-        return safe(key)
-    return safe("/".join(f"{name}={','.join(keys)}" for name, keys in key.items()))
-
-
-def counted(number: int, what: str) -> str:
-    """Return the number and the word for it.
-
-    >>> counted(1, "run"), counted(1200, "run")
-    ('1 run', '1,200 runs')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def table(*headings: str | Text) -> Table:
@@ -175,16 +121,6 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
-def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
-    """Yield what the request names, with its keys; None where it is whole."""
-    for one in plan.changed:
-        yield one.dataset, one.keys
-    for job in plan.request.get("jobs", ()):
-        keys = job.get("partitions")
-        ref = JobRef(job["job"]["namespace"], job["job"]["name"])
-        yield ref, None if keys is None else tuple(keys)
-
-
 def _changed(plan: Plan, names: Names) -> Table:
     rows = table("Changed", "Partitions")
     for ref, keys in roots(plan):
@@ -265,13 +201,6 @@ def untouched(jobs: Sequence[JobRef], names: Names) -> Text:
     )
 
 
-def amount(plan: Plan) -> str:
-    """Return how much would run, as one line."""
-    text = ", ".join(counted(plan.totals[f"{what}s"], what) for what in ("job", "partition", "run"))
-    waves = max((run.wave for run in plan.runs or ()), default=0)
-    return text + (f" in {counted(waves, 'wave')}" if waves else "")
-
-
 def totals(plan: Plan, beside: Beside) -> Text:
     """Return what says how much would run, as of when, and how long that takes.
 
@@ -288,43 +217,3 @@ def totals(plan: Plan, beside: Beside) -> Text:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
         text.append(f"\nfrom a lineage snapshot of {safe(taken[:19])}Z, {old}", style="dim")
     return text
-
-
-def how_long(estimate: Estimate) -> str:
-    """Return how long a plan takes as a line; what is not known is said to be unknown."""
-    if estimate.makespan is None:
-        return "unknown: too few past runs of its jobs are known"
-    unknown = len(estimate.unknown)
-    if unknown:
-        least = f"at least {spread_in_words(estimate.makespan)}"
-        return f"{least}; unknown of {counted(unknown, 'job')}, for too few past runs are known"
-    return f"about {spread_in_words(estimate.makespan)}"
-
-
-def spread_in_words(spread: Spread) -> str:
-    """Return what half of the past would have taken at most, and nine of ten."""
-    typical, slow = lasting(spread.p50), lasting(spread.p90)
-    return typical if typical == slow else f"{typical}, {slow} if all is slow (p90)"
-
-
-def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
-    """Return the jobs as a tree, each with its guide.
-
-    A job stands below the one before it on its reason's path; it may follow others too.
-    """
-    below: dict[JobRef | None, list[PlannedJob]] = {}
-    shown = {job.job for job in jobs}
-    for job in jobs:
-        above = before(job)
-        below.setdefault(above if above in shown else None, []).append(job)
-    rows: list[tuple[str, PlannedJob]] = []
-    todo = [("", "", job) for job in reversed(below.pop(None, []))]
-    while todo:
-        guide, indent, job = todo.pop()
-        rows.append((guide, job))
-        corner, side = "└ ", "  "
-        for child in reversed(below.pop(job.job, [])):
-            todo.append((indent + corner, indent + side, child))
-            corner, side = "├ ", "│ "
-    # A circle of reasons has no top; its jobs are shown all the same.
-    return rows + [("", job) for job in chain.from_iterable(below.values())]

@@ -39,7 +39,7 @@ def show(
 
     project = source.open()
     if as_json:
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         values = [
             {"name": one.name, "value": one.shown, "origin": one.origin} for one in project.settings
@@ -57,12 +57,13 @@ def show(
 
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import table
+    from lineage_backfill.telling.text import safe
 
     columns = ("Setting", "Value", "From")[: 3 if sources else 2]
     rows = table(*columns)
     for one in project.settings:
         cells = (one.name, one.shown, one.origin)[: len(columns)]
-        rows.add_row(*(Text(terminal.safe(cell)) for cell in cells))
+        rows.add_row(*(Text(safe(cell)) for cell in cells))
     terminal.out().print(rows)
 
 
@@ -86,7 +87,7 @@ def check(
     if as_json:
         from dataclasses import asdict
 
-        from lineage_backfill.cli import documents
+        from lineage_backfill.telling import documents
 
         documents.emit(
             {
@@ -112,8 +113,7 @@ def _findings(found: Sequence[Finding]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from lineage_backfill.cli.render import counted
-    from lineage_backfill.cli.terminal import safe
+    from lineage_backfill.telling.text import counted, safe
 
     if not found:
         return Text("The project file fits the lineage.", style="green")

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lineage_backfill.cli.render import Names
     from lineage_backfill.config import Project
     from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.model import DatasetRef, JobRef
     from lineage_backfill.plan.plan import Plan
     from lineage_backfill.plan.staleness import Staleness
+    from lineage_backfill.telling.names import Names
 
 _SinceOption = Annotated[
     str | None,
@@ -62,7 +62,8 @@ def stale(
     ] = None,
 ) -> None:
     """Show what is missing, or older than what it is made from, partition by partition."""
-    from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.telling import documents
 
     found = _find(options, source, since)
     if out and found.plan is not None:
@@ -176,7 +177,10 @@ def _shown(found: _Found) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from lineage_backfill.cli.render import Names, amount, apart, counted
+    from lineage_backfill.cli.render import apart
+    from lineage_backfill.telling.names import Names
+    from lineage_backfill.telling.plans import amount
+    from lineage_backfill.telling.text import counted
 
     shown: list[DatasetRef | JobRef] = [*found.silent]
     for one in found.jobs:
@@ -208,7 +212,8 @@ def _shown(found: _Found) -> RenderableType:
 def _stale_table(jobs: Iterable[Staleness], names: Names) -> Table:
     from rich.text import Text
 
-    from lineage_backfill.cli.render import keys_in_words, table
+    from lineage_backfill.cli.render import table
+    from lineage_backfill.telling.names import keys_in_words
 
     rows = table("", "Stale", "Partitions", "Why")
     for one in jobs:
@@ -232,8 +237,9 @@ def _reasons(one: Staleness, names: Names) -> Iterable[tuple[str, str, Any, str]
 def _doubts(jobs: Sequence[Staleness], names: Names) -> Table:
     from rich.text import Text
 
-    from lineage_backfill.cli.render import keys_in_words, table
-    from lineage_backfill.cli.terminal import safe
+    from lineage_backfill.cli.render import table
+    from lineage_backfill.telling.names import keys_in_words
+    from lineage_backfill.telling.text import safe
 
     rows = table("", "Not known", "Partitions", "Why")
     for one in jobs:
@@ -247,7 +253,7 @@ def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
     from rich.text import Text
 
     from lineage_backfill.cli.render import table
-    from lineage_backfill.cli.terminal import safe
+    from lineage_backfill.telling.text import safe
 
     rows = table("", "No log of", "Why")
     shown = sorted(silent.items())[:_SHOWN_SILENT]

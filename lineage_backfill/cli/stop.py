@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lineage_backfill.cli.completion import complete_backfills
-from lineage_backfill.cli.options import (
-    BackfillArgument,
-    JsonOption,
-    SourceOptions,
-    takes_options,
-)
+from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOptions, takes_options
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
@@ -90,7 +85,8 @@ def delete(
 
 def _tell(project: Project, said: str, backfill: str, *, as_json: bool) -> None:
     from lineage_backfill import app
-    from lineage_backfill.cli import documents, terminal
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.telling import documents
 
     if as_json:
         documents.emit(app.status(project, backfill))

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import Names, apart, counted, keys_in_words, keys_on_a_line, table
-from lineage_backfill.cli.terminal import safe
-from lineage_backfill.cli.words import in_words
+from lineage_backfill.cli.render import apart, table
 from lineage_backfill.model import DatasetRef, JobRef, RunState
+from lineage_backfill.telling.backfills import (
+    ended,
+    left_stale,
+    names_in,
+    particulars,
+    seconds,
+    to_the_second,
+    together,
+    took,
+    who_and_when,
+)
+from lineage_backfill.telling.names import Names, keys_in_words, keys_on_a_line
+from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.telling.words import in_words
 
 _STYLES = {
     "succeeded": "green",
@@ -31,8 +41,6 @@ _STYLES = {
 #: What a report says of single partitions.
 _NOTED = {"missing": "yellow", "unexpected": "yellow", "emptied": "yellow", "cut_off": "dim"}
 _CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
-#: The states in which the runs of one job need not be told apart.
-_ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 #: How many runs, jobs and names are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
 _SHOWN_JOBS = 200
@@ -48,7 +56,7 @@ def history_table(document: Document) -> RenderableType:
     rows = table("Backfill", "State", "Started", "Ended")
     for one in document["backfills"]:
         rows.add_row(
-            safe(one["id"]), state(one["state"]), _instant(one["submitted_at"]), _ended(one)
+            safe(one["id"]), state(one["state"]), to_the_second(one["submitted_at"]), ended(one)
         )
     return rows
 
@@ -69,24 +77,11 @@ def _heading(document: Document) -> Text:
     return Text.assemble(
         _title(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
-        f"\nsubmitted {_instant(document['submitted_at'])}"
+        f"\nsubmitted {to_the_second(document['submitted_at'])}"
         f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
-        f"\nstarted {_instant(document['started_at'])}, ended {_ended(document)}",
-        *(f"\n{words} {safe(told)}" for words, told in _particulars(document) if told),
+        f"\nstarted {to_the_second(document['started_at'])}, ended {ended(document)}",
+        *(f"\n{words} {safe(told)}" for words, told in particulars(document) if told),
     )
-
-
-def _particulars(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield what is kept of a backfill beside its runs, with the words that go before it."""
-    yield "what", document["description"]
-    yield "why", document["reason"]
-    for name, value in document["parameters"].items():
-        yield "with", f"{name} = {json.dumps(value)}"
-    yield "code", document["code_version"]
-    for words, name in (("to start at", "scheduled_for"), ("expires at", "expires_at")):
-        yield words, _instant(document[name]) if document[name] else ""
-    yield "deleted", "yes" if document["deleted"] else ""
-    yield "driven by", document["driver"]["owner"] if document["driver"] else ""
 
 
 def _runs(document: Document) -> RenderableType:
@@ -94,7 +89,7 @@ def _runs(document: Document) -> RenderableType:
     rows = table("State", "Job", "Partitions", "Tries", "Took")
     for number in (3, 4):
         rows.columns[number].justify = "right"
-    groups = _together(document["runs"])
+    groups = together(document["runs"])
     for run in groups[:_SHOWN_RUNS]:
         keys = Text(keys_on_a_line(tuple(run["partitions"])))
         if run["error"]:
@@ -106,25 +101,12 @@ def _runs(document: Document) -> RenderableType:
             Text(names(JobRef(**run["job"]))),
             keys,
             str(run["attempt"] or ""),
-            _took(run),
+            took(run),
         )
     more = len(groups) - _SHOWN_RUNS
     if more > 0:
         rows.add_row("", Text(f"and {more:,} more; --json lists all", style="dim"))
     return rows
-
-
-def _together(runs: Iterable[Document]) -> list[Document]:
-    """Return the runs in their order; those of one job that wait for the same thing are one row."""
-    groups: dict[object, dict[str, Any]] = {}
-    for run in runs:
-        waits = run["state"] in _ALIKE and not run["attempt"]
-        group = (run["state"], *run["job"].values(), run["error"]) if waits else run["id"]
-        if group in groups:
-            groups[group]["partitions"] += run["partitions"]
-        else:
-            groups[group] = {**run, "partitions": list(run["partitions"])}
-    return list(groups.values())
 
 
 def report_table(document: Document) -> RenderableType:
@@ -165,24 +147,6 @@ def report_table(document: Document) -> RenderableType:
     if document["not_planned"]:
         parts.append(_not_planned(document["not_planned"], names))
     return Group(*apart(parts))
-
-
-def names_in(document: Document) -> Names:
-    """Return what shortens the names in a report."""
-    jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"])
-    datasets = (DatasetRef(**one["dataset"]) for one in document["outputs"])
-    return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
-
-
-def who_and_when(document: Document) -> str:
-    """Return who has run a backfill, and from when to when."""
-    by = f"by {safe(document['submitted_by'])}, " if document["submitted_by"] else ""
-    return f"{by}from {_instant(document['submitted_at'])} to {_ended(document)}"
-
-
-def seconds(taken: float | None) -> str:
-    """Return how long something took."""
-    return "" if taken is None else f"{taken:,.1f} s"
 
 
 def difference_table(document: Document) -> RenderableType:
@@ -255,11 +219,6 @@ def _not_planned(jobs: Iterable[Document], names: Names) -> RenderableType:
     return rows
 
 
-def left_stale(job: Document) -> str:
-    """Return the keys of a job that a plan leaves stale, on a line."""
-    return keys_on_a_line(tuple(job["left_stale"])) if job["left_stale"] else ""
-
-
 def _title(document: Document) -> Text:
     title = Text.assemble(
         ("Backfill ", "bold"), f"{safe(document['id'])}  ", state(document["state"])
@@ -268,19 +227,3 @@ def _title(document: Document) -> Text:
         if document[what]:
             title.append(f", {words} {safe(document[what])}")
     return title
-
-
-def _instant(text: str | None) -> str:
-    """Return an instant to the second, in UTC."""
-    return "-" if text is None else f"{text[:19]}Z"
-
-
-def _ended(document: Document) -> str:
-    return _instant(document["ended_at"])
-
-
-def _took(run: Mapping[str, Any]) -> str:
-    if run["started_at"] is None or run["ended_at"] is None:
-        return ""
-    ended, started = (datetime.fromisoformat(run[one]) for one in ("ended_at", "started_at"))
-    return seconds((ended - started).total_seconds())

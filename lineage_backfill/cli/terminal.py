@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from lineage_backfill.telling.text import safe
+
 if TYPE_CHECKING:
     from logging import LogRecord
 
     from rich.console import Console, RenderableType
-
-#: What could move the cursor, hide text or turn it round; and halves of surrogate pairs.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
-)
 
 
 class Color(StrEnum):
@@ -40,15 +36,6 @@ class Manner:
 
 
 manner = Manner()
-
-
-def safe(text: object) -> str:
-    r"""Return the text with control characters and invisible ones spelled out.
-
-    >>> safe("a\x1b[31mb")
-    'a\\x1b[31mb'
-    """
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 def out() -> Console:

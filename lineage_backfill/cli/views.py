@@ -9,32 +9,30 @@ from operator import itemgetter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli import draw
-from lineage_backfill.cli.render import Names, table
+from lineage_backfill.cli.render import table
+from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.view import Edge, Ref, View
+from lineage_backfill.telling import lineage
+from lineage_backfill.telling.names import Names
+from lineage_backfill.telling.text import safe
 
+_SHOWN = 20
 _SHOWN_LINES = 2_000
 _DEEPEST = 48
 _COLOURS = {"dataset": "cyan", "job": "bold"}
 
 
-def drawing(seen: View) -> draw.Drawing:
-    """Return the view as a graph to be drawn; what was asked for stands out."""
-    names = Names(seen.nodes)
-    starts = ", ".join(map(names, seen.starts[:3])) + (" …" if len(seen.starts) > 3 else "")
-    return draw.Drawing(
-        title=f"The lineage of {starts}" if starts else "The lineage",
-        nodes=tuple(
-            draw.Node(
-                key=ref,
-                kind=ref.kind,
-                lines=(names(ref),),
-                mark="changed" if ref in seen.starts else "",
-            )
-            for ref in seen.nodes
-        ),
-        edges=tuple(draw.Edge(source=one, target=other) for one, other in seen.edges),
-    )
+def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
+    """Return all that the lineage tells of one job or dataset, a line for each kind of thing."""
+    names = Names([*snapshot.jobs, *snapshot.datasets])
+    shown = table(ref.kind.capitalize(), names(ref))
+    for title, says in lineage.lines(ref, snapshot, names):
+        lines = [safe(line) for line in says[:_SHOWN]]
+        if len(says) > _SHOWN:
+            lines.append(f"and {len(says) - _SHOWN:,} more")
+        if lines:
+            shown.add_row(Text(title, style="dim"), Text("\n".join(lines)))
+    return shown
 
 
 def trees(seen: View, *, up: bool = False, down: bool = False) -> RenderableType:

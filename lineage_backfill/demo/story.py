@@ -19,7 +19,7 @@ from rich.text import Text
 from lineage_backfill import app
 from lineage_backfill.cli.planning import show
 from lineage_backfill.cli.progress import progress
-from lineage_backfill.cli.render import counted, table
+from lineage_backfill.cli.render import table
 from lineage_backfill.cli.tables import report_table
 from lineage_backfill.config.project import FILE_NAME
 from lineage_backfill.demo.folder import prepare
@@ -32,6 +32,7 @@ from lineage_backfill.partitions.text import KeySet, expand, parse
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.telling.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -13,16 +13,17 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
-from lineage_backfill.cli import draw
-from lineage_backfill.cli.draw import Drawing, Edge, Node
-from lineage_backfill.cli.formats import code, drawing, markdown, plain, plan_tree
+from lineage_backfill.cli.formats import code, markdown, plain, plan_tree
 from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.main import main
 from lineage_backfill.cli.render import Beside, preview
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.model import JobRef
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.timeline import Spans, timeline
+from lineage_backfill.telling import draw
+from lineage_backfill.telling.draw import Drawing, Edge, Node
+from lineage_backfill.telling.plans import drawing
+from lineage_backfill.telling.text import safe
 from tests.unit.cli import plans
 from tests.unit.cli.test_render import shown
 

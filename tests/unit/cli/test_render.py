@@ -16,13 +16,15 @@ from lineage_backfill import Plan
 from lineage_backfill.cli.account import report_markdown
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
-from lineage_backfill.cli.render import Beside, Names, keys_in_words, preview, tree
+from lineage_backfill.cli.render import Beside, preview
 from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
-from lineage_backfill.cli.words import mapping_in_words
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.plan.explain import Explanation, Hop, explain
 from lineage_backfill.plan.planner import Planner, Planning
+from lineage_backfill.telling.names import Names, keys_in_words
+from lineage_backfill.telling.plans import tree
+from lineage_backfill.telling.words import mapping_in_words
 from tests.unit.cli import accounts_of, plans
 
 

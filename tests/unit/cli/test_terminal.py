@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from lineage_backfill.cli import documents
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.errors import UsageError
+from lineage_backfill.telling import documents
+from lineage_backfill.telling.text import safe
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.plan import PlannedJob
+from lineage_backfill.telling.text import safe
 
 Namer = Callable[[DatasetRef | JobRef], str]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape
 
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.graph.layout import Point, lay_out
+from lineage_backfill.telling.text import safe
 
 Kind = Literal["dataset", "job"]
 #: What a node is to the reader: it decides the colour.

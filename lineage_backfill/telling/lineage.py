@@ -1,4 +1,4 @@
-"""What `lineage show` says of one job or dataset, and prints as a document of all."""
+"""What is told of one job or dataset, and prints as a document of all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from lineage_backfill.cli.render import Names, counted, table
-from lineage_backfill.cli.terminal import safe
 from lineage_backfill.graph.families import Family
 from lineage_backfill.graph.lineage import (
     DatasetNode,
@@ -23,26 +18,18 @@ from lineage_backfill.graph.lineage import (
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.telling.names import Names
+from lineage_backfill.telling.text import counted, safe
 
-_SHOWN = 20
 Ref = DatasetRef | JobRef
 
 
-def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
-    """Return all that the lineage tells of one job or dataset, a line for each kind of thing."""
-    names = Names([*snapshot.jobs, *snapshot.datasets])
-    rows = table(ref.kind.capitalize(), names(ref))
+def lines(ref: Ref, snapshot: LineageSnapshot, names: Names) -> list[tuple[str, Sequence[str]]]:
+    """Return all that the lineage tells of one job or dataset: what it is, and its lines."""
     if isinstance(ref, DatasetRef):
-        lines = _of_dataset(snapshot.datasets.get(ref) or DatasetNode(ref=ref), snapshot, names)
-    else:
-        lines = _of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names)
-    for title, says in lines:
-        shown = [safe(line) for line in says[:_SHOWN]]
-        if len(says) > _SHOWN:
-            shown.append(f"and {len(says) - _SHOWN:,} more")
-        if shown:
-            rows.add_row(Text(title, style="dim"), Text("\n".join(shown)))
-    return rows
+        node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
+        return list(_of_dataset(node, snapshot, names))
+    return list(_of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names))
 
 
 def _of_job(
