@@ -86,7 +86,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFacts:
-    """All that the planner needs of one job; `problem` says why it cannot be planned at all."""
+    """All that the planner needs of one job; `problem` says why it cannot be planned at all.
+
+    A plain job has no problem, knows and bounds all that it reads, is not guarded, and makes
+    stale no keys but those that read what is dirty.
+    """
 
     ref: JobRef
     place: int  # among all jobs, by name
@@ -104,12 +108,8 @@ class JobFacts:
     declaration: JobDeclaration | None
     problem: str | None
     hint: str
-
-    @property
-    def guarded(self) -> bool:
-        """Whether it runs only where a guard rail is overridden."""
-        declared = self.declaration
-        return declared is not None and (declared.protected or not declared.idempotent)
+    guarded: bool  # runs only where a guard rail is overridden
+    is_plain: bool
 
 
 class Catalog:
@@ -306,6 +306,12 @@ class Catalog:
         every = tuple(inputs)
         references = [edge.data.ref for edge in every if edge.reference]
         live = tuple([edge for edge in every if not edge.reference]) if references else every
+        own = tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None])
+        unknown = tuple([edge for edge in live if edge.mapping is None])
+        endless = any(edge.mapping and edge.mapping.unbounded for edge in live)
+        lookback = max([write.lookback for _, write in writes if write], default=0)
+        guarded = declared is not None and (declared.protected or not declared.idempotent)
+        unusual = problem or unknown or endless or guarded or own or lookback
         return JobFacts(
             ref=ref,
             place=self.edges.jobs.get(ref, len(self.edges.jobs)),
@@ -315,14 +321,16 @@ class Catalog:
             outputs=tuple(outputs),
             references=frozenset(references) if references else _NO_REFERENCES,
             live=live,
-            own=tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None]),
-            unknown=tuple([edge for edge in live if edge.mapping is None]),
-            endless=any(edge.mapping and edge.mapping.unbounded for edge in live),
+            own=own,
+            unknown=unknown,
+            endless=endless,
             lacking=tuple([edge for edge in live if edge.mapping and edge.mapping.may_lack]),
-            lookback=max([write.lookback for _, write in writes if write], default=0),
+            lookback=lookback,
             declaration=declared,
             problem=problem,
             hint=hint,
+            guarded=guarded,
+            is_plain=calendar is not None and not unusual,
         )
 
     def _sent(self, ref: JobRef, node: JobNode | None) -> tuple[facets.JobFacet, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
@@ -33,7 +34,7 @@ UNKNOWN: Final = _Unknown()
 Dirty = PartitionSet | _Unknown
 #: One key of one job.
 _Node = tuple[JobRef, PartitionSet]
-_Followers = Mapping[JobFacts, Sequence[JobFacts]]
+_Followers = Callable[[JobFacts], Sequence[JobFacts]]
 #: A level, its jobs in order, and whether they form a cycle of datasets.
 _Group = tuple[int, Sequence[JobFacts], bool]
 #: Why something does not run: kind, text, and a hint of what to do.
@@ -106,18 +107,6 @@ def propagate(
     return _Run(catalog, roots, root_jobs, restraints).finish()
 
 
-@dataclass(frozen=True, slots=True)
-class _Network:
-    """The jobs that the change may reach.
-
-    `distance` is in jobs from the roots, `waiting` the number of reached jobs that a job follows.
-    """
-
-    distance: Mapping[JobFacts, int]
-    followers: _Followers
-    waiting: Mapping[JobFacts, int]
-
-
 class _Run:
     def __init__(
         self,
@@ -135,21 +124,23 @@ class _Run:
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
         self.warnings: dict[str, None] = {}
         self.results: dict[JobRef, JobResult] = {}
+        self.is_plain = not (
+            restraints.cuts_any or restraints.pruned or restraints.expired or restraints.exact
+        )
 
     def finish(self) -> Propagation:
-        network = self._reach()
-        distance, results = network.distance, self.results
+        results = self.results
         cyclic = []
-        for level, jobs, tied in _order(network):
+        for level, jobs, tied in _order(self._starts(), self.catalog.followers):
             for facts in jobs:
                 result = results[facts.ref] = JobResult(facts, level)
                 if self.restraints.pruned:
                     result.pruned = self._pruned(facts)
                 if not tied:
-                    self._visit(result, distance[facts])
+                    self._visit(result)
             if tied:
                 cyclic.append(tuple(jobs))
-                self._visit_cycle(jobs, distance)
+                self._visit_cycle(jobs)
         return Propagation(
             results=self.results,
             dirty=self.dirty,
@@ -162,66 +153,73 @@ class _Run:
     def _pruned(self, facts: JobFacts) -> list[DatasetRef]:
         return [e.dataset for e in facts.inputs if (facts.ref, e.dataset) in self.restraints.pruned]
 
-    def _reach(self) -> _Network:
-        """Return every job that can be reached, and what follows it."""
-        catalog = self.catalog
-        distance = dict.fromkeys(self.root_jobs, 1)
+    def _starts(self) -> dict[JobFacts, None]:
+        """Return the jobs that are asked for or read a root."""
+        found = dict.fromkeys(self.root_jobs)
         for data in self.roots:
-            for ref in catalog.edges.readers.get(data.ref, ()):
-                facts = catalog.job(ref)
+            for ref in self.catalog.edges.readers.get(data.ref, ()):
+                facts = self.catalog.job(ref)
                 if data.ref not in facts.references:
-                    distance[facts] = 1
-        front, steps = list(distance), 1
-        followers: dict[JobFacts, tuple[JobFacts, ...]] = {}
-        waiting = dict.fromkeys(distance, 0)
-        while front:
-            steps += 1
-            following = []
-            for facts in front:
-                followers[facts] = found = catalog.followers(facts)
-                for follower in found:
-                    if follower in waiting:
-                        waiting[follower] += 1
-                    else:
-                        waiting[follower] = 1
-                        distance[follower] = steps
-                        following.append(follower)
-            front = following
-        return _Network(distance, followers, waiting)
+                    found[facts] = None
+        return found
+
+    @cached_property
+    def _distances(self) -> Mapping[JobFacts, int]:
+        """How many jobs each reached job is away from the roots, itself counted."""
+        front = list(self._starts())
+        distances = dict.fromkeys(front, 1)
+        for facts in front:
+            for follower in self.catalog.followers(facts):
+                if follower not in distances:
+                    distances[follower] = distances[facts] + 1
+                    front.append(follower)
+        return distances
 
     # --- one job --------------------------------------------------------------------------------
 
-    def _visit(self, result: JobResult, distance: int) -> None:
-        facts, dirty, restraints = result.facts, self.dirty, self.restraints
-        stale_inputs = [edge for edge in facts.live if edge.data in dirty]
-        if result.pruned:
-            stale_inputs = [edge for edge in stale_inputs if edge.dataset not in result.pruned]
+    def _visit(self, result: JobResult) -> None:
+        facts, restraints = result.facts, self.restraints
+        stale_inputs = self._stale_inputs(result)
         asked = self.root_jobs.get(facts, NOTHING) if self.root_jobs else NOTHING
         if not stale_inputs and not asked.boxes:
             return
         result.stale_inputs = stale_inputs
+        if self.is_plain and facts.is_plain and not asked.boxes and not self.unrepaired:
+            # Nearly every job of nearly every plan.
+            assert facts.calendar is not None
+            result.stale = self._affected(stale_inputs, facts.calendar, NOTHING)
+            self._settle(result, NOTHING)
+            return
         cause = None
         if facts.problem is not None or facts.unknown or facts.endless:
             cause = self._problem(facts, stale_inputs)
         if cause is None and (restraints.cuts_any or facts.guarded):
-            cause = restraints.cut(facts, distance)
+            cause = restraints.cut(facts, self._distances[facts])
         if facts.calendar is None or (cause is not None and cause[0] == "unknown"):
             result.cause = cause
             self._all_unrepaired(result)
             return
-        stale, unwidened = self._stale_keys(result, facts.calendar, asked)
-        if not stale.boxes:
+        result.stale, unwidened = self._stale_keys(result, facts.calendar, asked)
+        if not result.stale.boxes:
             return
-        result.stale = stale
         result.serial = bool(facts.own)
         result.cause = cause
         if cause is not None:
-            left = stale
+            left = result.stale
         elif self.unrepaired or restraints.exact or restraints.expired:
             left = self._left(result, unwidened)
         else:
             left = NOTHING
         self._settle(result, left)
+
+    def _stale_inputs(self, result: JobResult) -> Sequence[Input]:
+        dirty, live = self.dirty, result.facts.live
+        if result.pruned:
+            return [e for e in live if e.data in dirty and e.dataset not in result.pruned]
+        for edge in live:
+            if edge.data not in dirty:
+                return [edge for edge in live if edge.data in dirty]
+        return live
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
@@ -250,31 +248,40 @@ class _Run:
         self, result: JobResult, calendar: Calendar, asked: PartitionSet
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the stale run keys, and what they would be without the widening."""
-        facts, dirty = result.facts, self.dirty
-        settled = own_stale = direct = NOTHING
+        facts = result.facts
+        settled = direct = NOTHING
         if asked.boxes:
             if facts.lookback:
                 settled = calendar.clip(self.restraints.settled.get(facts, NOTHING))
             direct = calendar.intern(calendar.clip(asked - settled))
-        for edge in result.stale_inputs:
-            changed = dirty[edge.data]
-            assert edge.mapping is not None
-            assert isinstance(changed, PartitionSet)
-            affected = edge.mapping.affected(changed)
-            if edge.own:
-                own_stale = calendar.unite(own_stale, affected)
-            elif direct is NOTHING:
-                direct = affected
-            elif affected is not direct:
-                direct = calendar.unite(direct, affected)
+        own, others = NOTHING, result.stale_inputs
+        if facts.own:
+            own = self._affected([edge for edge in others if edge.own], calendar, NOTHING)
+            others = [edge for edge in others if not edge.own]
+        direct = self._affected(others, calendar, direct)
         if not facts.lookback and not facts.own:
             return direct, direct
         widened_keys = widen(calendar, direct, facts.lookback)
-        closed = self._closed(result, widened_keys | own_stale | settled)
+        closed = self._closed(result, widened_keys | own | settled)
         widened = calendar.intern(closed)
         if not self.restraints.exact or not facts.lookback:
             return widened, widened
-        return widened, self._closed(result, direct | own_stale | settled)
+        return widened, self._closed(result, direct | own | settled)
+
+    def _affected(
+        self, inputs: Iterable[Input], calendar: Calendar, keys: PartitionSet
+    ) -> PartitionSet:
+        """Return the keys, and the run keys that dirty partitions of the inputs make stale."""
+        for edge in inputs:
+            changed = self.dirty[edge.data]
+            assert edge.mapping is not None
+            assert isinstance(changed, PartitionSet)
+            affected = edge.mapping.affected(changed)
+            if keys is NOTHING:
+                keys = affected
+            elif affected is not keys:
+                keys = calendar.unite(keys, affected)
+        return keys
 
     @staticmethod
     def _closed(result: JobResult, keys: PartitionSet) -> PartitionSet:
@@ -335,12 +342,13 @@ class _Run:
 
     def _settle(self, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and what that makes of the outputs."""
+        stale = result.stale
         result.left = left
-        result.planned = result.stale - left if left else result.stale
+        result.planned = stale - left if left.boxes else stale
         for output in result.facts.outputs:
             assert output.mapping is not None
-            _add(self.dirty, output.data, output.mapping.required(result.stale))
-            if left:
+            _add(self.dirty, output.data, output.mapping.required(stale))
+            if left.boxes:
                 _add(self.unrepaired, output.data, output.mapping.required(left))
 
     def _all_unrepaired(self, result: JobResult) -> None:
@@ -356,9 +364,9 @@ class _Run:
 
     # --- cycles ---------------------------------------------------------------------------------
 
-    def _visit_cycle(self, jobs: Sequence[JobFacts], distance: Mapping[JobFacts, int]) -> None:
+    def _visit_cycle(self, jobs: Sequence[JobFacts]) -> None:
         """Visit the jobs of a cycle of datasets until nothing changes, then judge it by keys."""
-        self._until_stable(jobs, distance)
+        self._until_stable(jobs)
         for facts in jobs:
             self.results[facts.ref].serial = True
         tied, sentence = self._true_cycle(jobs)
@@ -369,13 +377,10 @@ class _Run:
                 if keys == result.stale:
                     result.cause = ("cycle", sentence, "declare how the keys travel on that way")
                 self._settle(result, result.left | keys)
-            self._until_stable(jobs, distance, keep=tied)
+            self._until_stable(jobs, keep=tied)
 
     def _until_stable(
-        self,
-        jobs: Sequence[JobFacts],
-        distance: Mapping[JobFacts, int],
-        keep: Mapping[JobRef, PartitionSet] | None = None,
+        self, jobs: Sequence[JobFacts], keep: Mapping[JobRef, PartitionSet] | None = None
     ) -> None:
         while True:
             before = [(old.stale, old.left) for old in self._results(jobs)]
@@ -383,7 +388,7 @@ class _Run:
                 ref = facts.ref
                 old = self.results[ref]
                 fresh = self.results[ref] = JobResult(facts, old.level, pruned=old.pruned)
-                self._visit(fresh, distance[facts])
+                self._visit(fresh)
                 fresh.serial = True
                 if keep and ref in keep and fresh.stale:
                     fresh.left_causes = tuple(dict.fromkeys((*fresh.left_causes, *old.left_causes)))
@@ -486,12 +491,11 @@ def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
 
 
 def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> None:
-    if extent is NOTHING:
+    if not extent:
         return
     held = into.get(data)
     if held is None:
-        if extent:
-            into[data] = extent
+        into[data] = extent
     elif isinstance(held, _Unknown) or isinstance(extent, _Unknown):
         into[data] = UNKNOWN
     else:
@@ -501,30 +505,61 @@ def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> 
 _PLACE: Final = attrgetter("place")
 
 
-def _order(network: _Network) -> Iterator[_Group]:
-    """Yield the jobs in an order in which they could run."""
-    followers, waiting = network.followers, dict(network.waiting)
-    level = 1
-    ready = sorted([facts for facts, count in waiting.items() if not count], key=_PLACE)
-    left = len(waiting)
-    while ready:
-        yield level, ready, False
-        left -= len(ready)
-        following = []
-        for facts in ready:
-            for follower in followers[facts]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    following.append(follower)
-        ready = sorted(following, key=_PLACE)
-        level += 1
-    if left:
-        stuck = sorted((facts for facts, count in waiting.items() if count), key=_PLACE)
-        yield from _order_cycles(stuck, followers, level)
+def _order(starts: Iterable[JobFacts], followers: _Followers) -> Iterator[_Group]:
+    """Yield the jobs that can be reached in an order in which they could run, level by level."""
+    finished, is_tied = _finish_order(starts, followers)
+    if is_tied:
+        yield from _order_cycles(sorted(finished, key=_PLACE), followers)
+        return
+    levels = dict.fromkeys(finished, 1)
+    by_level: list[list[JobFacts]] = []
+    for facts in reversed(finished):
+        level = levels[facts]
+        if level > len(by_level):
+            by_level.append([])
+        by_level[level - 1].append(facts)
+        for follower in followers(facts):
+            if levels[follower] <= level:
+                levels[follower] = level + 1
+    for level, jobs in enumerate(by_level, 1):
+        yield level, sorted(jobs, key=_PLACE), False
 
 
-def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) -> Iterator[_Group]:
-    """Order what is left once a cycle holds up the plain way: by strongly connected groups."""
+def _finish_order(
+    starts: Iterable[JobFacts], followers: _Followers
+) -> tuple[list[JobFacts], bool]:
+    """Return the jobs that can be reached, each after all that follow it, and if any is tied.
+
+    That is, whether a job is reached from itself; the order means nothing then.
+    """
+    finished: list[JobFacts] = []
+    is_finished: dict[JobFacts, bool] = {}
+    is_tied = False
+    for start in starts:
+        if start in is_finished:
+            continue
+        is_finished[start] = False
+        path, ways = [start], [iter(followers(start))]
+        while path:
+            for follower in ways[-1]:
+                known = is_finished.get(follower)
+                if known is None:
+                    is_finished[follower] = False
+                    path.append(follower)
+                    ways.append(iter(followers(follower)))
+                    break
+                if not known:
+                    is_tied = True
+            else:
+                ways.pop()
+                done = path.pop()
+                is_finished[done] = True
+                finished.append(done)
+    return finished, is_tied
+
+
+def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
+    """Order jobs of which some are tied: by strongly connected groups."""
     component = _components(nodes, followers)
     members: dict[int, list[JobFacts]] = {}
     for job in nodes:
@@ -532,7 +567,7 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) 
     inner = {
         (component[job], component[follower])
         for job in nodes
-        for follower in followers[job]
+        for follower in followers(job)
         if component[job] != component[follower]
     }
     count = dict.fromkeys(members, 0)
@@ -544,7 +579,7 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers, level: int) 
     def place(number: int) -> int:
         return members[number][0].place
 
-    ready = sorted((n for n, c in count.items() if not c), key=place)
+    level, ready = 1, sorted((n for n, c in count.items() if not c), key=place)
     while ready:
         for number in ready:
             yield level, members[number], len(members[number]) > 1
@@ -563,7 +598,7 @@ def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFac
     allowed = set(nodes)
 
     def after(node: JobFacts) -> Iterator[JobFacts]:
-        return iter(sorted((f for f in followers[node] if f in allowed), key=_PLACE))
+        return iter(sorted((f for f in followers(node) if f in allowed), key=_PLACE))
 
     index: dict[JobFacts, int] = {}
     low: dict[JobFacts, int] = {}
