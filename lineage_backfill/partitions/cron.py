@@ -101,8 +101,6 @@ class Schedule:
     begins: every block of time is worked out by itself, from the wall clock.
     """
 
-    label_format = "%Y-%m-%dT%H:%M"
-
     def __init__(self, expression: str, here: Zone) -> None:
         self._expression = expression
         self._zone = here

@@ -206,7 +206,7 @@ class _MonthsGrid(_DateGrid):
 class _ClockGrid(Grid):
     """Hours and other slices whose keys are local times, with an offset where those repeat."""
 
-    _format: str  # of the label, for strftime
+    _precision: str  # of the label, as `isoformat` names it: hours, minutes or seconds
     _length: int  # of the longest stretch of local time that bears one label, in seconds
 
     def label(self, ordinal: int) -> str:
@@ -253,7 +253,7 @@ class _ClockGrid(Grid):
         return found[0]
 
     def _plain(self, local: datetime) -> str:
-        return local.strftime(self._format)
+        return local.isoformat("T", self._precision)
 
     def _offset(self, ordinal: int) -> str:
         seconds = self.zone.offset(self.start(ordinal))
@@ -269,7 +269,7 @@ class _HourGrid(_ClockGrid):
 
     family = ("hour",)
     example = "2024-06-15T14"
-    _format = "%Y-%m-%dT%H"
+    _precision = "hours"
     _length = 3_600
 
     def __init__(self, here: Zone) -> None:
@@ -330,7 +330,7 @@ class _EveryGrid(_ClockGrid):
         self._seconds = self._length = seconds
         self._anchor = anchor
         whole = seconds % 60 == 0 and anchor % 60 == 0
-        self._format = "%Y-%m-%dT%H:%M" if whole else "%Y-%m-%dT%H:%M:%S"
+        self._precision = "minutes" if whole else "seconds"
         self.example = self.label(0)
 
     def start(self, ordinal: int) -> int:
@@ -344,13 +344,13 @@ class _CronGrid(_ClockGrid):
     """Slices from one firing of a cron expression to the next."""
 
     example = "2024-06-15T14:30"
+    _precision = "minutes"
     _length = 1
 
     def __init__(self, expression: str, here: Zone) -> None:
         self.family = ("cron", expression)
         self.zone = here
         self._schedule = cron_expressions.Schedule(expression, here)
-        self._format = self._schedule.label_format
 
     def start(self, ordinal: int) -> int:
         return self._schedule.firing(ordinal)

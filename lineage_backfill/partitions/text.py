@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from lineage_backfill.errors import KeyFormatError, MissingKeyError, RangeError
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
-from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
+from lineage_backfill.partitions.keys import WHOLE, PartitionSet
 from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
 
 #: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or
@@ -95,16 +95,22 @@ def parse(
             "it is partitioned, and no keys were given",
             hint="say which ones with --from and --to, or --partitions",
         )
-    result = NOTHING
+    # Put together at the end: thousands of single keys are not united one by one.
+    runs: dict[int, list[tuple[int, int]]] = {}
     for item in keys:
-        if isinstance(item, str):
-            result |= _parse_plain(calendar, item, warn)
-        elif isinstance(item, Mapping):
-            result |= _parse_box(calendar, item, warn)
-        else:
-            raise _no_key(item)
+        for ordinals, mask in _parse_item(calendar, item, warn).boxes:
+            runs.setdefault(mask, []).extend(ordinals.runs())
+    result = PartitionSet.of((OrdinalSet.of_runs(found), mask) for mask, found in runs.items())
     _warn_incomplete(calendar, result, warn)
     return result
+
+
+def _parse_item(calendar: Calendar, item: object, warn: Callable[[str], None]) -> PartitionSet:
+    if isinstance(item, str):
+        return _parse_plain(calendar, item, warn)
+    if isinstance(item, Mapping):
+        return _parse_box(calendar, item, warn)
+    raise _no_key(item)
 
 
 def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> PartitionSet:
