@@ -44,23 +44,57 @@ def status(
         "blocked_jobs": [
             job["job"] for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")
         ],
-        "runs": [
+        "runs": [_run(run) for run in runs],
+    }
+
+
+def run(
+    record: BackfillRecord,
+    planned: Mapping[str, Any],
+    runs: Iterable[RunRecord],
+    attempts: Iterable[AttemptRecord],
+) -> Document:
+    """Return where one run stands, what it waits for and how often it was tried.
+
+    `planned` is its document in the plan.
+    """
+    known = {run.run_id: run for run in runs}
+    return {
+        "schema_version": 1,
+        "kind": "run",
+        "backfill": record.id,
+        **_run(known[planned["id"]]),
+        "reads": planned["reads"],
+        "writes": planned["writes"],
+        "upstream": [_run(known[one]) for one in planned["upstream"] if one in known],
+        "attempts": [
             {
-                "id": run.run_id,
-                "job": named(run.job),
-                "partitions": list(run.partitions),
-                "count": run.count,
-                "wave": run.wave,
-                "engine": run.engine,
-                "state": run.state,
-                "attempt": run.attempt,
-                "started_at": instant(run.started_at),
-                "ended_at": instant(run.ended_at),
-                "error": run.error,
-                "cut_off": list(run.cut_off),
+                "attempt": one.attempt,
+                "state": one.state,
+                "submitted_at": instant(one.submitted_at),
+                "ended_at": instant(one.ended_at),
+                "error": one.error,
             }
-            for run in runs
+            for one in attempts
+            if one.run_id == planned["id"]
         ],
+    }
+
+
+def _run(run: RunRecord) -> Document:
+    return {
+        "id": run.run_id,
+        "job": named(run.job),
+        "partitions": list(run.partitions),
+        "count": run.count,
+        "wave": run.wave,
+        "engine": run.engine,
+        "state": run.state,
+        "attempt": run.attempt,
+        "started_at": instant(run.started_at),
+        "ended_at": instant(run.ended_at),
+        "error": run.error,
+        "cut_off": list(run.cut_off),
     }
 
 

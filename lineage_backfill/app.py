@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -34,6 +34,7 @@ from lineage_backfill.errors import (
 
 if TYPE_CHECKING:
     from lineage_backfill.config.draft import Draft
+    from lineage_backfill.engines.attempt import AttemptFiles
     from lineage_backfill.executor.drive import SpecBuilder
     from lineage_backfill.executor.loop import Executor
     from lineage_backfill.executor.scheduler import JobLimits
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from lineage_backfill.plan.request import Request
     from lineage_backfill.plan.review import Finding
     from lineage_backfill.plan.staleness import Staleness, TableRecord
-    from lineage_backfill.plan.timeline import Spans
+    from lineage_backfill.plan.timeline import Span, Spans
     from lineage_backfill.ports import (
         BackfillRecord,
         Engine,
@@ -839,21 +840,28 @@ def watch(
     return Ended(id=id_, state=state, timed_out=timed_out, is_orphan=is_orphan)
 
 
-def status(project: Project, backfill: str | None) -> dict[str, Any]:
-    """Return the status document of a backfill, of the newest if none is named."""
+def status(
+    project: Project, backfill: str | None, *, store: RunStore | None = None
+) -> dict[str, Any]:
+    """Return the status document of a backfill, of the newest if none is named.
+
+    A `store` that is open already is used, and left open, here and below.
+    """
     from lineage_backfill import accounts
     from lineage_backfill.executor.owner import standing
 
-    with open_store(project) as store:
+    with _reading(project, store) as store:
         record, driver = standing(store, _find(store, backfill).id, datetime.now(UTC))
         return accounts.status(record, store.plan(record.id), store.runs(record.id), driver)
 
 
-def report(project: Project, backfill: str | None) -> dict[str, Any]:
+def report(
+    project: Project, backfill: str | None, *, store: RunStore | None = None
+) -> dict[str, Any]:
     """Return the report document of a backfill, of the newest if none is named."""
     from lineage_backfill import accounts
 
-    with open_store(project) as store:
+    with _reading(project, store) as store:
         record = _find(store, backfill)
         plans = _plans(store, record.id)
         runs, attempts = store.runs(record.id), store.attempts(record.id)
@@ -862,13 +870,89 @@ def report(project: Project, backfill: str | None) -> dict[str, Any]:
     return accounts.report(record, plans, runs, attempts, calendars, without)
 
 
-def history(project: Project) -> dict[str, Any]:
+def run_of(
+    project: Project, backfill: str, run_id: str, *, store: RunStore | None = None
+) -> dict[str, Any]:
+    """Return the document of one run of a backfill; raises UnknownNameError."""
+    from lineage_backfill import accounts
+
+    with _reading(project, store) as store:
+        record = _find(store, backfill)
+        plans = (store.plan(record.id), *store.tails(record.id))
+        planned = (run for plan in plans for run in plan.get("runs") or () if run["id"] == run_id)
+        found = next(planned, None)
+        if found is None:
+            raise UnknownNameError(
+                f"{record.id} has no run {run_id!r}",
+                hint=f"`lineage-backfill status {record.id} --json` lists its runs.",
+            )
+        return accounts.run(record, found, store.runs(record.id), store.attempts(record.id))
+
+
+def attempt_spec(project: Project, backfill: str, run_id: str, number: int) -> dict[str, Any]:
+    """Return what an attempt was told, secrets masked; raises UnknownNameError if it is not here.
+
+    A file that leads out of the project's own folder is not here.
+    """
+    from lineage_backfill.config.project import masked
+
+    files = _attempt_files(project, backfill, run_id, number)
+    if not _is_ours(project, files.spec_path):
+        raise UnknownNameError("its run spec is not kept here", hint="Its engine may know more.")
+    return masked(dict(files.spec()))
+
+
+def attempt_log(project: Project, backfill: str, run_id: str, number: int, *, most: int) -> str:
+    """Return the end of what an attempt has printed, at most so many bytes.
+
+    Raises UnknownNameError where it is not in the project's own folder.
+    """
+    place, begin = _attempt_files(project, backfill, run_id, number).log_place()
+    if not _is_ours(project, place):
+        raise UnknownNameError("its log is not kept here", hint="Its engine may know more.")
+    with place.open("rb") as file:
+        file.seek(max(begin, place.stat().st_size - most))
+        return file.read(most).decode(errors="replace")
+
+
+def _attempt_files(project: Project, backfill: str, run_id: str, number: int) -> AttemptFiles:
+    from lineage_backfill.engines.attempt import AttemptFiles
+    from lineage_backfill.executor.drive import spec_file
+
+    return AttemptFiles(spec_file(_state_dir(project) / "backfills" / backfill, run_id, number))
+
+
+def _is_ours(project: Project, path: Path) -> bool:
+    """Whether there is such a file, and it really lies among those that backfills leave."""
+    return path.is_file() and path.resolve().is_relative_to(_state_dir(project).resolve())
+
+
+def run_spans(
+    project: Project, snapshot: LineageSnapshot, backfill: str, *, store: RunStore | None = None
+) -> Mapping[str, tuple[Span, ...]]:
+    """Return where the keys of each run of a backfill lie in time, by the ids of the runs."""
+    from lineage_backfill.plan.document import plan_from_dict
+    from lineage_backfill.plan.timeline import spans
+
+    with _reading(project, store) as store:
+        plan = plan_from_dict((store.tails(backfill) or (store.plan(backfill),))[-1])
+        runs = store.runs(backfill)
+    catalog = _catalog(project, snapshot, plan.now, _request(plan))
+    return {run.run_id: spans(catalog.job(run.job).calendar, run.partitions) for run in runs}
+
+
+def partitioning(project: Project, snapshot: LineageSnapshot) -> Catalog:
+    """Return what is known of the partitions of each dataset and job by now."""
+    return _catalog(project, snapshot, datetime.now(UTC).isoformat())
+
+
+def history(project: Project, *, store: RunStore | None = None) -> dict[str, Any]:
     """Return the document that lists all backfills but those that have expired."""
     from lineage_backfill import accounts
     from lineage_backfill.executor.owner import standing
 
     now = datetime.now(UTC)
-    with open_store(project) as store:
+    with _reading(project, store) as store:
         seen = (
             standing(store, one.id, now)[0] if one.state.is_under_way else one
             for one in store.backfills()
@@ -880,11 +964,18 @@ def history(project: Project) -> dict[str, Any]:
         )
 
 
+def _reading(project: Project, store: RunStore | None) -> AbstractContextManager[RunStore]:
+    return nullcontext(store) if store is not None else open_store(project)
+
+
 @contextmanager
-def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
+def open_store(
+    project: Project, *, create: bool = False, read_only: bool = False
+) -> Iterator[RunStore]:
     """Open the project's run store, and close it in the end; raises StoreError.
 
-    A SQLite file that is not there is made only to `create`; else the store is an empty one.
+    A SQLite file that is not there is made only to `create`; else the store is an empty one. One
+    that is `read_only` is not upgraded either.
     """
     file = Path(project.store_url.removeprefix(_SQLITE))
     store: RunStore
@@ -892,7 +983,7 @@ def open_store(project: Project, *, create: bool = False) -> Iterator[RunStore]:
         from lineage_backfill.store.sql import SqlRunStore
 
         began = time.monotonic()
-        store = SqlRunStore(project.store_url)
+        store = SqlRunStore(project.store_url, read_only=read_only)
         log_time(began, "run store opened")
     else:
         from lineage_backfill.store.memory import MemoryRunStore

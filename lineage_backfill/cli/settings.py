@@ -39,19 +39,9 @@ def show(
 
     project = source.open()
     if as_json:
-        from lineage_backfill.telling import documents
+        from lineage_backfill.telling import documents, settings
 
-        values = [
-            {"name": one.name, "value": one.shown, "origin": one.origin} for one in project.settings
-        ]
-        documents.emit(
-            {
-                "schema_version": 1,
-                "kind": "config",
-                "file": project.file and str(project.file),
-                "settings": values,
-            }
-        )
+        documents.emit(settings.document(project))
         return
     from rich.text import Text
 

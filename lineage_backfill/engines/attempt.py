@@ -55,10 +55,21 @@ class AttemptFiles:
         except (FileNotFoundError, ValueError):
             return False
 
+    def log_place(self) -> tuple[Path, int]:
+        """Return where what the attempt prints stands, and at which byte it begins.
+
+        A file of its own, or as long as there is none, the one of the worker that does it.
+        """
+        claim = {} if self.log_path.exists() else self.claimed_by() or {}
+        return Path(claim.get("log", self.log_path)), claim.get("log_start", 0)
+
     def log(self) -> str:
-        """Return what the attempt has printed so far, as far as it stands in its folder."""
+        """Return what the attempt has printed so far, as far as it stands on this machine."""
+        place, begin = self.log_place()
         try:
-            return self.log_path.read_text(encoding="utf-8", errors="replace")
+            with place.open("rb") as file:
+                file.seek(begin)
+                return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
 

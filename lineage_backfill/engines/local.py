@@ -160,13 +160,7 @@ class LocalEngine:
 
     def logs(self, handle: str) -> str:
         """Return what the attempt has printed so far."""
-        files = AttemptFiles(Path(handle))
-        if files.log_path.exists():
-            return files.log_path.read_text(encoding="utf-8", errors="replace")
-        claim = files.claimed_by()
-        if claim is None:
-            return ""
-        return _read_from(Path(claim["log"]), claim["log_start"]).decode(errors="replace")
+        return AttemptFiles(Path(handle)).log()
 
     def call(self, entrypoint: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run `function(spark, **arguments)` of `module:function` in a worker, return its value.

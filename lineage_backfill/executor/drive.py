@@ -57,6 +57,11 @@ _GRACE = 15.0  # seconds that stopped runs get to end
 _STEP = 500  # runs judged before what came of it is written down
 
 
+def spec_file(folder: Path, run_id: str, attempt: int) -> Path:
+    """Return where the run spec of an attempt stands, in the folder of its backfill."""
+    return folder / "runs" / f"{run_id}-{attempt}.spec.json"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One try at a run, less the keys that were cut off; result and log stand beside its spec."""
@@ -105,7 +110,7 @@ class Drive:
         self._scheduler = scheduler
         self._spec_builder = spec_builder
         self._parameters = parameters
-        self._runs = folder / "runs"
+        self._folder = folder
         self._reporter = reporter
         self._retry = retry
         self._clock = clock
@@ -237,8 +242,8 @@ class Drive:
         return self._attempt(run, number, token, cut_off)
 
     def _attempt(self, run: PlannedRun, number: int, token: str, cut_off: KeySet = ()) -> Attempt:
-        spec_path = self._runs / f"{run.id}-{number}.spec.json"
-        return Attempt(run=run, number=number, token=token, spec_path=spec_path, cut_off=cut_off)
+        path = spec_file(self._folder, run.id, number)
+        return Attempt(run=run, number=number, token=token, spec_path=path, cut_off=cut_off)
 
     def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
         """Record what has ended and what is intended, in one transaction; then tell of the ends."""
@@ -309,7 +314,7 @@ class Drive:
         spec["backfill_id"] = self._lease.backfill_id
         spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
         try:
-            self._runs.mkdir(parents=True, exist_ok=True)
+            attempt.spec_path.parent.mkdir(parents=True, exist_ok=True)
             attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
         except OSError as error:
             raise StoreError(

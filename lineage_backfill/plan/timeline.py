@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lineage_backfill.model import JobRef
@@ -30,14 +30,16 @@ def timeline(catalog: Catalog, plan: Plan) -> Mapping[JobRef, Spans]:
         calendar = catalog.job(job.job).calendar
         if calendar is not None and (job.partitions or job.left_stale):
             found[job.job] = Spans(
-                planned=tuple(_spans(calendar, job.partitions)),
-                left=tuple(_spans(calendar, job.left_stale)),
+                planned=spans(calendar, job.partitions),
+                left=spans(calendar, job.left_stale),
             )
     return found
 
 
-def _spans(calendar: Calendar, keys: KeySet) -> Iterator[Span]:
-    if calendar.time is not None and keys:
-        grid = calendar.time.grid
-        for first, last in parse(calendar, keys).ordinals.runs():
-            yield grid.start(first), grid.start(last + 1)
+def spans(calendar: Calendar | None, keys: KeySet) -> tuple[Span, ...]:
+    """Return the intervals of keys; none where they have no time."""
+    if calendar is None or calendar.time is None or not keys:
+        return ()
+    grid = calendar.time.grid
+    runs = parse(calendar, keys).ordinals.runs()
+    return tuple((grid.start(first), grid.start(last + 1)) for first, last in runs)

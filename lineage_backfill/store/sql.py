@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -81,16 +82,21 @@ _RECORD = [column for column in backfills.c if column.name != "plan"]
 class SqlRunStore:
     """Keeps backfills in the database at `url`, and makes or upgrades its tables on opening.
 
-    Raises StoreError where it cannot be opened or its schema is newer than this program.
+    One that is `read_only` does neither, and its database refuses to be written. Raises StoreError
+    where it cannot be opened, or its schema is newer than this program or has to be upgraded first.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._engine = _connect(url)
+        if read_only:
+            sa.event.listen(self._engine, "connect", _refuse_writes)
         self._writer = self._engine.execution_options(lb_writes=True)
         try:
             with self._read() as connection:
                 version = _version(connection)
             if version != REVISIONS[-1]:
+                if read_only:
+                    raise _to_be_upgraded(self._engine.url)
                 self._migrate()
             with self._read() as connection:
                 store_id = sa.select(meta.c.value).where(meta.c.name == "store_id")
@@ -472,6 +478,15 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
+def _refuse_writes(connection: Any, _record: Any) -> None:
+    is_sqlite = isinstance(connection, sqlite3.Connection)
+    refusing = "PRAGMA query_only = ON" if is_sqlite else "SET default_transaction_read_only = on"
+    cursor = connection.cursor()
+    cursor.execute(refusing)
+    connection.commit()  # PostgreSQL forgets settings of a transaction that is rolled back
+    cursor.close()
+
+
 def _begin_sqlite(connection: sa.Connection) -> None:
     # A writer waits for its turn at the start, where waiting is possible, not in the middle.
     writes = connection.get_execution_options().get("lb_writes", False)
@@ -490,6 +505,13 @@ def _version(connection: sa.Connection) -> str | None:
             hint="Use the newer lineage-backfill that has written it.",
         )
     return version
+
+
+def _to_be_upgraded(url: sa.URL) -> StoreError:
+    return StoreError(
+        f"the run store {url.render_as_string(hide_password=True)} is that of an older version",
+        hint="Let this version upgrade it: `lineage-backfill history`.",
+    )
 
 
 @contextmanager
