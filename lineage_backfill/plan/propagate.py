@@ -525,9 +525,7 @@ def _order(starts: Iterable[JobFacts], followers: _Followers) -> Iterator[_Group
         yield level, sorted(jobs, key=_PLACE), False
 
 
-def _finish_order(
-    starts: Iterable[JobFacts], followers: _Followers
-) -> tuple[list[JobFacts], bool]:
+def _finish_order(starts: Iterable[JobFacts], followers: _Followers) -> tuple[list[JobFacts], bool]:
     """Return the jobs that can be reached, each after all that follow it, and if any is tied.
 
     That is, whether a job is reached from itself; the order means nothing then.
