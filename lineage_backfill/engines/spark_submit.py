@@ -47,6 +47,8 @@ class SparkSubmitEngine(ProcessEngine):
     and on the cluster. Relative paths start from the project's folder.
     """
 
+    can_undo = True
+
     def __init__(
         self,
         *,

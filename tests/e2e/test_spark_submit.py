@@ -86,8 +86,9 @@ class Bench:
         engine.open()
         return engine
 
-    def submit(self, job: str, table: str, *keys: str) -> str:
-        folder = self.folder / "runs" / job
+    def submit(self, job: str, table: str, *keys: str, undo: str | None = None) -> str:
+        name = f"undo-{job}" if undo else job
+        folder = self.folder / "runs" / name
         folder.mkdir(parents=True)
         output = {
             "dataset": {"namespace": "n", "name": table},
@@ -99,9 +100,9 @@ class Bench:
         spec: dict[str, Any] = {
             "schema_version": 1,
             "backfill_id": "b-1",
-            "run_id": f"r-{job}",
+            "run_id": f"r-{name}",
             "attempt": 1,
-            "token": f"t-{job}",
+            "token": f"t-{name}",
             "job": {"namespace": "n", "name": job, "entrypoint": f"pipeline.jobs:{job}"},
             "partitions": list(keys),
             "keys": [{"key": key} for key in keys],
@@ -110,8 +111,10 @@ class Bench:
             "lineage": {"outbox": str(folder / "lineage")},
             "result_path": str(folder / "result.json"),
         }
+        if undo:
+            spec |= {"undo": [undo], "lineage": {"outbox": None}}
         (folder / "spec.json").write_text(json.dumps(spec))
-        return self.engine.submit(folder / "spec.json", f"t-{job}")
+        return self.engine.submit(folder / "spec.json", f"t-{name}")
 
     def wait(self, *handles: str) -> None:
         left = set(handles)
@@ -159,6 +162,17 @@ def test_applications_write_and_the_tables_log_is_the_truth_about_a_dead_driver(
     ).splitlines()
     assert sorted(json.loads(event)["eventType"] for event in events) == ["COMPLETE", "START"]
     assert len({json.loads(event)["run"]["runId"] for event in events}) == 1
+
+
+def test_what_an_application_wrote_is_put_back_by_another(bench: Bench) -> None:
+    """After the test above: the table holds what its first application wrote."""
+    log = DeltaLog(str(bench.folder / "days"))
+    assert ("2024-03-01",) in log.state().partitions
+    handle = bench.submit("days", "days", "2024-03-01", "2024-03-02", undo="t-days")
+    bench.wait(handle)
+    outcome = bench.engine.poll(handle)
+    assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert log.state().partitions == {}
 
 
 def test_a_later_engine_finds_a_driver_and_stops_it(bench: Bench) -> None:
