@@ -192,17 +192,21 @@ class ServiceUnreachableError(LineageError):
 class HTTPStatusError(LineageError):
     """A lineage service that answers, and not with what was asked for.
 
-    401 and 403: the service wants a key or a header, `api_key` or `headers` in `[lineage]`. 404:
-    the address leads elsewhere. 5xx, after retries: the service itself is in trouble.
+    401 and 403: the service wants a key or a header, `api_key` or `headers` in `[lineage]`; the
+    exit code is 4 then. 404: the address leads elsewhere. 5xx, after retries: the service itself
+    is in trouble.
 
     `status` is the status code of the answer.
     """
 
     code = "LB-202"
+    exit_code = 7
 
     def __init__(self, message: str, status: int, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        if status in (401, 403):
+            self.exit_code = 4
 
 
 class TableLogError(BackfillError):

@@ -72,11 +72,17 @@ def test_no_error_is_defined_elsewhere() -> None:
 
 
 def test_an_error_stays_whole_across_processes() -> None:
-    error = pickle.loads(pickle.dumps(HTTPStatusError("no", 404, hint="look")))
-    assert (type(error), str(error), error.hint, error.status) == (
+    error = pickle.loads(pickle.dumps(HTTPStatusError("no", 403, hint="look")))
+    assert (type(error), str(error), error.hint, error.status, error.exit_code) == (
         *(HTTPStatusError, "no", "look"),
-        404,
+        403,
+        4,
     )
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 7), (500, 7)])
+def test_a_service_that_refuses_is_told_from_one_in_trouble(status: int, code: int) -> None:
+    assert HTTPStatusError("no", status).exit_code == code
 
 
 def test_an_error_is_told_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
