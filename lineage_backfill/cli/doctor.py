@@ -15,6 +15,7 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 if TYPE_CHECKING:
     from lineage_backfill.config import Project
+    from lineage_backfill.graph.lineage import LineageSnapshot
     from lineage_backfill.plan.plan import Plan
 
 _JAVA = 17
@@ -47,15 +48,16 @@ def doctor(
     """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to mend each."""
     project = source.open()
     plan = _load(file)
+    lineage = _Lineage(project)
     looks: dict[str, Callable[[], str]] = {
         "project": partial(_project, project),
-        "lineage": partial(_lineage, project),
+        "lineage": partial(_lineage, lineage),
         "store": partial(_store, project),
-        **({} if plan is None else _of_plan(project, plan)),
-        "tables": partial(_tables, project, plan),
-        "undo": partial(_undo, project, plan),
-        "clock": partial(_clock, project),
-        "permissions": partial(_permissions, project, plan),
+        **({} if plan is None else _of_plan(project, lineage, plan)),
+        "tables": partial(_tables, project, lineage, plan),
+        "undo": partial(_undo, project, lineage, plan),
+        "clock": partial(_clock, project, lineage),
+        "permissions": partial(_permissions, project, lineage, plan),
         "java": _java,
         "spark": _spark,
         "jars": _jars,
@@ -77,26 +79,51 @@ def _load(file: Path | None) -> Plan | None:
     return load_plan(file)
 
 
-def _of_plan(project: Project, plan: Plan) -> dict[str, Callable[[], str]]:
-    return {"plan": partial(_plan, project, plan), "retention": partial(_retention, project, plan)}
+class _Lineage:
+    """The lineage, read when it is first asked for, and only once even where that fails."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._found: LineageSnapshot | None = None
+        self._error: BackfillError | None = None
+
+    def __call__(self) -> LineageSnapshot:
+        from lineage_backfill.app import read_lineage
+
+        if self._error is not None:
+            raise self._error
+        if self._found is None:
+            try:
+                self._found = read_lineage(self._project)
+            except BackfillError as error:
+                self._error = error
+                raise
+        return self._found
 
 
-def _plan(project: Project, plan: Plan) -> str:
+def _of_plan(project: Project, lineage: _Lineage, plan: Plan) -> dict[str, Callable[[], str]]:
+    return {
+        "plan": partial(_plan, project, lineage, plan),
+        "retention": partial(_retention, project, lineage, plan),
+    }
+
+
+def _plan(project: Project, lineage: _Lineage, plan: Plan) -> str:
     """Look whether the plan may still be run as it is."""
-    from lineage_backfill.app import check_plan, read_lineage
+    from lineage_backfill.app import check_plan
 
-    check_plan(project, read_lineage(project), plan)
+    check_plan(project, lineage(), plan)
     return f"{plan.totals['runs']} runs; lineage and declarations are as it was made from"
 
 
-def _retention(project: Project, plan: Plan) -> str:
+def _retention(project: Project, lineage: _Lineage, plan: Plan) -> str:
     """Look whether every table still holds what the plan's runs read of it."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.app import lost_reads, read_lineage
+    from lineage_backfill.app import lost_reads
     from lineage_backfill.telling.names import keys_on_a_line
 
-    lost = lost_reads(project, read_lineage(project), plan, now=datetime.now(UTC))
+    lost = lost_reads(project, lineage(), plan, now=datetime.now(UTC))
     if lost:
         said = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
         raise EnvironmentMissingError(
@@ -123,10 +150,8 @@ def _project(project: Project) -> str:
     return f"{project.file}: {len(declared.datasets)} datasets, {len(declared.jobs)} jobs declared"
 
 
-def _lineage(project: Project) -> str:
-    from lineage_backfill.app import read_lineage
-
-    snapshot = read_lineage(project)
+def _lineage(lineage: _Lineage) -> str:
+    snapshot = lineage()
     warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
     return f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
 
@@ -138,15 +163,15 @@ def _store(project: Project) -> str:
         return f"{len(store.backfills())} backfills"
 
 
-def _tables(project: Project, plan: Plan | None) -> str:
+def _tables(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
     """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.app import read_lineage, read_logs
+    from lineage_backfill.app import read_logs
 
     jobs = None if plan is None else {run.job for run in plan.runs or ()}
     now = datetime.now(UTC)
-    known, silent = read_logs(project, read_lineage(project), now=now, jobs=jobs)
+    known, silent = read_logs(project, lineage(), now=now, jobs=jobs)
     if silent:
         name, why = next(iter(sorted(silent.items())))
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
@@ -159,12 +184,12 @@ def _tables(project: Project, plan: Plan | None) -> str:
     return f"{len(known)} are read{reach}"
 
 
-def _undo(project: Project, plan: Plan | None) -> str:
+def _undo(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
     """Look whether the tables that jobs write keep what they replace long enough to put it back."""
-    from lineage_backfill.app import read_lineage, undo_hindrances
+    from lineage_backfill.app import undo_hindrances
 
     written = None if plan is None else {w.dataset for run in plan.runs or () for w in run.writes}
-    hindered = undo_hindrances(project, read_lineage(project), written)
+    hindered = undo_hindrances(project, lineage(), written)
     if hindered:
         name, found = next(iter(hindered.items()))
         more = f" and {len(hindered) - 1} more tables" if len(hindered) > 1 else ""
@@ -175,13 +200,11 @@ def _undo(project: Project, plan: Plan | None) -> str:
     return "what is replaced is kept for a week"
 
 
-def _clock(project: Project) -> str:
+def _clock(project: Project, lineage: _Lineage) -> str:
     """Compare this clock with that of the file system and with the newest lineage event."""
     import tempfile
     import time
     from datetime import UTC, datetime, timedelta
-
-    from lineage_backfill.app import read_lineage
 
     hint = "Set the clocks of both machines by a time server (NTP)."
     try:
@@ -196,7 +219,7 @@ def _clock(project: Project) -> str:
         raise EnvironmentMissingError(
             f"the clock of the file system is {off:+.0f} s off this one", hint=hint
         )
-    newest = read_lineage(project).taken_at
+    newest = lineage().taken_at
     ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
     if ahead > timedelta(seconds=_EVENT_SLACK):
         raise EnvironmentMissingError(
@@ -205,7 +228,7 @@ def _clock(project: Project) -> str:
     return "right beside the file system and the lineage"
 
 
-def _permissions(project: Project, plan: Plan | None) -> str:
+def _permissions(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
     """Look whether what is to be written may be written, and what is to be read may be read.
 
     Of a plan it is known which table is which; else all need only be readable.
@@ -217,7 +240,7 @@ def _permissions(project: Project, plan: Plan | None) -> str:
         declared = project.declarations.datasets
         needs = {one.location: os.R_OK for one in declared if one.location or one.table}
     else:
-        needs = _needs(project, plan, reading=os.R_OK, writing=os.R_OK | os.W_OK)
+        needs = _needs(project, lineage, plan, reading=os.R_OK, writing=os.R_OK | os.W_OK)
     elsewhere = 0
     for location, mode in needs.items():
         if location is None or "://" in location:
@@ -235,11 +258,13 @@ def _permissions(project: Project, plan: Plan | None) -> str:
     return f"{len(places)} folders are as they should be{unseen}"
 
 
-def _needs(project: Project, plan: Plan, *, reading: int, writing: int) -> dict[str | None, int]:
+def _needs(
+    project: Project, lineage: _Lineage, plan: Plan, *, reading: int, writing: int
+) -> dict[str | None, int]:
     """Return the places of a plan's tables, and what is to be done there."""
-    from lineage_backfill.app import read_lineage, tables_of
+    from lineage_backfill.app import tables_of
 
-    location = tables_of(project, read_lineage(project))
+    location = tables_of(project, lineage())
     runs = plan.runs or ()
     needs = {location(part.dataset): reading for run in runs for part in run.reads}
     return needs | {location(part.dataset): writing for run in runs for part in run.writes}

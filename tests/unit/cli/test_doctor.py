@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.cli.main import main
+from lineage_backfill.errors import ServiceUnreachableError
 from tests.delta_logs import METADATA, Log, add
 from tests.events import ENDED
 from tests.unit.cli.documents import fits
@@ -122,3 +123,19 @@ def test_what_a_plan_reads_may_have_gone_meanwhile(
     assert not found["ok"]
     assert found["detail"] == "past retention, and read by the plan: s:raw 2024-01-03"
     assert main(["doctor", "nowhere.json"]) == 64
+
+
+def test_lineage_is_read_once_though_it_fails(
+    shop: Shop, checks: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fails(project: Any) -> None:
+        asked.append(project)
+        raise ServiceUnreachableError("no answer", hint="start it")
+
+    monkeypatch.setattr("lineage_backfill.app.read_lineage", fails)
+    found = checks()
+    assert len(asked) == 1
+    for name in ("lineage", "tables", "undo", "clock"):
+        assert found[name]["detail"] == "no answer"
