@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -419,6 +419,9 @@ class RunStore(Protocol):
 
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
         """Return the runs of a backfill in the order of its plans."""
+
+    def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
+        """Return how many runs of each backfill are in each state; only states that occur."""
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
         """Return the attempts of a backfill, the oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -129,6 +129,10 @@ class MemoryRunStore:
         """Return the runs of a backfill in the order of its plans."""
         with self._mutex:
             return tuple(self._of(backfill_id).runs.values())
+
+    def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
+        """Return how many runs of each backfill are in each state; only states that occur."""
+        return {one: Counter(run.state for run in self.runs(one)) for one in backfills}
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
         """Return the attempts of a backfill, the oldest first."""

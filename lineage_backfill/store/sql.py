@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -174,6 +174,19 @@ class SqlRunStore:
             .order_by(runs.c.position)
         )
         return tuple(_run(row) for row in self._rows(query, backfill_id))
+
+    def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
+        """Return how many runs of each backfill are in each state; only states that occur."""
+        query = (
+            sa.select(runs.c.backfill_id, runs.c.state, sa.func.count().label("number"))
+            .where(runs.c.backfill_id.in_(backfills))
+            .group_by(runs.c.backfill_id, runs.c.state)
+        )
+        found: dict[str, dict[RunState, int]] = {one: {} for one in backfills}
+        with self._read() as connection:
+            for row in connection.execute(query):
+                found[row.backfill_id][RunState(row.state)] = row.number
+        return found
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
         """Return the attempts of a backfill, the oldest first."""

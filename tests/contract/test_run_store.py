@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -530,3 +532,36 @@ def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:
 
     assert told(2) == {("a", 2, 3.0), ("a", None, 2.0), ("b", 2, 1.0)}
     assert [one.seconds for one in store.past_runs(9) if one.job.name == "a"] == [3, 2, 1]
+
+
+def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore) -> None:
+    lease = create(store, count=3)
+    create(store, "b-2", count=1)
+    create(store, "b-3", count=1)
+    store.record(lease, [submitted(), running(), ended(RunState.SUCCEEDED)], now=NOW)
+    assert store.tallies(["b-1", "b-2"]) == {
+        "b-1": {RunState.SUCCEEDED: 1, RunState.PENDING: 2},
+        "b-2": {RunState.PENDING: 1},
+    }
+    assert store.tallies([]) == {}
+
+
+@pytest.mark.parametrize("service", ["sqlite", "postgresql"])
+def test_a_store_opened_to_be_read_only_is_never_written_or_upgraded(
+    service: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    if service == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    else:
+        sqlite3.connect(tmp_path / "runs.db").close()
+    with pytest.raises(StoreError, match="older version"):
+        SqlRunStore(url, read_only=True)
+    with closing(SqlRunStore(url)) as store:
+        lease = create(store)
+    with closing(SqlRunStore(url, read_only=True)) as reading:
+        assert len(reading.runs("b-1")) == 2
+        for _ in range(2):  # each connection refuses, and goes on refusing
+            with pytest.raises(StoreError, match=r"read-?only"):
+                reading.record(lease, [submitted()], now=NOW)
+        assert reading.runs("b-1")[0].state is RunState.PENDING
