@@ -167,6 +167,16 @@ class ConfigError(UsageError):
     code = "LB-121"
 
 
+class AddressError(UsageError):
+    """An address at which pages cannot be served: it is taken, or none of this machine.
+
+    Take another port with `--port`; `--port 0` takes any that is free. `--host` names an address of
+    this machine; without it, pages are served to this machine alone.
+    """
+
+    code = "LB-130"
+
+
 class LineageError(BackfillError):
     """Lineage that cannot be read in full; nothing is planned from a part.
 

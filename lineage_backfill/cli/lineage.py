@@ -59,8 +59,7 @@ def show(
         if not as_json:
             terminal.out().print(views.page(ref, snapshot))
             return
-        jobs = [job for job in jobs if ref in (job.ref, *job.reads, *job.writes)]
-        datasets = [dataset for dataset in datasets if dataset.ref == ref]
+        jobs, datasets = told.around(snapshot, ref)
     if as_json:
         documents.emit(told.document(snapshot, jobs, datasets, families))
     else:

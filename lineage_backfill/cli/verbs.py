@@ -29,6 +29,7 @@ _VERBS = (
     ("status", "look:status", "Show where a backfill and each of its runs stand."),
     ("report", "look:report", "Show what a backfill has touched beside what it had planned."),
     ("history", "look:history", "List the backfills of this project."),
+    ("serve", "serve:serve", "Show all that is known in a browser; changes nothing."),
     ("lineage", "lineage:lineage", "Show, save and compare the lineage that plans are made from."),
     ("graph", "graph:graph", "Draw the lineage, or a part of it."),
     ("config", "settings:config", "Show and check the settings of this project."),

@@ -125,6 +125,12 @@ def _when(run: RunRecord) -> str:
     return f" {' '.join(parts)}" if parts else ""
 
 
+def around(snapshot: LineageSnapshot, ref: Ref) -> tuple[list[JobNode], list[DatasetNode]]:
+    """Return the jobs that are called so, or read or write what is called so, and that dataset."""
+    jobs = [job for job in snapshot.jobs.values() if ref in (job.ref, *job.reads, *job.writes)]
+    return jobs, [dataset for dataset in snapshot.datasets.values() if dataset.ref == ref]
+
+
 def document(
     snapshot: LineageSnapshot,
     jobs: Iterable[JobNode],

@@ -1,0 +1,55 @@
+"""`serve`: pages for a browser that show what is known of backfills, plans and lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+
+
+@takes_options
+def serve(
+    source: SourceOptions,
+    host: Annotated[
+        str, typer.Option(help="The address to serve at.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Its port; 0 for any that is free.", min=0, max=65535, metavar="N")
+    ] = 8085,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another name by which browsers reach it, as that of a proxy; repeatable.",
+            metavar="NAME",
+        ),
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show backfills, plans, lineage and settings in a browser, until Ctrl-C; changes nothing."""
+    from lineage_backfill.cli import terminal
+    from lineage_backfill.telling import documents
+    from lineage_backfill.web import server
+
+    project = source.open()
+    with server.listen(host, port) as listening:
+        address = server.address_of(listening)
+
+        def ready() -> None:
+            if as_json:
+                documents.emit({"schema_version": 1, "kind": "serve", "url": address})
+            else:
+                typer.echo(address)
+            typer.get_text_stream("stdout").flush()
+            if not server.is_private(listening):
+                terminal.say(
+                    f"warning: whoever can reach {host} can read all of this: there is no login",
+                    style="yellow",
+                )
+            terminal.say("Serving until Ctrl-C.")
+            if open_browser:
+                typer.launch(address)
+
+        server.serve(project, listening, names=allow_host or (), ready=ready)

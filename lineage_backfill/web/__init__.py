@@ -1,0 +1,1 @@
+"""The pages of `serve`: they read, and change nothing."""

@@ -1,0 +1,88 @@
+"""Serves the pages until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from ipaddress import ip_address
+
+from lineage_backfill.config import Project
+from lineage_backfill.errors import AddressError, EnvironmentMissingError
+
+_THREADS = 4
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there, at any free port for 0; raises AddressError."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(address)
+            opened.listen(128)
+        except BaseException:
+            opened.close()
+            raise
+    except (OSError, OverflowError, UnicodeError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise AddressError(
+            f"pages cannot be served at {host} port {port}: {said}",
+            hint="Take another port with --port, any free one with --port 0; --host names the"
+            " address.",
+        ) from error
+    return opened
+
+
+def address_of(listening: socket.socket) -> str:
+    """Return where a browser on this machine finds the pages."""
+    host, port = listening.getsockname()[:2]
+    if ip_address(host).is_unspecified:
+        host = "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def is_private(listening: socket.socket) -> bool:
+    """Whether only this machine can reach it."""
+    return ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def serve(
+    project: Project,
+    listening: socket.socket,
+    *,
+    names: Collection[str] = (),
+    ready: Callable[[], None],
+) -> None:
+    """Serve the pages of a project until SIGINT or SIGTERM; `ready` is called once they are.
+
+    `names` are further names by which browsers may ask. Raises EnvironmentMissingError where the
+    web server is not installed.
+    """
+    try:
+        from waitress.server import create_server
+
+        from lineage_backfill.web.pages import make_pages
+    except ModuleNotFoundError as error:
+        raise EnvironmentMissingError(
+            f"pages need {error.name}, which is not installed",
+            hint="Install it: pip install 'lineage-backfill[serve]'",
+        ) from error
+    server = create_server(
+        make_pages(project, names=names), sockets=[listening], threads=_THREADS, ident=None
+    )
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+    ready()
+    with suppress(KeyboardInterrupt):
+        server.run()
+    server.close()
