@@ -899,7 +899,10 @@ def attempt_spec(project: Project, backfill: str, run_id: str, number: int) -> d
     files = _attempt_files(project, backfill, run_id, number)
     if not _is_ours(project, files.spec_path):
         raise UnknownNameError("its run spec is not kept here", hint="Its engine may know more.")
-    return masked(dict(files.spec()))
+    try:
+        return masked(dict(files.spec()))
+    except (OSError, ValueError) as error:
+        raise UnknownNameError(f"its run spec cannot be read: {error}") from error
 
 
 def attempt_log(project: Project, backfill: str, run_id: str, number: int, *, most: int) -> str:

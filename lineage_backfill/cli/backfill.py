@@ -44,6 +44,15 @@ _EXIT_CODES = {
     BackfillState.PAUSED: 130,
     BackfillState.INTERRUPTED: 130,
 }
+_NEXT = {
+    BackfillState.SCHEDULED: "It waits for its time; see how: lineage-backfill watch {id}",
+    BackfillState.RUNNING: "It goes on; see how: lineage-backfill watch {id}",
+    BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
+    BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
+    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
+    BackfillState.PAUSED: "It is paused; go on with: lineage-backfill resume {id}",
+    BackfillState.INTERRUPTED: "Its state is saved; go on with: lineage-backfill resume {id}",
+}
 
 
 @takes_options
@@ -243,14 +252,13 @@ def _tell_detached(project: Project, backfill: str, log: Path, *, as_json: bool)
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
     from lineage_backfill.telling import documents
-    from lineage_backfill.telling.backfills import NEXT
 
     if as_json:
         documents.emit(app.status(project, backfill))
     else:
         typer.echo(backfill)
     terminal.say(f"It runs on its own, and writes to {log}")
-    terminal.say(NEXT[BackfillState.RUNNING].format(id=backfill))
+    terminal.say(_NEXT[BackfillState.RUNNING].format(id=backfill))
 
 
 def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
@@ -258,7 +266,6 @@ def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
     from lineage_backfill import app
     from lineage_backfill.cli import terminal
     from lineage_backfill.telling import documents
-    from lineage_backfill.telling.backfills import NEXT
     from lineage_backfill.telling.names import keys_on_a_line
 
     document = app.status(project, ended.id)
@@ -266,7 +273,7 @@ def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
         documents.emit(document)
     if ended.is_orphan:
         terminal.say("Nobody drives it any more: its process has ended without a word.")
-    terminal.say(NEXT[ended.state].format(id=ended.id))
+    terminal.say(_NEXT[ended.state].format(id=ended.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
         terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.model import DatasetRef, JobRef, RunState
 from lineage_backfill.telling.names import Names, keys_on_a_line
 from lineage_backfill.telling.text import safe
 
@@ -15,16 +15,6 @@ Document = Mapping[str, Any]
 
 #: The states in which the runs of one job need not be told apart.
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
-#: What to do next, by the state of a backfill.
-NEXT = {
-    BackfillState.SCHEDULED: "It waits for its time; see how: lineage-backfill watch {id}",
-    BackfillState.RUNNING: "It goes on; see how: lineage-backfill watch {id}",
-    BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
-    BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
-    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
-    BackfillState.PAUSED: "It is paused; go on with: lineage-backfill resume {id}",
-    BackfillState.INTERRUPTED: "Its state is saved; go on with: lineage-backfill resume {id}",
-}
 
 
 def particulars(document: Document) -> Iterator[tuple[str, str]]:

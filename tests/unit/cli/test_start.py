@@ -18,7 +18,7 @@ wrong = set(sys.argv[1].split(",")) & set(sys.modules)
 sys.exit(f"imported {sorted(wrong)}" if wrong else code)
 """
 #: What no verb needs that does not run a job on this machine, serve pages or ask a service.
-HEAVY = "pyspark,delta,pandas,numpy,fastapi,flask,uvicorn,starlette,openlineage"
+HEAVY = "pyspark,delta,pandas,numpy,flask,waitress,jinja2,lineage_backfill.web,openlineage"
 #: And what help needs neither.
 OURS = "lineage_backfill.app,lineage_backfill.config,lineage_backfill.plan,networkx,sqlalchemy"
 VERBS_OF_OURS = ",".join(

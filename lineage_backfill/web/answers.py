@@ -1,0 +1,74 @@
+"""What all pages use: what is known, where they are, and the forms of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from flask import Blueprint, Response, current_app, request, url_for
+from markupsafe import Markup
+from werkzeug.exceptions import NotFound
+
+from lineage_backfill import app
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.ports import RunStore
+from lineage_backfill.telling import documents, draw
+from lineage_backfill.web.knowledge import Knowledge
+
+Ref = DatasetRef | JobRef
+
+#: How many nodes the largest graph has that is drawn.
+DRAWN = 60
+#: What the addresses of pages may say after their `?`.
+_PARAMETERS = frozenset(
+    ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
+)
+
+routes = Blueprint("pages", __name__)
+
+
+def known() -> Knowledge:
+    """Return what the pages know."""
+    found: Knowledge = current_app.extensions["knowledge"]
+    return found
+
+
+@contextmanager
+def reading() -> Iterator[RunStore]:
+    """Open the run store to read it."""
+    with app.open_store(known().project, read_only=True) as store:
+        yield store
+
+
+def here(**changed: Any) -> str:
+    """Return the address of this page with other parameters."""
+    given = {name: text for name, text in request.args.items() if name in _PARAMETERS}
+    parameters = {**given, **(request.view_args or {}), **changed}
+    return url_for(request.endpoint or "pages.history", **parameters)
+
+
+def link(ref: Ref, text: str) -> Markup:
+    """Return the name of a dataset or a job as a link to its page."""
+    address = url_for("pages.node", kind=ref.kind, namespace=ref.namespace, name=ref.name)
+    return Markup('<a class="{}" href="{}">{}</a>').format(ref.kind, address, text)
+
+
+def number(name: str) -> int:
+    """Return the number that the address gives for a name, else 1."""
+    return request.args.get(name, 1, type=int)
+
+
+def as_json(document: Mapping[str, Any]) -> Response:
+    """Answer with a document, as the command line prints it."""
+    return Response(documents.dump(document), mimetype="application/json")
+
+
+def as_svg(drawing: draw.Drawing) -> Response:
+    """Answer with a drawing, if it is not too large for a person to read."""
+    if len(drawing.nodes) > DRAWN:
+        raise NotFound(f"It is drawn up to {DRAWN} nodes; `lineage-backfill graph` draws more.")
+    # It has a style of its own, and nothing else.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+    headers = {"Content-Security-Policy": policy}
+    return Response(draw.svg(drawing), mimetype="image/svg+xml", headers=headers)

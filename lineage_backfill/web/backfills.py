@@ -1,0 +1,273 @@
+"""The pages of backfills: their list, one of them, its runs, its plan and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Response, render_template, request
+from werkzeug.exceptions import NotFound
+
+from lineage_backfill import app
+from lineage_backfill.errors import (
+    LineageError,
+    UnknownNameError,
+    UsageError,
+)
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.plan.document import plan_from_dict
+from lineage_backfill.plan.plan import Plan
+from lineage_backfill.plan.timeline import Span
+from lineage_backfill.telling import backfills, plans, words
+from lineage_backfill.telling.names import Names
+from lineage_backfill.web import shown
+from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, known, number, reading, routes
+from lineage_backfill.web.shown import Page
+
+_BACKFILLS, _RUNS, _JOBS, _OTHERS = 25, 100, 50, 100  # rows on a page
+_TAIL = 64 * 1024  # bytes of a log on its page
+_WHOLE_LOG = 4 * 1024 * 1024
+_REPORTED = 5_000  # runs of the largest backfill whose verdict stands on its first page
+
+
+@routes.get("/")
+def history() -> str:
+    """List the backfills, the newest first."""
+    with reading() as store:
+        every = app.history(known().project, store=store)["backfills"]
+        page = Page.of(every, number("page"), size=_BACKFILLS)
+        tallies = store.tallies([one["id"] for one in page.items])
+    is_live = any(BackfillState(one["state"]).is_under_way for one in page.items)
+    return render_template("history.html", page=page, tallies=tallies, is_live=is_live)
+
+
+@routes.get("/history.json")
+def history_json() -> Response:
+    """Return what `history --json` prints."""
+    with reading() as store:
+        return as_json(app.history(known().project, store=store))
+
+
+@routes.get("/backfills/<backfill>")
+def backfill(backfill: str) -> str:
+    """Show one backfill."""
+    with reading() as store:
+        status = app.status(known().project, backfill, store=store)
+        lineage_says = ""
+        spans: Mapping[str, tuple[Span, ...]] = {}
+        try:
+            spans = known().spans(status, store)
+        except (LineageError, UsageError) as error:
+            lineage_says = f"{error} {error.hint}"
+        is_live = BackfillState(status["state"]).is_under_way
+        report, no_report = None, ""
+        if not is_live and len(status["runs"]) <= _REPORTED:
+            try:
+                report = known().report(status["id"], status["updated_at"], store)
+            except (LineageError, UsageError) as error:
+                no_report = f"{error} {error.hint}"
+    runs = status["runs"]
+    rows = Page.of(shown.job_rows(runs), number("jobs"), size=_JOBS)
+    periods = shown.fill(rows.items, runs, spans, known().project.declarations.zone)
+    state, job = request.args.get("state"), _asked_job()
+    listed = [
+        run
+        for run in runs
+        if (not state or run["state"] == state) and (job is None or JobRef(**run["job"]) == job)
+    ]
+    return render_template(
+        "backfill.html",
+        status=status,
+        names=Names(JobRef(**run["job"]) for run in runs),
+        particulars=[one for one in backfills.particulars(status) if one[1]],
+        is_live=is_live,
+        rows=rows,
+        periods=periods,
+        lineage_says=lineage_says,
+        troubles=Page.of(shown.troubles(runs), 1, size=_JOBS),
+        cut_off=[run for run in runs if run["cut_off"]][:_JOBS],
+        runs=Page.of(listed, number("page"), size=_RUNS),
+        state=state,
+        job=job,
+        states=[one for one in RunState if status["totals"][one]],
+        took=backfills.took,
+        report=report,
+        no_report=no_report,
+        commands=_commands(status),
+    )
+
+
+def _asked_job() -> JobRef | None:
+    name, namespace = request.args.get("job"), request.args.get("namespace")
+    return None if name is None or namespace is None else JobRef(namespace, name)
+
+
+def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a person may want to do with a backfill, and the command that does it."""
+    state, id_ = BackfillState(status["state"]), status["id"]
+    verbs = [("Follow it in a terminal", "watch")] if state.is_under_way else []
+    if state.is_under_way:
+        verbs += [("Start no more of its runs", "pause"), ("Give up what has not begun", "cancel")]
+    elif state in (BackfillState.PAUSED, BackfillState.INTERRUPTED):
+        verbs += [("Go on with it", "resume")]
+    elif state is not BackfillState.SUCCEEDED:
+        verbs += [("Run again what did not succeed", "retry")]
+    if not state.is_under_way:
+        verbs += [("See what it touched", "report")]
+        if not (status["undo_of"] or status["undone_by"]):
+            verbs += [("Put back what it wrote", "undo")]
+    return [(says, f"lineage-backfill {verb} {id_}") for says, verb in verbs]
+
+
+@routes.get("/backfills/<backfill>.json")
+def backfill_json(backfill: str) -> Response:
+    """Return what `status --json` prints."""
+    with reading() as store:
+        return as_json(app.status(known().project, backfill, store=store))
+
+
+@routes.get("/backfills/<backfill>/report")
+def report(backfill: str) -> str:
+    """Show what a backfill has touched beside what it had planned."""
+    document = _report(backfill)
+    outputs = Page.of(document["outputs"], number("page"), size=_OTHERS)
+    took = {JobRef(**one["job"]): backfills.seconds(one["seconds"]) for one in document["times"]}
+    names = backfills.names_in(document)
+    return render_template(
+        "report.html",
+        report=document,
+        names=names,
+        outputs=outputs,
+        took=took,
+        in_words=lambda reason: words.in_words(reason, names),
+        not_planned=Page.of(document["not_planned"], number("left"), size=_OTHERS),
+        who_and_when=backfills.who_and_when(document),
+    )
+
+
+@routes.get("/backfills/<backfill>/report.json")
+def report_json(backfill: str) -> Response:
+    """Return what `report --json` prints."""
+    return as_json(_report(backfill))
+
+
+def _report(backfill: str) -> Mapping[str, Any]:
+    with reading() as store:
+        status = app.status(known().project, backfill, store=store)
+        return known().report(status["id"], status["updated_at"], store)
+
+
+@routes.get("/backfills/<backfill>/runs/<run>")
+def run(backfill: str, run: str) -> str:
+    """Show one run: its attempts, what it was told, what it waits for and what it has printed."""
+    project = known().project
+    with reading() as store:
+        document = app.run_of(project, backfill, run, store=store)
+    tried = [one["attempt"] for one in document["attempts"]]
+    chosen = request.args.get("attempt", tried[-1] if tried else 0, type=int)
+    if tried and chosen not in tried:
+        raise NotFound("There was no such attempt.")
+    spec, log = {}, ""
+    missing = []
+    if tried:
+        place = document["backfill"], document["id"], chosen
+        try:
+            spec = app.attempt_spec(project, *place)
+        except UnknownNameError as error:
+            missing.append(f"{error}. {error.hint}")
+        try:
+            log = app.attempt_log(project, *place, most=_TAIL)
+        except UnknownNameError as error:
+            missing.append(f"{error}. {error.hint}")
+    upstream = document["upstream"]
+    refs: list[Ref] = [JobRef(**one["job"]) for one in (document, *upstream)]
+    refs += [DatasetRef(**one["dataset"]) for one in (*document["reads"], *document["writes"])]
+    return render_template(
+        "run.html",
+        run=document,
+        names=Names(refs),
+        chosen=chosen,
+        spec=spec,
+        log=log,
+        tail=_TAIL,
+        missing=missing,
+        upstream=Page.of(upstream, number("page"), size=_OTHERS),
+        took=backfills.took,
+        is_live=not RunState(document["state"]).is_final,
+    )
+
+
+@routes.get("/backfills/<backfill>/runs/<run>.json")
+def run_json(backfill: str, run: str) -> Response:
+    """Return the document of one run."""
+    with reading() as store:
+        return as_json(app.run_of(known().project, backfill, run, store=store))
+
+
+@routes.get("/backfills/<backfill>/runs/<run>/<int:attempt>.txt")
+def log(backfill: str, run: str, attempt: int) -> Response:
+    """Return what an attempt has printed."""
+    project = known().project
+    with reading() as store:
+        found = app.run_of(project, backfill, run, store=store)
+    text = app.attempt_log(project, found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
+    return Response(text, mimetype="text/plain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """One of the plans of a backfill, the first or a tail, with the status of that."""
+
+    backfill: str
+    document: Mapping[str, Any]
+    number: int
+    plans: int
+
+    @property
+    def plan(self) -> Plan:
+        return plan_from_dict(self.document)
+
+
+def _planned(backfill: str) -> _Planned:
+    with reading() as store:
+        id_ = app.status(known().project, backfill, store=store)["id"]
+        every = (store.plan(id_), *store.tails(id_))
+    part = number("part")
+    if not 1 <= part <= len(every):
+        raise NotFound("It has no such plan.")
+    return _Planned(backfill=id_, document=every[part - 1], number=part, plans=len(every))
+
+
+@routes.get("/backfills/<backfill>/plan")
+def plan(backfill: str) -> str:
+    """Show the plan of a backfill as a tree, each job with its reason."""
+    found = _planned(backfill)
+    plan = found.plan
+    names = Names.of(plan)
+    is_drawn = len(plan.jobs) <= DRAWN and len(plans.drawing(plan).nodes) <= DRAWN
+    return render_template(
+        "plan.html",
+        found=found,
+        plan=plan,
+        names=names,
+        roots=list(plans.roots(plan)),
+        amount=plans.amount(plan),
+        whole_or_keys=plans.whole_or_keys,
+        rows=Page.of(plans.tree(plan.jobs), number("page"), size=_JOBS),
+        in_words=lambda reason: words.in_words(reason, names),
+        why_left=words.why_left,
+        is_drawn=is_drawn,
+    )
+
+
+@routes.get("/backfills/<backfill>/plan.json")
+def plan_json(backfill: str) -> Response:
+    """Return the plan as it was saved: what `impact --json` prints."""
+    return as_json(_planned(backfill).document)
+
+
+@routes.get("/backfills/<backfill>/plan.svg")
+def plan_svg(backfill: str) -> Response:
+    """Draw the plan of a backfill."""
+    return as_svg(plans.drawing(_planned(backfill).plan))
