@@ -82,7 +82,7 @@ def serve(
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)
-    ready()
     with suppress(KeyboardInterrupt):
+        ready()
         server.run()
     server.close()

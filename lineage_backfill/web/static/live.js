@@ -30,10 +30,15 @@
         const answer = await fetch(location.href);
         if (!answer.ok) throw new Error(answer.statusText);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const old of document.querySelectorAll("[data-part]")) {
+        const parts = [...document.querySelectorAll("[data-part]")];
+        const top = (part) => part.getBoundingClientRect().top;
+        const read = parts.find((part) => part.getBoundingClientRect().bottom > 0) || parts[0];
+        const place = top(read);
+        for (const old of parts) {
           const fresh = page.getElementById(old.id);
           if (fresh) exchange(old, document.adoptNode(fresh));
         }
+        if (scrollY > 0) scrollBy(0, top(document.getElementById(read.id)) - place);
         document.title = page.title;
         main.dataset.live = page.querySelector("main").dataset.live;
         lost.hidden = true;

@@ -1,0 +1,172 @@
+"""The pages in a real browser, beside a backfill that a real process drives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.e2e.test_cli import FIX, Shop, shop, wait_for
+from tests.unit.cli.documents import fits
+
+__all__ = ["shop"]
+
+pytestmark = pytest.mark.e2e
+
+HOSTILE = "<script>document.title = 'broken'</script>"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
+    " --disable-background-networking --disable-component-update --disable-sync"
+)
+needs_browser = pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="scripts/install-chromium found no browser and could not install one",
+)
+
+
+@contextmanager
+def serving(shop: Shop) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve the shop; give the address that it prints and the process, which ends in the end."""
+    process = shop.start("serve", "--port", "0")
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0, err
+        assert out == ""
+        assert "Traceback" not in err
+
+
+@contextmanager
+def browsing(folder: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in (*FLAGS.split(), f"--user-data-dir={folder}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    browser = webdriver.Chrome(options=options, service=service)
+    try:
+        yield browser
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    finally:
+        browser.quit()
+
+
+def resize(browser: webdriver.Chrome, width: int) -> None:
+    """Make the window so many pixels wide; a real one does not get narrower than 500."""
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def sees(browser: webdriver.Chrome, text: str) -> Callable[[object], bool]:
+    """Return whether the page shows a text; its parts are exchanged, so nothing is held on to."""
+    shown = "return document.querySelector('main').innerText"
+    return lambda _: text in str(browser.execute_script(shown))
+
+
+@needs_browser
+def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None:
+    jobs = ("clean", "feed", "clean"), ("daily", "clean", "daily"), (HOSTILE, "clean", "daily_x")
+    shop.lineage(*jobs)
+    shop.does({"daily": "wait", HOSTILE: "fail"})
+    running = shop.start("run", *FIX, "--yes", "--reason", "three bad hours")
+    with serving(shop) as (address, _), browsing(tmp_path / "browser") as browser:
+        wait_for(lambda: "daily 2024-01-02" in shop.journal())
+        wait = WebDriverWait(browser, 30)
+        browser.get(address)
+        wait.until(sees(browser, "three bad hours"))
+        browser.find_element(By.CSS_SELECTOR, "a.id").click()
+        wait.until(sees(browser, "1 running"))
+        wait.until(sees(browser, "1 failed"))
+
+        # It goes on without being loaded again, and the reader stays where they are.
+        resize(browser, 400)
+        browser.execute_script("window.mark = 'the same page'")
+        browser.execute_script("document.getElementById('runs').scrollIntoView()")
+        place = "return document.getElementById('runs').getBoundingClientRect().top"
+        before = browser.execute_script(place)
+        shop.go()
+        wait.until(sees(browser, "2 of 3 runs: 2 succeeded, 1 failed"))
+        assert browser.execute_script("return window.mark") == "the same page"
+        assert abs(browser.execute_script(place) - before) <= 1
+        live = "return document.querySelector('main').dataset.live"
+        wait.until(lambda _: browser.execute_script(live) == "no")
+        assert browser.title.startswith("failed b-")
+
+        # Every page can be reached, fits a narrow window and a wide one, and says who is who.
+        seen = pages_from(browser, address)
+        assert {"Lineage", "Settings", "Plan", "Report"} <= {heading for heading, _ in seen}
+        assert any(HOSTILE in text for _, text in seen)
+
+        # Who has no mouse gets to the content with the first key.
+        browser.get(address)
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        assert browser.switch_to.active_element.text == "Skip to the content"
+    running.communicate(timeout=60)
+
+
+def pages_from(browser: webdriver.Chrome, address: str) -> list[tuple[str, str]]:
+    """Follow the links of the pages; return the heading and the text of each."""
+    todo, seen = [address], list[tuple[str, str]]()
+    done: set[str] = set()
+    while todo and len(done) < 25:
+        page = todo.pop(0).partition("#")[0]
+        if page in done or page.endswith((".json", ".txt")):
+            continue
+        done.add(page)
+        browser.get(page)
+        for width in (400, 1600):
+            resize(browser, width)
+            wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width, page
+        heading = browser.find_element(By.TAG_NAME, "h1").text.split()[0]
+        seen.append((heading, browser.find_element(By.TAG_NAME, "main").text))
+        assert not browser.title.startswith("broken")
+        images = "return [...document.images].every((one) => one.naturalWidth > 0)"
+        assert browser.execute_script(images), page
+        links = browser.find_elements(By.CSS_SELECTOR, "a[href]")
+        todo += [link.get_attribute("href") or "" for link in links]
+    return seen
+
+
+def test_serving_is_told_in_one_line_and_ends_when_it_is_asked_to(shop: Shop) -> None:
+    with serving(shop) as (address, process):
+        with urllib.request.urlopen(address) as answer:
+            assert "No backfill has been run here yet" in answer.read().decode()
+            assert "waitress" not in str(answer.headers)
+        with pytest.raises(HTTPError, match="405"):
+            urllib.request.urlopen(address, data=b"")
+        port = address.rstrip("/").rpartition(":")[2]
+        taken = shop("serve", "--port", port, code=64)
+        assert "error[LB-130]" in taken.stderr
+        assert "--port 0" in taken.stderr
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+    assert not (shop.folder / ".lineage-backfill").exists()
+
+
+def test_who_serves_to_others_is_warned(shop: Shop) -> None:
+    process = shop.start("serve", "--port", "0", "--host", "0.0.0.0", "--json")
+    assert process.stderr is not None
+    assert "there is no login" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    document = json.loads(out)
+    assert fits(document, "serve")
+    assert document["url"].startswith("http://127.0.0.1:")
+    assert process.returncode == 0
