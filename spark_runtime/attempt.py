@@ -99,6 +99,7 @@ class Attempt:
         options = replace(
             options,
             inputs=self._read,
+            reads=self._inputs.rows(),
             since=self._since[output.dataset],
             started_at=self.started_at,
         )

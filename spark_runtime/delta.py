@@ -20,6 +20,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import exclusively
 from spark_runtime.schema import numbered
+from spark_runtime.session import interpreted, setting
 from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 #: How often a write is made again after commits that changed no data of its partitions.
 MAX_CONFLICTS = 5
-
-#: More rows than this are written faster by compiled code.
-_WORTH_COMPILING = 20_000
 
 #: Delta's conflicts have no common Python class; this is what their messages have in common.
 _CONFLICT = re.compile(
@@ -148,7 +146,7 @@ class DeltaStorage:
         columns = self.log.state(commits[-1].version).columns
         name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
         # Delta refuses versions older than a week even where, as was checked, all files are there.
-        with _setting(self._spark, name, "false"), exclusively(self.log.root):
+        with setting(self._spark, name, "false"), exclusively(self.log.root):
             rows: DataFrame | None = None
             for version, scope in scopes.items():
                 held = self.held(version, scope)
@@ -228,36 +226,9 @@ def append(
     _with(writer, transaction).save(location)
 
 
-@contextmanager
-def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
-    """Let a write of few rows (None: not known) interpret its expressions, not compile them.
-
-    Most of such a write is Delta reading its own log; compiling for that costs more than it saves
-    (measured: a third of the whole write).
-    """
-    if rows is None or rows > _WORTH_COMPILING:
-        yield
-        return
-    with _setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
-        yield
-
-
 def is_conflict(error: BaseException) -> bool:
     """Whether somebody else's commit made ours fail (nothing of it is visible then)."""
     return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
-
-
-@contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
 
 
 def _with(writer: Any, transaction: Transaction) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_runtime.errors import EntrypointError, InputMissingError, TableError
-from spark_runtime.spec import InputResult, InputSpec, PartitionRead
+from spark_runtime.spec import InputResult, InputSpec, Key, PartitionRead
+from spark_runtime.state import Contents, total
 from spark_runtime.tables import Tables
 from spark_runtime.values import describe, scope_values
 
@@ -27,6 +29,7 @@ class Inputs:
     ) -> None:
         self._tables = tables
         self._pinned = tuple(self._pin(spec) for spec in specs)
+        self._filters = True
 
     def read(
         self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
@@ -44,6 +47,7 @@ class Inputs:
                 ", ".join(spec.columns),
             )
             spec = replace(spec, partitions=None)
+            self._filters = False
         if spec.version is None:
             if spec.partitions:
                 raise InputMissingError(
@@ -67,6 +71,12 @@ class Inputs:
             )
             for spec in self._pinned
         )
+
+    def rows(self) -> int | None:
+        """Return how many rows there are to read; None if there is no input, or nobody knows."""
+        if not self._pinned or not self._filters:
+            return None
+        return total(held.rows for spec in self._pinned for _, held in self._held(spec))
 
     def specs(self) -> tuple[InputSpec, ...]:
         """Return the inputs with their pinned versions."""
@@ -101,20 +111,20 @@ class Inputs:
         return state
 
     def _partitions(self, spec: InputSpec) -> tuple[PartitionRead, ...]:
+        return tuple(
+            PartitionRead(key=key, fingerprint=held.fingerprint) for key, held in self._held(spec)
+        )
+
+    def _held(self, spec: InputSpec) -> Iterator[tuple[Key, Contents]]:
+        """Yield the partitions that the run needs of an input, and what they hold."""
         if spec.version is None:
-            return tuple(
-                PartitionRead(key=partition.key, fingerprint=None)
-                for partition in spec.partitions or ()
-            )
-        if spec.partitions is None:
+            for partition in spec.partitions or ():
+                yield partition.key, Contents()
+        elif spec.partitions is None:
             state = self._tables.log(spec).state(spec.version)
-            return tuple(
-                PartitionRead(key=describe(state.columns, values), fingerprint=held.fingerprint)
-                for values, held in state.partitions.items()
-            )
-        state = self._state(spec)
-        reads = []
-        for values, key in scope_values(state.columns, spec.partitions).items():
-            held = state.contents(values)
-            reads.append(PartitionRead(key=key, fingerprint=held.fingerprint))
-        return tuple(reads)
+            for values, held in state.partitions.items():
+                yield describe(state.columns, values), held
+        else:
+            state = self._state(spec)
+            for values, key in scope_values(state.columns, spec.partitions).items():
+                yield key, state.contents(values)

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,10 @@ LOCAL_CONF: Mapping[str, str] = {
 }
 
 
+#: More rows than this are handled faster by compiled code.
+_WORTH_COMPILING = 20_000
+
+
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the running session, that of spark-submit, or a new local one; `conf` wins.
 
@@ -109,6 +114,34 @@ def assert_safe(spark: SparkSession) -> None:
                 f"the session has {name} = {actual}, a safe write needs {expected}",
                 hint=f"remove that setting or start Spark with --conf {name}={expected}",
             )
+
+
+@contextmanager
+def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
+    """Let a write of few rows (None: not known) interpret its expressions, not compile them.
+
+    Most of such a write is Delta reading its own log; compiling for that costs more than it saves
+    (measured: a third of the whole write).
+    """
+    if rows is None or rows > _WORTH_COMPILING:
+        yield
+        return
+    with setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
+        yield
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Let a setting of the session have this value for a while."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def is_alive(spark: SparkSession) -> bool:

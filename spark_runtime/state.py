@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -11,6 +11,16 @@ from spark_runtime.values import PartitionColumn, Values
 
 #: Something that holds rows: its path and the id of its deletion vector, if it has one.
 File = tuple[str, str | None]
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is not known."""
+    known = 0
+    for count in counts:
+        if count is None:
+            return None
+        known += count
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +37,7 @@ class Contents:
     @property
     def rows(self) -> int | None:
         """The number of rows; None if that is not known."""
-        if self.files is None:
-            return None
-        counts = list(self.files.values())
-        return None if None in counts else sum(count for count in counts if count is not None)
+        return None if self.files is None else total(self.files.values())
 
     def counted(self, rows: int) -> Contents:
         """The same, now that its rows have been counted."""

@@ -26,7 +26,8 @@ class Rows:
 class Publication:
     """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
 
-    `written` None means that nobody has counted them. With `adds` they stand beside the old ones
+    `written` None means that nobody has counted them: they are about `expected`, None if that is
+    not known either. With `adds` they stand beside the old ones
     instead; `new_columns` are those that the table gets by it. `scope` is what must not have
     changed since `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the
     log says so.
@@ -35,6 +36,7 @@ class Publication:
     scope: Collection[Values]
     replaced: Collection[Values]
     written: Mapping[Values, Rows] | None
+    expected: int | None
     adds: bool
     new_columns: tuple[str, ...]
     before: TableState
@@ -48,8 +50,10 @@ class Publication:
 
     @property
     def count(self) -> int | None:
-        """The number of rows, None if it is not known."""
-        return None if self.written is None else sum(one.count for one in self.written.values())
+        """The number of rows, or what is expected; None if it is not known."""
+        if self.written is None:
+            return self.expected
+        return sum(one.count for one in self.written.values())
 
 
 class Storage(Protocol):

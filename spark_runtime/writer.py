@@ -32,14 +32,14 @@ from spark_runtime.errors import (
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.outcome import output_result
 from spark_runtime.schema import fit, numbered
-from spark_runtime.session import assert_safe
+from spark_runtime.session import assert_safe, interpreted
 from spark_runtime.spec import (
     InputResult,
     OutputResult,
     OutputSpec,
     RunSpec,
 )
-from spark_runtime.state import Commit, TableState, Transaction, undo_token
+from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
 from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted, scope_values
@@ -58,7 +58,8 @@ class WriteOptions:
 
     `since` is the table's version when the run started (-1: there was none; None: the present
     one): a partition of the scope that somebody changed after it is a conflict. `started_at` is
-    when that was; the commit tells it to whoever has to find out what became of the run.
+    when that was; the commit tells it to whoever has to find out what became of the run. `reads`
+    is how many rows there are for the job to read, None if that is not known.
     """
 
     checks: Sequence[Check] = ()
@@ -66,6 +67,7 @@ class WriteOptions:
     merge_on: Sequence[str] = ()
     newest_by: str | None = None
     inputs: Sequence[InputResult] = field(default=())
+    reads: int | None = None
     since: int | None = None
     started_at: datetime | None = None
 
@@ -133,7 +135,8 @@ class _Write:
             version = self._publish(self._held_to_scope(self._prepared()), tuple(self.scope), None)
         else:
             with self.storage.staged(self._prepared(), self.run.token) as rows:
-                written = self._count(rows)
+                with interpreted(self.spark, self._expected):
+                    written = self._count(rows)
                 self._check_scope(written)
                 replaced = self._replaced(written)
                 self._audit(rows, written)
@@ -206,6 +209,12 @@ class _Write:
             or self._adds
             or not self.storage.counts
         )
+
+    @property
+    def _expected(self) -> int | None:
+        """How many rows the write has to do with, as far as that is known before it."""
+        replaced = (self.before.contents(values).rows for values in self.scope)
+        return total((self.options.reads, *replaced))
 
     def _held_to_scope(self, frame: DataFrame) -> DataFrame:
         """Return the rows; computing one that lies outside the scope fails, and names it."""
@@ -287,6 +296,7 @@ class _Write:
             scope=tuple(self.scope),
             replaced=replaced,
             written=written,
+            expected=self._expected,
             adds=self._adds,
             before=self.before,
             new_columns=self.fit.added,

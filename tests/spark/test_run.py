@@ -201,6 +201,10 @@ def test_inputs_are_pruned_and_stay_at_their_version(
     hours.write(spark.createDataFrame([], "hour STRING, n INT"), ["2024-01-01T00"])
     assert len(hours.rows()) == 5
     assert frame.count() == 3
+    assert inputs.rows() == 3  # by the logs; the other input does not exist
+    inputs.read("hours", auto_filter=False)
+    assert inputs.rows() is None  # the job reads what it likes
+    assert Inputs(spark, (), tables).rows() is None
 
 
 def test_a_missing_input_and_a_wrong_entrypoint_are_named(
