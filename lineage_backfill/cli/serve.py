@@ -13,10 +13,17 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 def serve(
     source: SourceOptions,
     host: Annotated[
-        str, typer.Option(help="The address to serve at.", metavar="ADDRESS")
+        str,
+        typer.Option(
+            help="The address to serve at; else 127.0.0.1, for this machine alone.",
+            metavar="ADDRESS",
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Its port; 0 for any that is free.", min=0, max=65535, metavar="N")
+        int,
+        typer.Option(
+            help="Its port, else 8085; 0 for any that is free.", min=0, max=65535, metavar="N"
+        ),
     ] = 8085,
     allow_host: Annotated[
         list[str] | None,

@@ -64,7 +64,7 @@ def backfill(backfill: str) -> str:
         report, no_report = None, ""
         if not is_live and len(status["runs"]) <= _REPORTED:
             try:
-                report = known().report(status["id"], status["updated_at"], store)
+                report = known().report(status, store)
             except (LineageError, UsageError) as error:
                 no_report = f"{error} {error.hint}"
     runs = status["runs"]
@@ -155,7 +155,7 @@ def report_json(backfill: str) -> Response:
 def _report(backfill: str) -> Mapping[str, Any]:
     with reading() as store:
         status = app.status(known().project, backfill, store=store)
-        return known().report(status["id"], status["updated_at"], store)
+        return known().report(status, store)
 
 
 @routes.get("/backfills/<backfill>/runs/<run>")

@@ -97,8 +97,7 @@ class Knowledge:
 
         return self._spans.get(key, make)
 
-    def report(self, backfill: str, updated_at: str, store: RunStore) -> dict[str, Any]:
-        """Return the report of a backfill, made again once it has been updated."""
-        return self._reports.get(
-            (backfill, updated_at), lambda: app.report(self.project, backfill, store=store)
-        )
+    def report(self, status: Mapping[str, Any], store: RunStore) -> dict[str, Any]:
+        """Return the report of a backfill, made again once one of its runs has gone on."""
+        key = status["id"], status["updated_at"], *status["totals"].values()
+        return self._reports.get(key, lambda: app.report(self.project, status["id"], store=store))

@@ -31,6 +31,7 @@ def test_all_verbs_are_there() -> None:
             ("lineage", "pull"),
             ("lineage", "diff"),
             ("graph",),
+            ("serve",),
             ("config", "show"),
             ("config", "check"),
             ("doctor",),
