@@ -73,7 +73,10 @@ class Slice:
 def bar(counts: Mapping[str, int]) -> list[Slice]:
     """Return the parts of a bar that shows how many runs are in which state."""
     total = sum(counts.get(state, 0) for state in RunState) or 1
-    order = sorted(RunState, key=lambda state: (not state.is_good, not state.is_final))
+    # What is right, what will not be, what is under way, what is to come.
+    order = sorted(
+        RunState, key=lambda one: (not one.is_good, not one.is_final, not one.is_under_way)
+    )
     parts: list[Slice] = []
     x = 0.0
     for state in order:

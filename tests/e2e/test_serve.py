@@ -97,6 +97,14 @@ def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None
         # It goes on without being loaded again, and the reader stays where they are.
         resize(browser, 400)
         browser.execute_script("window.mark = 'the same page'")
+        browser.find_element(By.TAG_NAME, "summary").click()
+        asked = (
+            "return performance.getEntriesByType('resource')"
+            ".filter((one) => one.initiatorType === 'fetch').length"
+        )
+        times = browser.execute_script(asked)
+        wait.until(lambda _: browser.execute_script(asked) > times + 1)
+        assert sees(browser, "lineage-backfill pause")(None)  # what was opened stays open
         browser.execute_script("document.getElementById('runs').scrollIntoView()")
         place = "return document.getElementById('runs').getBoundingClientRect().top"
         before = browser.execute_script(place)

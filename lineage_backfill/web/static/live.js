@@ -12,6 +12,8 @@
   };
 
   const exchange = (old, fresh) => {
+    const opened = [...old.querySelectorAll("details")].map((one) => one.open);
+    fresh.querySelectorAll("details").forEach((one, at) => { one.open ||= opened[at]; });
     if (old.isEqualNode(fresh) || isRead(old)) return;
     const focused = old.contains(document.activeElement) && document.activeElement;
     const where = focused && focused.getAttribute("href");

@@ -23,9 +23,9 @@ def test_a_page_of_a_list(asked: int, number: int, items: str) -> None:
 
 
 def test_a_bar_is_full_and_begins_with_what_is_right() -> None:
-    parts = bar({"failed": 1, "succeeded": 2, "pending": 1})
-    assert [one.state for one in parts] == ["succeeded", "failed", "pending"]
-    assert [(one.x, one.width) for one in parts] == [(0, 50), (50, 25), (75, 25)]
+    parts = bar({"pending": 1, "failed": 1, "running": 2, "succeeded": 4})
+    assert [one.state for one in parts] == ["succeeded", "failed", "running", "pending"]
+    assert [(one.x, one.width) for one in parts] == [(0, 50), (50, 12.5), (62.5, 25), (87.5, 12.5)]
     assert bar({}) == []
 
 
