@@ -49,6 +49,8 @@ from lineage_backfill.graph.lineage import (
 from lineage_backfill.graph.subsets import MOST, subset_keys
 from lineage_backfill.model import DatasetRef, JobRef
 
+#: In this namespace Spark's own listener tells once more of runs that tell of themselves.
+LISTENER = "lineage-backfill.listener"
 _FIRST = datetime.min.replace(tzinfo=UTC)
 #: Which event wins where two of one run bear the same time.
 _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
@@ -310,6 +312,8 @@ class LineageBuilder:
         job_item = event.get("job")
         if job_item is None:
             self._add_dataset(event["dataset"], when)
+            return
+        if job_item["namespace"] == LISTENER:
             return
         job = self._job(job_item)
         if facets := job_item.get("facets"):

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.sources.events import EventSource
 from spark_runtime.runner import run
+from spark_runtime.session import JARS_VARIABLE, find_jars, jars_folder
 from spark_runtime.spec import parse_spec
 
 if TYPE_CHECKING:
@@ -237,9 +240,40 @@ def test_a_place_that_is_no_table_fails_the_run_and_still_leaves_a_result(
     assert [event["eventType"] for event in events(hours)] == ["START", "FAIL"]
 
 
+@dataclass(frozen=True)
+class Heard:
+    """OpenLineage's own listener, which tells its events to a file."""
+
+    file: Path
+
+    @property
+    def conf(self) -> tuple[str, ...]:
+        transport = "spark.openlineage.transport"
+        where = (f"{transport}.type=file", f"{transport}.location={self.file}")
+        return ("spark.lineageBackfill.listener=true", *where)
+
+    def changes_nothing(self, outbox: Path) -> None:
+        """Assert that its events are there, and that lineage is the same with and without them."""
+        ended = [json.loads(line) for line in self.file.read_text().splitlines()]
+        assert any("days" in out["name"] for one in ended for out in one["outputs"])
+        alone = EventSource([outbox]).read()
+        both = EventSource([outbox, self.file]).read()
+        assert alone.jobs
+        assert (both.jobs, both.datasets) == (alone.jobs, alone.datasets)
+
+
+def listen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
+    jars = [*find_jars(), *(jars_folder() / "listener").glob("*.jar")]
+    assert len(jars) == 3, "scripts/fetch-jars --listener fetches it"
+    monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, jars)))
+    return Heard(folder / "heard.ndjson")
+
+
 def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
-    hours: Any, pipeline: str, tmp_path: Path
+    hours: Any, pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    heard = listen(tmp_path, monkeypatch)
+
     def request(number: int, **changes: Any) -> dict[str, Any]:
         file = tmp_path / f"{number}.json"
         named = {"token": f"t-{number}", "run_id": f"r-{number}"}
@@ -249,6 +283,7 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spark_runtime", "worker", "--reply-fd", str(writing)]
     command += ["--project", str(tmp_path), "--conf", "spark.master=local[1]"]
+    command += [part for setting in heard.conf for part in ("--conf", setting)]
     call = {"op": "call", "id": "4", "entrypoint": f"{pipeline}:versions"}
     requests = [
         request(1, parameters={"fail": 1}),
@@ -293,3 +328,4 @@ def test_a_worker_serves_many_requests_and_survives_a_job_that_raises(
     assert kinds == ["START", "FAIL", "START", "COMPLETE", "START", "ABORT"]
     message = events(hours)[-1]["run"]["facets"]["errorMessage"]["message"]
     assert message == "stopped by signal 15"
+    heard.changes_nothing(Path(hours.path).parent / "outbox")

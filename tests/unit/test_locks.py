@@ -128,13 +128,24 @@ def test_both_spellings_of_the_supported_pythons_agree() -> None:
     assert "(3, 11) <= sys.version_info[:2] <= (3, 13)" in (ROOT / "scripts/lib.sh").read_text()
 
 
+def read_jars(lock: str) -> Iterator[str]:
+    for line in (ROOT / "scripts" / lock).read_text().splitlines():
+        checksum, coordinate = line.split()
+        assert re.fullmatch(r"[0-9a-f]{64}", checksum)
+        yield coordinate
+
+
 def test_the_jars_are_those_of_the_delta_and_spark_in_the_lock() -> None:
     version = {pin.name: pin.version for pin in read_lock(RUNTIME)}
     spark = f"{version['pyspark'].major}.{version['pyspark'].minor}"
     delta = version["delta-spark"]
-    jars = [line.split() for line in (ROOT / "scripts/jars.lock").read_text().splitlines()]
-    assert [coordinate for _, coordinate in jars] == [
+    assert list(read_jars("jars.lock")) == [
         f"io.delta:delta-spark_{spark}_2.13:{delta}",
         f"io.delta:delta-storage:{delta}",
     ]
-    assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum, _ in jars)
+
+
+def test_the_listener_is_the_one_that_users_are_told_of() -> None:
+    (listener,) = read_jars("listener.lock")
+    for file in ("docs/spark.md", "spark_runtime/session.py"):
+        assert listener in (ROOT / file).read_text()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.build import LISTENER
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
     Api,
@@ -20,7 +20,7 @@ from lineage_backfill.sources.marquez.api import (
     job_path,
     segment,
 )
-from lineage_backfill.sources.marquez.history import events_at, namespaces_of
+from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
@@ -30,17 +30,18 @@ _MAX_NAMES = 100
 class Catalogue:
     """Folds into a builder what the catalogue knows besides the events in it.
 
-    `parents` holds the jobs with events, each with the parents that it was sent under.
+    `history` has read the events that are folded into its builder.
     """
 
-    def __init__(self, api: Api, builder: LineageBuilder, parents: dict[Name, set[Name]]) -> None:
+    def __init__(self, api: Api, history: EventHistory) -> None:
         #: Jobs with events, by the one name under which Marquez has stored each.
         self.stored: dict[Name, Name] = {}
         #: All datasets that Marquez knows; empty where it cannot list them.
         self.datasets: set[Name] = set()
         self._api = api
-        self._builder = builder
-        self._parents = parents
+        self._builder = history.builder
+        self._parents = history.parents
+        self._heard = history.heard
         self._datasets_asked: set[Name] = set()
         self._namespaces: dict[str, Any] = {}
         self._has_holes = False  # some jobs cannot be listed
@@ -87,7 +88,7 @@ class Catalogue:
                 return set()
             self._has_holes = True
             rows = list(self._api.readable_rows("jobs", "jobs"))
-        return {(row["namespace"], row["name"]) for row in rows}
+        return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
 
     def _stored_names(self, name: Name) -> set[Name]:
         """Return the names under which Marquez may have stored a job: with its parents before."""
@@ -178,10 +179,11 @@ class Catalogue:
 
     def _list_datasets(self) -> None:
         """Add the datasets that no job names, report those that jobs name and Marquez does not."""
-        self.datasets = self._listed("dataset")
+        known = self._builder.dataset_names()
+        self.datasets = self._listed("dataset") - (self._heard - known)
         if not self.datasets:
             return
-        for namespace, name in sorted(self._builder.dataset_names() - self.datasets):
+        for namespace, name in sorted(known - self.datasets):
             self._api.warnings.append(
                 f"{namespace}:{name} is not known to Marquez (any more);"
                 " the edges of its jobs are kept"

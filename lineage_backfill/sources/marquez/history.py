@@ -18,7 +18,7 @@ from typing import Any
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph import state
-from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.build import LISTENER, LineageBuilder
 from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.records import read_records, write_records
@@ -36,7 +36,7 @@ _TRIES = 3
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class EventHistory:
         self.builder = LineageBuilder()
         #: Under which parents each job was sent, by the names in the events.
         self.parents: dict[Name, set[Name]] = {}
+        #: Datasets as Spark's own listener names what runs have told of.
+        self.heard: set[Name] = set()
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
         self._oldest = ""  # the time of the oldest event
@@ -141,6 +143,10 @@ class EventHistory:
                 # Refused by the server and stored all the same; no page shows such a job.
                 self._nameless.add(when)
                 continue
+            if name[0] == LISTENER:
+                items = (*(event.get("inputs") or ()), *(event.get("outputs") or ()))
+                self.heard.update((item["namespace"], item["name"]) for item in items)
+                continue
             try:
                 self.builder.add(event)
             except LineageError as error:
@@ -193,6 +199,7 @@ class EventHistory:
             "newest": self._newest,
             "windows": [astuple(window) for window in self._windows],
             "nameless": sorted(self._nameless),
+            "heard": sorted(self.heard),
             "parents": [[*name, sorted(parents)] for name, parents in self.parents.items()],
         }
         # Made anew in seconds: fast to write rather than small.
@@ -213,6 +220,7 @@ class EventHistory:
             history._oldest, history._newest = header["oldest"], header["newest"]
             history._windows = [_Window(*window) for window in header["windows"]]
             history._nameless = set(header["nameless"])
+            history.heard = {(namespace, name) for namespace, name in header["heard"]}
             history.parents = {
                 (namespace, name): {(parent[0], parent[1]) for parent in parents}
                 for namespace, name, parents in header["parents"]

@@ -71,7 +71,7 @@ class MarquezSource:
         if self._view == "events":
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
-            catalogue = Catalogue(api, builder, history.parents)
+            catalogue = Catalogue(api, history)
             catalogue.read()
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             compare(api, lineage, catalogue.stored, catalogue.datasets)

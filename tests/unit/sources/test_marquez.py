@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.build import LISTENER
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.marquez import View, comparison
@@ -214,3 +216,24 @@ def test_a_newer_server_is_tried_and_the_user_told(view: View) -> None:
     snapshot = read(server, view=view)
     assert names(snapshot) == ["j1"]
     assert any("(nextPageToken); a newer one is read" in said for said in snapshot.warnings)
+
+
+@pytest.mark.parametrize("view", ["events", "both"])
+def test_what_the_listener_tells_once_more_changes_nothing(tmp_path: Path, view: View) -> None:
+    plain = [event(1, outputs=[dataset("a")]), event(2, **WHOLE)]
+    told = [
+        event(
+            number,
+            job={"namespace": LISTENER, "name": f"app.save.{number}"},
+            inputs=[{"namespace": "file", "name": "/lake/a"}],
+            outputs=[{"namespace": "file", "name": "/lake/b"}, dataset("b")],
+        )
+        for number in (3, 4)
+    ]
+    expected = read(FakeMarquez(plain), view=view)
+    for _ in range(2):  # the second time from the cache
+        found = read(FakeMarquez([*plain, *told]), view=view, cache=tmp_path)
+        assert (found.jobs, found.datasets) == (expected.jobs, expected.datasets)
+        assert found.warnings == expected.warnings
+    by_graph = read(FakeMarquez([*plain, *told]), view="graph")
+    assert names(by_graph) == ["j1", "j2"]

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_runtime.errors import JarsMissingError, JavaMissingError
-from spark_runtime.session import JARS_VARIABLE, find_jars, get_session, jars_folder
+from spark_runtime.errors import JarsMissingError, JavaMissingError, SessionError
+from spark_runtime.session import (
+    JARS_VARIABLE,
+    LISTENER_SETTING,
+    find_jars,
+    get_session,
+    jars_folder,
+    listening,
+)
 
 
 @pytest.fixture
@@ -117,3 +124,26 @@ def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert '"op": "raised"' in reply
     assert "JarsMissingError" in reply
+
+
+@pytest.mark.parametrize(
+    ("conf", "listeners"),
+    [
+        ({}, None),
+        ({LISTENER_SETTING: "false"}, None),
+        ({LISTENER_SETTING: "true"}, "io.openlineage.spark.agent.OpenLineageSparkListener"),
+        (
+            {LISTENER_SETTING: "TRUE", "spark.extraListeners": "org.example.Mine"},
+            "org.example.Mine,io.openlineage.spark.agent.OpenLineageSparkListener",
+        ),
+    ],
+)
+def test_the_listener_is_switched_on_beside_others(
+    conf: dict[str, str], listeners: str | None
+) -> None:
+    assert listening(conf).get("spark.extraListeners") == listeners
+
+
+def test_a_switch_of_the_listener_is_true_or_false() -> None:
+    with pytest.raises(SessionError, match="listener = yes"):
+        listening({LISTENER_SETTING: "yes"})
