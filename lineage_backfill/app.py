@@ -562,6 +562,41 @@ def estimate(
     )
 
 
+def estimate_left(
+    project: Project,
+    backfill: str | None,
+    *,
+    again: bool = False,
+    max_parallel: int | None = None,
+) -> Estimate:
+    """Return how long what is left of a backfill will take, as past runs in its store tell.
+
+    With `again` what did not succeed is left as well. The lineage is not needed.
+    """
+    from lineage_backfill.executor.simulate import LOOKED_AT, estimate
+    from lineage_backfill.graph.lineage import LineageSnapshot
+
+    with open_store(project) as store:
+        record = _find(store, backfill)
+        plans, past = _plans(store, record.id), store.past_runs(LOOKED_AT)
+        states = {run.run_id: run.state for run in store.runs(record.id)}
+    ids = {one for one, state in states.items() if not (state.is_good if again else state.is_final)}
+    runs = [
+        replace(run, upstream=tuple(one for one in run.upstream if one in ids))
+        for plan in plans
+        for run in plan.runs or ()
+        if run.id in ids
+    ]
+    limits = project.declarations.limits
+    return estimate(
+        runs,
+        past,
+        max_parallel=max_parallel or record.settings.max_parallel or limits.max_parallel,
+        jobs=_limits(_catalog(project, LineageSnapshot.of([]), plans[0].now), runs),
+        pools=project.declarations.pools,
+    )
+
+
 def check_plan(project: Project, snapshot: LineageSnapshot, plan: Plan) -> None:
     """Raise StalePlanError if what the plan rests on has moved, naming what."""
     from lineage_backfill.plan.diff import moved

@@ -115,7 +115,7 @@ def carry_out(made: Made, how: RunOptions, *, source: SourceOptions, as_json: bo
 
 
 @contextmanager
-def _reporting(takes: Estimate | None = None) -> Iterator[Reporter]:
+def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
     """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.progress import progress
@@ -135,7 +135,9 @@ def resume(
     """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
     from lineage_backfill import app
 
-    _go_on(app.resume, source.open(), how, backfill, as_json=as_json)
+    project = source.open()
+    takes = app.estimate_left(project, backfill, max_parallel=how.max_parallel)
+    _go_on(app.resume, project, how, backfill, takes, as_json=as_json)
 
 
 @takes_options
@@ -148,7 +150,9 @@ def retry(
     """Run again what failed, and what was blocked by it; nothing else."""
     from lineage_backfill import app
 
-    _go_on(app.retry, source.open(), how, backfill, as_json=as_json)
+    project = source.open()
+    takes = app.estimate_left(project, backfill, again=True, max_parallel=how.max_parallel)
+    _go_on(app.retry, project, how, backfill, takes, as_json=as_json)
 
 
 def _go_on(
@@ -156,11 +160,12 @@ def _go_on(
     project: Project,
     how: DriveOptions,
     backfill: str | None,
+    takes: Estimate,
     *,
     as_json: bool,
 ) -> None:
     driving = how.driving()
-    with _reporting() as reporter:
+    with _reporting(takes) as reporter:
         ended = verb(project, backfill, reporter=reporter, **driving)
     _finish(project, ended, as_json=as_json)
 
@@ -204,7 +209,7 @@ def watch(
     from lineage_backfill import app
 
     project, limit = source.open(), how.limit
-    with _reporting() as reporter:
+    with _reporting(app.estimate_left(project, backfill)) as reporter:
         ended = app.watch(project, backfill, reporter=reporter, timeout=limit)
     _finish(project, ended, as_json=as_json)
 

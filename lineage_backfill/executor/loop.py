@@ -229,7 +229,7 @@ class Executor:
         """Drive the runs of a backfill to an end, and then those that its tail adds."""
         record = self._store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
-        self._reporter.backfill_started(record.id, _together(plans))
+        self._reporter.backfill_started(record.id, self._to_run(record, plans))
         self._await_start(lease, record)
         while True:
             state = self._drive_once(lease, record, plans)
@@ -266,6 +266,14 @@ class Executor:
         plan = self._started.pop(backfill_id, None)
         tails = [plan_from_dict(document) for document in self._store.tails(backfill_id)]
         return [plan or plan_from_dict(self._store.plan(backfill_id)), *tails]
+
+    def _to_run(self, record: BackfillRecord, plans: Sequence[Plan]) -> Plan:
+        """Return the plan with the runs of its tails, less those that have ended before."""
+        if record.started_at is None:
+            return plans[0]
+        runs = [run for plan in plans for run in plan.runs or ()]
+        ended = {one.run_id for one in self._store.runs(record.id) if one.state.is_final}
+        return plans[0].detailed(runs=tuple(run for run in runs if run.id not in ended))
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
         """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
@@ -422,12 +430,6 @@ def _refuse_closed(record: BackfillRecord) -> None:
 
 def _instant(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _together(plans: Sequence[Plan]) -> Plan:
-    """Return the plan with the runs of its tails."""
-    runs = tuple(run for plan in plans for run in plan.runs or ())
-    return plans[0].detailed(runs=runs) if len(plans) > 1 else plans[0]
 
 
 def _left(job: PlannedJob) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from lineage_backfill import app
 from lineage_backfill.cli.main import main
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.remaining import Remaining
@@ -19,6 +21,7 @@ from tests.fakes import planned_run
 from tests.unit.cli import plans
 from tests.unit.cli.documents import fits
 from tests.unit.test_estimate import project
+from tests.unit.web.shop import Shop
 
 ASKED = ["impact", "raw", "--partitions", "2024-01-02..2024-01-04"]
 ASKED += ["--now", "2024-02-20T00:00:00Z"]
@@ -151,3 +154,34 @@ def test_progress_says_what_is_left(terminal: bool) -> None:
         reporter.run_started(run, 1)
         reporter.run_finished(run, RunState.SUCCEEDED, "")
     assert " left" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("again", "max_parallel", "typical"), [(False, 1, 30.0), (True, 1, 40.0), (True, 2, 20.0)]
+)
+def test_what_is_left_of_a_backfill_is_estimated_from_its_own_runs(
+    again: bool, max_parallel: int, typical: float, tmp_path: Path
+) -> None:
+    shop = Shop.of(tmp_path)
+    runs = shop.backfill()
+    shop.drive(runs[:20], RunState.SUCCEEDED, took=10)
+    shop.drive(runs[20:21], RunState.FAILED, took=3, error="no such column")
+    takes = app.estimate_left(shop.project, None, again=again, max_parallel=max_parallel)
+    assert takes.makespan
+    assert takes.makespan.p50 == typical
+    assert [job.name for job in takes.unknown] == [runs[-1].job.name]
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+def test_who_goes_on_is_told_what_is_left(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = Shop.of(tmp_path)
+    runs = shop.backfill()
+    shop.drive(runs[:20], RunState.SUCCEEDED, took=60)
+    shop.leave()
+    monkeypatch.chdir(tmp_path)
+    assert main([verb]) == 3  # for `blind`, which is stale and blocked
+    said = capsys.readouterr().err
+    told = r"succeeded clean 2024-01-02T2\d in .* \[(\d/\d+), at least .* left\]"
+    assert re.findall(told, said) == ["1/5", "2/5", "3/5"], said

@@ -36,15 +36,20 @@ argv = ["true"]
 name = "feed"
 grain = "hour"
 start = "2024-01-01T00"
-location = "s3://key:secret@bucket/feed"
+columns = { ds = "%Y-%m-%dT%H" }
+location = "data/feed"
 [[dataset]]
 name = "clean*"
 grain = "hour"
 start = "2024-01-01T00"
+columns = { ds = "%Y-%m-%dT%H" }
+location = "data/clean"
 [[dataset]]
 name = "daily*"
 grain = "day"
 start = "2024-01-01"
+columns = { ds = "%Y-%m-%d" }
+location = "data/daily"
 [[job]]
 name = "*"
 engine = "here"
@@ -87,6 +92,7 @@ class Shop:
             plan_id=plan.id,
             submitted_at=submitted,
             updated_at=submitted,
+            started_at=submitted,
             **{"state": BackfillState.RUNNING, **values},
         )
         with self.store() as store:
@@ -94,14 +100,27 @@ class Shop:
         return list(plan.runs or ())
 
     def drive(
-        self, runs: Sequence[PlannedRun], state: RunState, *, backfill_id: str = "b-1", **said: Any
+        self,
+        runs: Sequence[PlannedRun],
+        state: RunState,
+        *,
+        backfill_id: str = "b-1",
+        took: float = 0,
+        **said: Any,
     ) -> None:
         """Let runs, not tried before, enter a state; their attempts leave a spec and a log."""
         with self.store() as store:
             lease = self._lease(store, backfill_id)
             for run in runs:
                 self._leave_files(backfill_id, run)
-                store.record(lease, _moves(run, state, **said), now=NOW)
+                for number, move in enumerate(_moves(run, state, **said)):
+                    now = NOW + number * timedelta(seconds=took)
+                    store.record(lease, [move], now=now)
+
+    def leave(self, backfill_id: str = "b-1") -> None:
+        """Drive a backfill no more."""
+        with self.store() as store:
+            store.release(self.leases.pop(backfill_id))
 
     def end(self, state: BackfillState, backfill_id: str = "b-1") -> None:
         with self.store() as store:
