@@ -935,9 +935,10 @@ def attempt_spec(project: Project, backfill: str, run_id: str, number: int) -> d
     if not _is_ours(project, files.spec_path):
         raise UnknownNameError("its run spec is not kept here", hint="Its engine may know more.")
     try:
-        return masked(dict(files.spec()))
+        spec: dict[str, Any] = masked(files.spec())
     except (OSError, ValueError) as error:
         raise UnknownNameError(f"its run spec cannot be read: {error}") from error
+    return spec
 
 
 def attempt_log(project: Project, backfill: str, run_id: str, number: int, *, most: int) -> str:

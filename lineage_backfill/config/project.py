@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 import platformdirs
@@ -24,7 +24,6 @@ SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
 View = Literal["events", "graph", "both"]
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,17 +431,15 @@ def _pools(document: Table) -> dict[str, int]:
     return {name: pools.integer(name, 1, minimum=1) for name in pools.names()}
 
 
-def masked(value: T) -> T:
+def masked(value: Any) -> Any:
     """Return a JSON value with the passwords in its URLs masked."""
-    masks: Any = value
     if isinstance(value, str):
-        masks = _masked(value)
-    elif isinstance(value, dict):
-        masks = {name: masked(one) for name, one in value.items()}
-    elif isinstance(value, list):
-        masks = [masked(one) for one in value]
-    found: T = masks
-    return found
+        return _masked(value)
+    if isinstance(value, list):
+        return [masked(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: masked(one) for name, one in value.items()}
+    return value
 
 
 def _masked(text: str) -> str:

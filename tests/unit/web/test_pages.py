@@ -112,6 +112,7 @@ def test_one_backfill(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) ->
     assert "lineage-backfill pause b-1" in text
     assert "A square is one hour in UTC." in text
     assert ("main", {"id": "main", "data-live": "yes"}) in page.tags
+    assert ("meta", {"http-equiv": "refresh", "content": "5"}) in page.tags  # without JavaScript
     cells = [given["class"] for tag, given in page.tags if tag == "g"]
     assert cells == [*["succeeded"] * 20, "failed", "running", *["pending"] * 2, *["blocked"] * 24]
     assert f"/backfills/b-1/runs/{runs[20].id}#log" in page.links
@@ -142,6 +143,7 @@ def test_an_ended_backfill_says_whether_touched_is_planned(shop: Shop, pages: Fl
     assert "touched is what was planned" in str(page)
     assert "lineage-backfill undo b-1" in str(page)
     assert ("main", {"id": "main", "data-live": "no"}) in page.tags
+    assert "http-equiv" not in {name for _, given in page.tags for name in given}
     report = read(pages, "/backfills/b-1/report")
     assert "clean 4 4 4 4 8" in str(report)
     assert "the partitioning of its output shop:unknown_table is unknown" in str(report)
