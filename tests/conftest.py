@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from spark_runtime.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
 from tests import postgres
+from tests.sessions import INTERPRETED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,9 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             {
                 "spark.master": "local[2]",
                 "spark.sql.warehouse.dir": str(warehouse),
-                # Hundreds of queries over a handful of rows: not one is worth compiling.
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                **INTERPRETED,
             }
         )
     except EnvironmentMissingError as error:

@@ -12,6 +12,7 @@ from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
 from spark_runtime.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
+from tests.sessions import INTERPRETED
 
 JOBS = '''
 import os
@@ -115,7 +116,8 @@ class SparkTables:
 
     def settings(self) -> dict[str, Any]:
         """One worker, on two threads."""
-        return {"conf": {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1"}}
+        conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1", **INTERPRETED}
+        return {"conf": conf}
 
     def read(self) -> Contents:
         """Read all tables with Spark."""

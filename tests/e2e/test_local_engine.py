@@ -14,6 +14,7 @@ import pytest
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
+from tests.sessions import INTERPRETED
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
 
@@ -53,7 +54,8 @@ class Bench:
         self.folder = folder
         (folder / "jobs.py").write_text(JOBS)
         self.table = str(folder / "days")
-        self.engine = LocalEngine(project=folder, state_dir=folder / "state", memory="2g")
+        state = folder / "state"
+        self.engine = LocalEngine(project=folder, state_dir=state, memory="2g", conf=INTERPRETED)
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.engine.listen(self.ended.put)
 
