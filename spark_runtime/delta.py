@@ -81,12 +81,16 @@ class DeltaStorage:
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Keep the rows in Spark's storage."""
-        kept = rows.persist()
+        """Keep the rows in Spark's storage.
+
+        Not as a cache, which packs columns (more work than writing them) and which computes anew
+        what an executor has lost: other rows, perhaps, than those that were looked at.
+        """
+        kept = rows.localCheckpoint(eager=False)
         try:
             yield kept
         finally:
-            kept.unpersist()
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
     def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version."""
