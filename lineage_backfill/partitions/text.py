@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from lineage_backfill.errors import KeyFormatError, MissingKeyError, RangeError
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
-from lineage_backfill.partitions.keys import WHOLE, PartitionSet
+from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
 from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
 
 #: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or
@@ -126,7 +126,8 @@ def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> 
         )
     if calendar.time is None:
         return PartitionSet.of([(POINT, calendar.statics[0].mask([item]))])
-    return PartitionSet.of([(_parse_time(calendar.time, item, warn), 1)])
+    found = _parse_time(calendar.time, item, warn)
+    return PartitionSet(((found, 1),)) if found else NOTHING
 
 
 def _parse_box(

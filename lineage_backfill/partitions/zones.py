@@ -14,6 +14,7 @@ from lineage_backfill.errors import ZoneError
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = _EPOCH.replace(tzinfo=None)
 _END = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp())
 _RULES_REPEAT = int(datetime(2040, 1, 1, tzinfo=UTC).timestamp())
 _SCAN_STEP = 10 * 86_400  # no zone has moved its clocks there and back within ten days
@@ -92,9 +93,10 @@ class Zone:
     def instant(self, local: datetime, fold: int) -> int:
         """Return the instant of a wall clock reading, the second of two where fold is 1."""
         if self.fixed:
-            return (local.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
-        moment = local.replace(tzinfo=self.info, fold=fold)
-        return (moment - _EPOCH) // timedelta(seconds=1)
+            since = local - _LOCAL_EPOCH
+        else:
+            since = local.replace(tzinfo=self.info, fold=fold) - _EPOCH
+        return since.days * 86_400 + since.seconds
 
 
 @cache
