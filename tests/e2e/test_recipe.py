@@ -247,7 +247,7 @@ def test_41_an_error_answer_says_what_it_was_and_what_to_do(
     server.answer = lambda path, query: (500, {"code": 500, "message": "broken"})  # type: ignore[method-assign]
     with server.serve() as address:
         given = ["--marquez", address, "--config", str(config)]
-        assert main(["impact", "raw", "--partitions", "2020-02-10", *given]) == 1
+        assert main(["impact", "raw", "--partitions", "2020-02-10", *given]) == 7
     said = " ".join(capsys.readouterr().err.split())
     assert "answers 500" in said
     assert "Check the address" in said
