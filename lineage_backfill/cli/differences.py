@@ -12,6 +12,7 @@ from lineage_backfill.cli.render import table
 from lineage_backfill.graph.compare import DatasetChange, Difference, JobChange
 from lineage_backfill.graph.lineage import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.telling import documents
 from lineage_backfill.telling.names import Names
 from lineage_backfill.telling.text import counted, safe
 
@@ -40,8 +41,8 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
     return {
         "schema_version": 1,
         "kind": "lineage_diff",
-        "before": _taken(before),
-        "after": _taken(after),
+        "before": documents.origin(before),
+        "after": documents.origin(after),
         "differ": bool(found),
         "jobs": {
             "added": [named(ref) for ref in found.jobs_added],
@@ -60,14 +61,6 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
                 for one in found.datasets_changed
             ],
         },
-    }
-
-
-def _taken(snapshot: LineageSnapshot) -> dict[str, Any]:
-    return {
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
     }
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lineage_backfill.cli.completion import complete_jobs, complete_nodes
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 from lineage_backfill.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 class Form(StrEnum):

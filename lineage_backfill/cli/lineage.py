@@ -51,7 +51,6 @@ def show(
     project = source.open()
     snapshot = app.read_lineage(project)
     jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
-    families = app.families(project, snapshot)
     if name is not None:
         from lineage_backfill.cli.asking import Names
 
@@ -60,6 +59,7 @@ def show(
             terminal.out().print(views.page(ref, snapshot))
             return
         jobs, datasets = told.around(snapshot, ref)
+    families = app.families(project, snapshot)
     if as_json:
         documents.emit(told.document(snapshot, jobs, datasets, families))
     else:
@@ -99,14 +99,14 @@ def pull(
 
 
 def _pulled(snapshot: LineageSnapshot, file: Path) -> dict[str, Any]:
+    from lineage_backfill.telling import documents
+
     return {
         "schema_version": 1,
         "kind": "lineage_pull",
         "file": str(file),
         "bytes": file.stat().st_size,
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+        **documents.origin(snapshot),
         "jobs": len(snapshot.jobs),
         "datasets": len(snapshot.datasets),
         "runs": len(snapshot.history),

@@ -36,7 +36,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting as it holds here; secrets are masked."""
-
     project = source.open()
     if as_json:
         from lineage_backfill.telling import documents, settings

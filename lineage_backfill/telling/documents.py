@@ -7,9 +7,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.errors import UsageError
+
+if TYPE_CHECKING:
+    from lineage_backfill.graph.lineage import LineageSnapshot
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -31,6 +34,15 @@ def _member(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "]"
     return json.dumps(value)
+
+
+def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
+    """Return the members that say which lineage a document is about."""
+    return {
+        "source": snapshot.source,
+        "hash": snapshot.content_hash,
+        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+    }
 
 
 def emit(document: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from lineage_backfill.graph.lineage import (
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.telling import documents
 from lineage_backfill.telling.names import Names
 from lineage_backfill.telling.text import counted, safe
 
@@ -141,9 +142,7 @@ def document(
     return {
         "schema_version": 1,
         "kind": "lineage",
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+        **documents.origin(snapshot),
         "jobs": [_job(node) for node in jobs],
         "datasets": [_dataset(node) for node in datasets],
         "families": [

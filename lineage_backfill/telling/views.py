@@ -6,7 +6,7 @@ from typing import Any
 
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.graph.view import View
-from lineage_backfill.telling import draw
+from lineage_backfill.telling import documents, draw
 from lineage_backfill.telling.names import Names
 
 
@@ -15,9 +15,7 @@ def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "kind": "graph",
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+        **documents.origin(snapshot),
         "nodes": [
             {
                 "id": f"n{number}",
