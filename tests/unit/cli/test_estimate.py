@@ -15,8 +15,9 @@ from lineage_backfill.cli.main import main
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.remaining import Remaining
 from lineage_backfill.executor.simulate import Estimate, estimate
-from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.ports import PastRun
+from lineage_backfill.watching import _Watch
 from tests.fakes import planned_run
 from tests.unit.cli import plans
 from tests.unit.cli.documents import fits
@@ -185,3 +186,25 @@ def test_who_goes_on_is_told_what_is_left(
     said = capsys.readouterr().err
     told = r"succeeded clean 2024-01-02T2\d in .* \[(\d/\d+), at least .* left\]"
     assert re.findall(told, said) == ["1/5", "2/5", "3/5"], said
+
+
+def test_who_watches_is_told_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = Shop.of(tmp_path)
+    runs = shop.backfill()
+    shop.drive(runs[:20], RunState.SUCCEEDED, took=60)
+    monkeypatch.chdir(tmp_path)
+    look = _Watch.look
+
+    def one_more_and_no_further(watch: _Watch) -> None:
+        if "b-1" in shop.leases:
+            shop.drive(runs[20:21], RunState.SUCCEEDED)
+            shop.end(BackfillState.PAUSED)
+            del shop.leases["b-1"]
+        look(watch)
+
+    monkeypatch.setattr(_Watch, "look", one_more_and_no_further)
+    main(["watch"])
+    said = capsys.readouterr().err
+    assert re.search(r"succeeded clean 2024-01-02T20 .*\[1/5, at least .* left\]", said), said
