@@ -138,7 +138,7 @@ GOOD = "FROM a:1.2\nENV PIP_NO_CACHE_DIR=1\nUSER 1000\n"
         ("FROM a:1.2\n", "DL3002"),
         (f"{GOOD}USER root", "DL3002"),
         (f"{GOOD}USER 0:0", "DL3002"),
-        (f"{GOOD}ADD https://example.org/x.jar /x.jar", "DL3020"),
+        (f"{GOOD}ADD x.jar /x.jar", "DL3020"),
         (f"{GOOD}RUN apt install x", "DL3027"),
         (f"{GOOD}RUN apt-get update && apt-get upgrade -y", "DL3005"),
         (f"{GOOD}RUN apt-get update && apt-get install x", "DL3014"),
