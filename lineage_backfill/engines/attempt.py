@@ -65,11 +65,8 @@ class AttemptFiles:
 
     def log(self) -> str:
         """Return what the attempt has printed so far, as far as it stands on this machine."""
-        place, begin = self.log_place()
         try:
-            with place.open("rb") as file:
-                file.seek(begin)
-                return file.read().decode(errors="replace")
+            return read_from(*self.log_place()).decode(errors="replace")
         except FileNotFoundError:
             return ""
 
@@ -134,6 +131,13 @@ class AttemptFiles:
         claim = self.claimed_by()
         sign = LifeSign(Path(claim["life_sign"])) if claim is not None else None
         return sign if sign is not None and sign.is_alive() else None
+
+
+def read_from(path: Path, begin: int) -> bytes:
+    """Return what a file holds from a byte on."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read()
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

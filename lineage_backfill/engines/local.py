@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, read_from
 from lineage_backfill.engines.runtime import settle
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
@@ -315,7 +315,7 @@ class LocalEngine:
             )
         finally:
             with suppress(OSError):  # a full disk takes the log, and not what was done
-                task.files.log_path.write_bytes(_read_from(worker.log_path, start))
+                task.files.log_path.write_bytes(read_from(worker.log_path, start))
         if reply["op"] != "raised":
             return None
         return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))
@@ -357,9 +357,3 @@ def _complaint(error: Mapping[str, Any]) -> str:
 
 def _with_hint(text: str, hint: str) -> str:
     return f"{text} ({hint})" if hint else text
-
-
-def _read_from(path: Path, start: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read()
