@@ -518,18 +518,9 @@ def explain(
 
 def timeline(project: Project, snapshot: LineageSnapshot, plan: Plan) -> Mapping[JobRef, Spans]:
     """Return where the keys of each job of a plan lie in time."""
-    from lineage_backfill.plan.asked import request_from_dict
-    from lineage_backfill.plan.catalog import Catalog
     from lineage_backfill.plan.timeline import timeline
 
-    catalog = Catalog(
-        snapshot,
-        project.declarations,
-        now=datetime.fromisoformat(plan.now),
-        request=request_from_dict(plan.request, "the plan"),
-        functions=_functions(project),
-    )
-    return timeline(catalog, plan)
+    return timeline(_catalog(project, snapshot, plan.now, _request(plan)), plan)
 
 
 def estimate(
@@ -905,6 +896,15 @@ def report(
     return accounts.report(record, plans, runs, attempts, calendars, without)
 
 
+def plan_documents(
+    project: Project, backfill: str, *, store: RunStore | None = None
+) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    """Return the whole id of a backfill, and the documents of its plan and of its tails."""
+    with _reading(project, store) as store:
+        id_ = _find(store, backfill).id
+        return id_, _plan_documents(store, id_)
+
+
 def run_of(
     project: Project, backfill: str, run_id: str, *, store: RunStore | None = None
 ) -> dict[str, Any]:
@@ -913,7 +913,7 @@ def run_of(
 
     with _reading(project, store) as store:
         record = _find(store, backfill)
-        plans = (store.plan(record.id), *store.tails(record.id))
+        plans = _plan_documents(store, record.id)
         planned = (run for plan in plans for run in plan.get("runs") or () if run["id"] == run_id)
         found = next(planned, None)
         if found is None:
@@ -1038,8 +1038,11 @@ def _plans(store: RunStore, backfill_id: str) -> list[Plan]:
     """Return the plan of a backfill and its tails."""
     from lineage_backfill.plan.document import plan_from_dict
 
-    documents = (store.plan(backfill_id), *store.tails(backfill_id))
-    return [plan_from_dict(document) for document in documents]
+    return [plan_from_dict(document) for document in _plan_documents(store, backfill_id)]
+
+
+def _plan_documents(store: RunStore, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
+    return store.plan(backfill_id), *store.tails(backfill_id)
 
 
 def _again(

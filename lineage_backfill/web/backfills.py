@@ -231,8 +231,7 @@ class _Planned:
 
 def _planned(backfill: str) -> _Planned:
     with reading() as store:
-        id_ = app.status(known().project, backfill, store=store)["id"]
-        every = (store.plan(id_), *store.tails(id_))
+        id_, every = app.plan_documents(known().project, backfill, store=store)
     part = number("part")
     if not 1 <= part <= len(every):
         raise NotFound("It has no such plan.")
