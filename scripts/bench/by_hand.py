@@ -37,12 +37,10 @@ class _Asked:
         self.keys = tuple(RunKey(key=key) for key in keys)
 
 
-def run(spark: SparkSession, *, root: str, runs: Sequence[Mapping[str, Any]]) -> float:
-    """Do the runs one after the other, and return the seconds that it took."""
-    began = time.perf_counter()
+def run(spark: SparkSession, *, root: str, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Do the runs one after the other."""
     for one in runs:
         _run(spark, Path(root), one)
-    return time.perf_counter() - began
 
 
 def _run(spark: SparkSession, root: Path, one: Mapping[str, Any]) -> None:

@@ -49,10 +49,10 @@ from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.plan.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter, Settings
 from lineage_backfill.store.sql import SqlRunStore
+from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
 
 HERE = Path(__file__).parent
-FINGERPRINTS = "spark.lineageBackfill.fingerprints"
 OURS = ("plain", "fingerprints")
 
 
@@ -95,7 +95,7 @@ class Bench:
 
     def ours(self, *, fingerprints: bool) -> None:
         """Run the backfill."""
-        self.call("by_hand:set_conf", name=FINGERPRINTS, value=str(fingerprints).lower())
+        self.call("by_hand:set_conf", name=SETTING, value=str(fingerprints).lower())
         ended = app.start(
             self.project,
             self.lineage,
