@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_runtime.errors import SessionError
+from spark_runtime.session import is_on
 from spark_runtime.state import EMPTY_FINGERPRINT
 from spark_runtime.values import quoted
 
@@ -32,10 +32,7 @@ def is_wanted(spark: SparkSession) -> bool:
 
     Without them a write costs no more than Delta's own, and no reader is cut off by it.
     """
-    text = (spark.conf.get(SETTING, "true") or "").lower()
-    if text not in ("true", "false"):
-        raise SessionError(f"the session has {SETTING} = {text}", hint="set it to true or false")
-    return text == "true"
+    return is_on(SETTING, spark.conf.get(SETTING, "true") or "")
 
 
 class Fingerprint:

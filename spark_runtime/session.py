@@ -134,15 +134,18 @@ def _submitted() -> dict[str, str]:
 
 def listening(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that add OpenLineage's listener, where it is switched on."""
-    switch = conf.get(LISTENER_SETTING, "false").lower()
-    if switch not in ("true", "false"):
-        raise SessionError(
-            f"the session has {LISTENER_SETTING} = {switch}", hint="set it to true or false"
-        )
-    if switch == "false":
+    if not is_on(LISTENER_SETTING, conf.get(LISTENER_SETTING, "false")):
         return {}
     listeners = [name for name in conf.get(_LISTENERS, "").split(",") if name]
     return {_LISTENERS: ",".join(dict.fromkeys([*listeners, _LISTENER])), **_LISTENER_CONF}
+
+
+def is_on(name: str, text: str) -> bool:
+    """Whether a setting of ours is on, in any case of letters; raises SessionError."""
+    text = text.lower()
+    if text not in ("true", "false"):
+        raise SessionError(f"the session has {name} = {text}", hint="set it to true or false")
+    return text == "true"
 
 
 def assert_safe(spark: SparkSession) -> None:
