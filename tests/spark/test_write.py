@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from spark_runtime.errors import (
     ConstraintError,
@@ -64,6 +65,29 @@ def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
         (0, 0, False),
     ]
     assert [column.name for column in made.state().columns] == ["day"]
+
+
+def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
+    spark: SparkSession, delta: Any
+) -> None:
+    computed = spark.sparkContext.accumulator(0)
+
+    def noted(n: int) -> int:
+        computed.add(1)
+        return n
+
+    def kept() -> set[int]:
+        # Delta keeps the state of a table that was read
+        stored = spark.sparkContext._jsc.getPersistentRDDs()
+        return {n for n, rdd in stored.items() if "Delta Table State" not in str(rdd.name())}
+
+    note = F.udf(noted, "INT").asNondeterministic()
+    before = kept()
+    frame = days(spark, *[(day, n) for day in DAYS for n in (10, 20)])
+    delta.write(frame.withColumn("n", note("n")), DAYS, run_id="r-1")
+    assert len(delta.rows()) == 2 * len(DAYS)
+    assert computed.value == 2 * len(DAYS)
+    assert kept() == before
 
 
 def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
