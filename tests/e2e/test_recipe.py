@@ -18,7 +18,7 @@ import networkx as nx
 import pytest
 import responses
 
-from lineage_backfill import app
+import lineage_backfill
 from lineage_backfill.cli.main import main
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez import MarquezSource
@@ -315,6 +315,7 @@ def test_45_no_command_of_an_orchestrator_is_made_up(shop: Shop) -> None:
     assert process.returncode == 0
     assert not (shop.folder / "airflow-was-called").exists()
     source = "".join(
-        file.read_text(encoding="utf-8") for file in Path(app.__file__).parent.rglob("*.py")
+        file.read_text(encoding="utf-8")
+        for file in Path(lineage_backfill.__file__).parent.rglob("*.py")
     )
     assert not re.search(r"airflow[\"', ]+(dags[\"', ]+)?(backfill|trigger)", source)

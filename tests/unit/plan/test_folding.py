@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill import app
+from lineage_backfill.app.lineage import read_source
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.graph.build import LineageBuilder
@@ -228,7 +229,7 @@ def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
 
 
 def raw_lineage(project: Any) -> LineageSnapshot:
-    return app._read_source(project)
+    return read_source(project)
 
 
 def job(name: str, reads: str = "", writes: str = "", **more: Any) -> JobNode:
