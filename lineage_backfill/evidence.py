@@ -22,13 +22,17 @@ from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, T
 
 
 def of_tables(
-    catalog: Catalog, datasets: Iterable[DatasetRef], logs: TableLogs
+    catalog: Catalog, datasets: Iterable[DatasetRef], logs: TableLogs, *, by_spark: bool = True
 ) -> tuple[dict[DatasetRef, TableRecord], dict[DatasetRef, str]]:
     """Return what the logs of the datasets' tables tell, and of the others why nothing is known.
 
-    Raises TableLogError where no log can be read at all.
+    Logs that only Spark can read are read unless `by_spark` is false. Raises TableLogError where no
+    log can be read at all.
     """
     places, silent = _places(catalog, datasets)
+    if not by_spark:
+        silent |= dict.fromkeys(places.keys() - _near(places).keys(), "only Spark reads its log")
+        places = _near(places)
     known: dict[DatasetRef, TableRecord] = {}
     names = _Names(catalog)
     told = logs.histories(list(places.values()))
@@ -50,10 +54,7 @@ def of_undo(
     Tables of a catalog or of a store elsewhere are left out: to read their logs takes Spark.
     Raises TableLogError where no log can be read at all.
     """
-    found, _ = _places(catalog, datasets)
-    places = {
-        dataset: place for dataset, place in found.items() if "://" not in (place[0] or "://")
-    }
+    places = _near(_places(catalog, datasets)[0])
     told = logs.hindrances(list(places.values()))
     return {
         dataset: said
@@ -75,6 +76,15 @@ def _places(
         except DeclarationError as error:
             silent[dataset] = str(error)
     return places, silent
+
+
+def _near(places: Mapping[DatasetRef, TablePlace]) -> dict[DatasetRef, TablePlace]:
+    """Return the places of tables whose logs can be read without Spark."""
+    return {
+        dataset: place
+        for dataset, place in places.items()
+        if "://" not in (place.location or "://")
+    }
 
 
 class _Names:

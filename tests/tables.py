@@ -99,6 +99,7 @@ class TableEngine(FakeEngine):
         super().__init__(**options)
         self.tables = tables
         self.done: dict[str, Outcome] = {}
+        self.version: int | None = None  # of each table after a run
         self.ran: dict[tuple[str, str], int] = defaultdict(int)
         self.before_run: Callable[[JobRef, list[str]], None] = lambda _job, _keys: None
 
@@ -152,5 +153,5 @@ class TableEngine(FakeEngine):
                 {"key": cell[1], "fingerprint": self.tables.fingerprint(cell)} for cell in cells
             ]
             named = {"namespace": namespace, "name": name}
-            found.append({"dataset": named, "version": None, "partitions": partitions})
+            found.append({"dataset": named, "version": self.version, "partitions": partitions})
         return found

@@ -16,7 +16,13 @@ from threading import Event, Timer
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.app.lineage import read_lineage
-from lineage_backfill.app.planning import catalog_of, check_plan, limits_of, request_of
+from lineage_backfill.app.planning import (
+    catalog_of,
+    check_plan,
+    limits_of,
+    request_of,
+    told_by_logs,
+)
 from lineage_backfill.app.project import (
     account,
     code_version,
@@ -405,6 +411,7 @@ def _executor(
         outbox=project.outbox,
         lineage_url=project.lineage.marquez,
         is_ours=partial(_holds, store),
+        logs=partial(told_by_logs, project),
     )
     judges = snapshot is not None and undo_of is None
     spec_builder: SpecBuilder = workshop.spec

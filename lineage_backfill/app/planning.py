@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from lineage_backfill.errors import (
     ConfigError,
     DeclarationError,
     StalePlanError,
+    TableLogError,
     UsageError,
 )
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     )
 
 
+_log = logging.getLogger(__name__)
 _SHOWN_NAMES = 8
 
 
@@ -230,6 +233,24 @@ def _read_logs(
     known, silent = evidence.of_tables(catalog, sorted(touched), reader)
     log_time(began, f"table logs: {len(known)} of {len(touched)} tell something")
     return known, silent
+
+
+def told_by_logs(
+    project: Project, catalog: Catalog, datasets: Iterable[DatasetRef]
+) -> Mapping[DatasetRef, TableRecord]:
+    """Return what the logs of datasets' tables tell, as far as they can be read without Spark."""
+    from lineage_backfill import evidence
+    from lineage_backfill.sources.table_logs import DeltaTableLogs
+
+    logs = DeltaTableLogs(conf=spark_conf(project))
+    began = time.monotonic()
+    try:
+        known, silent = evidence.of_tables(catalog, sorted(datasets), logs, by_spark=False)
+    except TableLogError as error:
+        _log.warning("whether others have changed tables since is not known: %s", error)
+        return {}
+    log_time(began, f"table logs: {len(known)} of {len(known) + len(silent)} tell something")
+    return known
 
 
 def undo_hindrances(

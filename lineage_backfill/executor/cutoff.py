@@ -2,7 +2,9 @@
 
 A key is cut off only if every stale partition that it reads now holds what the job's own last run
 of that key is recorded to have read. To compare with what the last *write* found would not do: a
-backfill that was cancelled may have repaired the input and not its reader.
+backfill that was cancelled may have repaired the input and not its reader. What partitions hold the
+run store knows of those that its own runs have written, as far as the tables' logs do not tell of
+later changes; of a partition that was named as changed it knows nothing until it is written again.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
 from lineage_backfill.plan.physical import physical_columns, physical_values
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.plan.propagate import read_keys, widen
+from lineage_backfill.plan.staleness import TableRecord
 from lineage_backfill.ports import Trace
 
 #: Returns the traces of a job that may meet these keys.
 Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
+#: Returns what the logs of datasets' tables tell, of those that have one that can be read.
+Logs = Callable[[Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]]
 #: One partition: its time ordinal, and the index of its combination of static keys.
 Point = tuple[int, int]
 #: What partitions held, as digests of their fingerprints; None where that was not known.
@@ -66,18 +71,22 @@ class Cutoff:
         traces: Traces,
         outside: OutsideRuns,
         *,
+        logs: Logs,
         backfill_id: str = "",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self._catalog = catalog
         self._traces = traces
         self._outside = outside
+        self._logs = logs
+        self._others: dict[DatasetRef, dict[Point, int | None]] | None = None
         self._backfill_id = backfill_id
         self._given = json.dumps(parameters or {}, sort_keys=True, default=str)
         self._planned: dict[JobRef, PartitionSet] = {}
         self._asked: dict[JobRef, PartitionSet] = {}
         self._pruned: dict[JobRef, frozenset[DatasetRef]] = {}
         self._stale: dict[DatasetRef, PartitionSet] = {}
+        self._changed: dict[DatasetRef, PartitionSet] = {}  # as was said when the plan was made
         self._read: dict[DatasetRef, PartitionSet] = {}  # by any run of the plan
         self._known: dict[JobRef, list[Trace]] = {}  # the oldest first
         self._last: dict[JobRef, dict[Point, Trace]] = {}
@@ -91,6 +100,7 @@ class Cutoff:
             calendar = self._catalog.calendar(part.dataset)
             if calendar is not None:
                 _add(self._stale, part.dataset, parse(calendar, part.keys))
+                _add(self._changed, part.dataset, parse(calendar, part.keys))
         for job in plan.jobs:
             facts = self._catalog.job(job.job)
             if not job.partitions or facts.calendar is None:
@@ -190,6 +200,7 @@ class Cutoff:
         wanted = mapping.required_unclipped(read_keys(calendar, keys, lookback))
         stale = wanted & self._stale.get(edge.dataset, NOTHING)
         stale_points = set(_points(stale))
+        named = set(_points(wanted & self._changed.get(edge.dataset, NOTHING)))
         now = self._holds(edge.dataset)
         read, _ = self._fingerprints(trace, "reads", edge.dataset)
         changed = []
@@ -198,7 +209,12 @@ class Cutoff:
             if held is None:
                 is_other = point in stale_points  # changed by somebody unknown to the store
             else:
-                is_other = held.digest is None or read.get(point) != held.digest
+                is_other = (
+                    held.digest is None
+                    or read.get(point) != held.digest
+                    or (point in named and held.backfill_id != self._backfill_id)
+                    or self._is_changed_since(edge.dataset, point, held)
+                )
             if is_other:
                 changed.append(point)
 
@@ -206,6 +222,29 @@ class Cutoff:
             return widen(calendar, mapping.affected(partitions), lookback) & keys
 
         return readers(stale), readers(_set_of(changed))
+
+    def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
+        """Whether the table's log tells of a change later than the write that the store knows of.
+
+        All logs are read once, when the first key might be cut off: what this drive has written
+        since nobody else writes meanwhile.
+        """
+        if held.since is _LATER or held.version is None:
+            return False
+        if self._others is None:
+            self._others = {
+                ref: {
+                    point: change.version
+                    for change in record.changes
+                    for point in _points(change.keys & self._read[ref])
+                }
+                for ref, record in self._logs(self._read).items()
+            }
+        changes = self._others.get(dataset, {})
+        if point not in changes:
+            return False
+        version = changes[point]  # None: others have changed files of a Parquet table
+        return version is None or version > held.version
 
     # --- keeping in mind ------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from lineage_backfill.executor.outside import OutsideRuns
 from lineage_backfill.executor.spec import RunSpecs
 from lineage_backfill.executor.tail import same_roots, tail_of
 from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.plan.asked import request_from_dict
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.plan import Plan, PlannedRun
 from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.plan.staleness import TableRecord
 from lineage_backfill.ports import BackfillRecord, RunStore
 
 
@@ -26,7 +29,7 @@ class Workshop:
 
     `functions` are those of python mappings, `root` the folder that relative locations start from,
     `outbox` the one for lineage events, `lineage_url` where they go as well; `is_ours` tells a
-    backfill of this run store by its id.
+    backfill of this run store by its id, and `logs` what the logs of datasets' tables tell.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Workshop:
         outbox: Path | None = None,
         lineage_url: str | None = None,
         is_ours: Callable[[str], bool],
+        logs: Callable[[Catalog, Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]],
     ) -> None:
         self._snapshot = snapshot
         self._declarations = declarations
@@ -50,6 +54,7 @@ class Workshop:
         self._outbox = outbox
         self._url = lineage_url
         self._is_ours = is_ours
+        self._logs = logs
         self._take(self._catalog_of(plans[-1]))
 
     @property
@@ -69,6 +74,7 @@ class Workshop:
             self._catalog,
             self._store.traces,
             outside,
+            logs=partial(self._logs, self._catalog),
             backfill_id=record.id,
             parameters=record.parameters,
         )

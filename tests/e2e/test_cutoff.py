@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from lineage_backfill.plan.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
 from tests.e2e.test_cli import FIX, Shop, read_until, wait_for
 from tests.events import event, write_events
+from tests.sessions import INTERPRETED
 
 pytestmark = pytest.mark.e2e
 
@@ -254,19 +256,25 @@ class SparkShop:
         self.project = app.open_project(folder / "lineage-backfill.toml")
         self.snapshot = app.read_lineage(self.project)
 
-    def feed(self, **values: int) -> None:
-        """Write hours of the feed; `h0` is the first one."""
+    def feed(self, into: str = "raw", **values: int) -> None:
+        """Write hours of the feed, or of another table, by hand; `h0` is the first one."""
         rows = [[HOURS[int(name[1:])], value] for name, value in values.items()]
-        arguments = {"location": str(self.folder / "data/raw"), "rows": rows}
+        arguments = {"location": str(self.folder / "data" / into), "rows": rows}
         self.engine.call("pipeline_of_cutoff:feed", arguments)
 
     def rows(self, table: str) -> Any:
         location = str(self.folder / "data" / table)
         return self.engine.call("pipeline_of_cutoff:rows", {"location": location})
 
-    def run(self, reporter: Reporter | None = None) -> dict[str, Any]:
-        """Repair what reads the feed; returns the runs by job."""
-        changed = ChangedDataset(dataset=DatasetRef("w", "raw"), keys=(f"{HOURS[0]}..{HOURS[-1]}",))
+    def run(
+        self,
+        reporter: Reporter | None = None,
+        *,
+        table: str = "raw",
+        hours: tuple[str, ...] = (f"{HOURS[0]}..{HOURS[-1]}",),
+    ) -> dict[str, Any]:
+        """Repair what reads the feed, or hours of another table; returns the runs by job."""
+        changed = ChangedDataset(dataset=DatasetRef("w", table), keys=hours)
         now = datetime(2024, 1, 3, tzinfo=UTC)
         plan = app.make_plan(self.project, self.snapshot, Request(changed=(changed,)), now=now)
         ended = app.start(
@@ -301,38 +309,60 @@ class CancelsOnce(Reporter):
         time.sleep(2.5)  # for as long as it takes to be heard
 
 
+@pytest.fixture
+def spark_shop(tmp_path: Path) -> Iterator[SparkShop]:
+    engine = LocalEngine(project=tmp_path, state_dir=tmp_path / "state", conf=INTERPRETED)
+    yield SparkShop(tmp_path, engine)
+    engine.close()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
-    tmp_path: Path,
+    spark_shop: SparkShop,
 ) -> None:
-    engine = LocalEngine(project=tmp_path, state_dir=tmp_path / "state")
-    shop = SparkShop(tmp_path, engine)
-    try:
-        shop.feed(h0=1, h1=2, h2=3, h3=-4)
-        assert shop.run()["daily"]["state"] == "succeeded"
-        assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
+    shop = spark_shop
+    shop.feed(h0=1, h1=2, h2=3, h3=-4)
+    assert shop.run()["daily"]["state"] == "succeeded"
+    assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
 
-        shop.feed(h1=20, h3=-40)  # the latter is lost: `clean` drops what is not positive
-        assert shop.run(CancelsOnce(shop))["daily"]["state"] == "cancelled"
-        runs = shop.run()
-        assert runs["clean"]["cut_off"] == []
-        assert (runs["daily"]["state"], runs["daily"]["cut_off"]) == ("succeeded", ["2024-01-02"])
-        assert shop.rows("daily") == [["2024-01-01", 21], ["2024-01-02", 3]]
-        report = app.report(shop.project, None)
-        assert report["touched_is_planned"], report
+    shop.feed(h1=20, h3=-40)  # the latter is lost: `clean` drops what is not positive
+    assert shop.run(CancelsOnce(shop))["daily"]["state"] == "cancelled"
+    runs = shop.run()
+    assert runs["clean"]["cut_off"] == []
+    assert (runs["daily"]["state"], runs["daily"]["cut_off"]) == ("succeeded", ["2024-01-02"])
+    assert shop.rows("daily") == [["2024-01-01", 21], ["2024-01-02", 3]]
+    report = app.report(shop.project, None)
+    assert report["touched_is_planned"], report
 
-        assert shop.run()["daily"]["state"] == "skipped"
+    assert shop.run()["daily"]["state"] == "skipped"
 
-        newest, mended, *_ = (one["id"] for one in app.history(shop.project)["backfills"])
-        refused = shop.undo(mended)
-        assert refused.state is BackfillState.FAILED
-        (why,) = app.report(shop.project, refused.id)["not_succeeded"]
-        assert newest in why["error"]  # which has written the same partitions since
-        assert shop.undo(newest).state is BackfillState.SUCCEEDED
-        assert shop.undo(mended) == replace(refused, state=BackfillState.SUCCEEDED)
-        assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
-        assert app.report(shop.project, refused.id)["touched_is_planned"]
-        assert shop.run()["daily"]["cut_off"] == ["2024-01-02"]
-    finally:
-        engine.close()
+    newest, mended, *_ = (one["id"] for one in app.history(shop.project)["backfills"])
+    refused = shop.undo(mended)
+    assert refused.state is BackfillState.FAILED
+    (why,) = app.report(shop.project, refused.id)["not_succeeded"]
+    assert newest in why["error"]  # which has written the same partitions since
+    assert shop.undo(newest).state is BackfillState.SUCCEEDED
+    assert shop.undo(mended) == replace(refused, state=BackfillState.SUCCEEDED)
+    assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
+    assert app.report(shop.project, refused.id)["touched_is_planned"]
+    assert shop.run()["daily"]["cut_off"] == ["2024-01-02"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_with_spark_what_others_have_done_to_a_table_of_ours_is_read_anew(
+    spark_shop: SparkShop,
+) -> None:
+    shop = spark_shop
+    shop.feed(h0=1, h1=2, h2=3, h3=4)
+    shop.run()
+    shop.feed("clean", h1=20)
+    assert shop.run(table="clean", hours=HOURS[1:2])["daily"]["state"] == "succeeded"
+    assert shop.rows("daily") == [["2024-01-01", 21], ["2024-01-02", 7]]
+
+    shop.feed("clean", h1=30)  # and nobody says so
+    assert shop.run(hours=HOURS[2:3])["daily"]["state"] == "skipped"
+    runs = shop.run(hours=HOURS[:1])
+    assert (runs["clean"]["cut_off"], runs["daily"]["state"]) == ([], "succeeded")
+    assert shop.rows("daily") == [["2024-01-01", 31], ["2024-01-02", 7]]

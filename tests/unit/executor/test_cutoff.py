@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +16,13 @@ from lineage_backfill.executor.cutoff import Cutoff
 from lineage_backfill.executor.loop import Executor
 from lineage_backfill.executor.outside import OutsideRuns
 from lineage_backfill.graph.lineage import LineageSnapshot, RunRecord
-from lineage_backfill.model import BackfillState, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.propagate import single_keys
+from lineage_backfill.plan.staleness import Change, TableRecord
 from lineage_backfill.ports import BackfillRecord, RunStore, Settings
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
@@ -142,6 +144,8 @@ class World:
     def __init__(self, folder: Path, store: RunStore | None = None) -> None:
         self.declared = declarations(TOML)
         self.history: tuple[RunRecord, ...] = ()
+        self.records: dict[DatasetRef, TableRecord] = {}
+        self.logs_read = 0
         self.catalog = Catalog(lineage(EDGES), self.declared, now=NOW)
         self.tables = Tables(self.catalog, FUNCTIONS, merged=("merged",))
         self.store = store or MemoryRunStore()
@@ -154,6 +158,11 @@ class World:
             calendar = self.catalog.job(job).calendar
             assert calendar is not None
             self.tables.run(job, render(calendar, calendar.existing))
+
+    def calendar(self, name: str) -> Calendar:
+        found = self.catalog.calendar(dataset(name))
+        assert found is not None
+        return found
 
     @property
     def snapshot(self) -> LineageSnapshot:
@@ -171,6 +180,7 @@ class World:
                 self.catalog,
                 self.store.traces,
                 outside,
+                logs=self.logs,
                 backfill_id=record.id,
                 parameters=record.parameters,
             )
@@ -183,6 +193,10 @@ class World:
             state_dir=self.folder,
             cutoff=cutoff,
         )
+
+    def logs(self, _datasets: Iterable[DatasetRef]) -> Mapping[DatasetRef, TableRecord]:
+        self.logs_read += 1
+        return self.records
 
     def change(self, **slices: int) -> None:
         for label, value in slices.items():
@@ -377,6 +391,39 @@ def test_other_parameters_are_not_comparable(world: World) -> None:
     for parameters, runs in (({}, True), ({"rate": 2}, True), ({"rate": 2}, False), ({}, True)):
         world.backfill(made, parameters=parameters)
         assert bool(world.ran("daily")) is runs
+
+
+def test_what_somebody_is_said_to_have_changed_in_a_table_of_ours_is_followed(
+    world: World,
+) -> None:
+    """The store knows what its own run has written there, and not what was done to it since."""
+    world.backfill(world.plan(SLICES[5]))
+    world.tables.content[dataset("slices"), SLICES[5]] = 7
+    made = plan(request({"slices": SLICES[5]}), world.snapshot, world.declared)
+    world.backfill(made)
+    assert world.ran("clean") == []
+    assert world.ran("daily") == ["2024-03-29"]
+    world.assert_right(made)
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"), [(1, False), (2, False), (3, True), (None, True)], ids=str
+)
+def test_what_the_log_says_that_others_have_changed_since_is_read_anew(
+    world: World, version: int | None, runs: bool
+) -> None:
+    """None stands for files of a Parquet table that others have put there."""
+    world.engine.version = 2
+    made = world.plan(SLICES[5])
+    world.backfill(made)
+    assert world.logs_read == 0, "without a record nothing can be cut off"
+    keys = parse(world.calendar("days"), ("2024-03-29",))
+    change = Change(keys=keys, at=NOW, version=version)
+    world.records = {dataset("days"): TableRecord(changes=(change,))}
+    world.backfill(made)
+    assert world.ran("daily") == []
+    assert (world.ran("rolling") != []) is runs
+    assert world.logs_read == 1
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -33,6 +33,7 @@ def test_runs_send_their_lineage_to_where_it_is_read_from(url: str | None, tmp_p
         outbox=tmp_path / "outbox",
         lineage_url=url,
         is_ours=lambda _: True,
+        logs=lambda _catalog, _datasets: {},
     )
     assert made.runs
     spec = workshop.spec(made.runs[0], 1, "token", tmp_path / "result.json")
