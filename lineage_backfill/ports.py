@@ -149,7 +149,9 @@ class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
 
     An engine whose attempts heed `undo` in the run spec has an attribute `can_undo` that is true;
-    any other would run the job again.
+    any other would run the job again. One that knows of runs which no backfill has started has a
+    method `live` of the job, a JobRef, which returns those of its run keys that such runs work on;
+    it raises EngineError where it cannot tell.
     """
 
     def open(self) -> None:

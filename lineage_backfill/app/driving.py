@@ -27,6 +27,7 @@ from lineage_backfill.app.project import (
     account,
     code_version,
     functions_of,
+    live_by_engine,
     open_engines,
     open_store,
     state_dir,
@@ -436,12 +437,12 @@ def _executor(
             tail=workshop.tail if judges else None,
             waits=waits,
             check=partial(_check_again, project, plans[0]) if judges else None,
-            live=_live_runs(project, workshop, snapshot) if judges and snapshot else None,
+            live=_live_runs(project, workshop, snapshot, opened) if judges and snapshot else None,
         )
 
 
 def _live_runs(
-    project: Project, workshop: Workshop, snapshot: LineageSnapshot
+    project: Project, workshop: Workshop, snapshot: LineageSnapshot, engines: Mapping[str, Engine]
 ) -> Callable[[Sequence[PlannedRun]], str] | None:
     """Return what names a run from outside that is under way, unless that is not wanted."""
     from lineage_backfill.executor.live import LiveRuns
@@ -451,6 +452,7 @@ def _live_runs(
     return LiveRuns(
         workshop.outside(snapshot),
         look=lambda: workshop.outside(read_lineage(project)),
+        engines=live_by_engine(project, engines),
         calendar_of=lambda job: workshop.catalog.job(job).calendar,
         now=partial(datetime.now, UTC),
         refuses=project.live_runs == "refuse",

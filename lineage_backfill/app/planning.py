@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.app.project import (
     functions_of,
+    live_by_engine,
     log_time,
     open_engines,
     open_store,
@@ -54,8 +55,8 @@ def check_project(project: Project, snapshot: LineageSnapshot) -> tuple[Finding,
 
     found, functions = [], {}
     try:
-        with open_engines(project):
-            pass
+        with open_engines(project) as engines:
+            live_by_engine(project, engines)
     except ConfigError as error:
         found.append(Finding.of("[engines.*]", error))
     try:

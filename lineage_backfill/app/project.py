@@ -19,6 +19,8 @@ from lineage_backfill.errors import (
 )
 
 if TYPE_CHECKING:
+    from lineage_backfill.model import JobRef
+    from lineage_backfill.partitions.text import KeySet
     from lineage_backfill.ports import (
         Engine,
         RunStore,
@@ -131,6 +133,26 @@ def open_engines(
             stack.callback(engine.close)
             engines[declared.name] = engine
         yield engines
+
+
+def live_by_engine(
+    project: Project, engines: Mapping[str, Engine]
+) -> dict[str, Callable[[JobRef], KeySet]]:
+    """Return what tells the keys of a job that others run, by the names of engines that know.
+
+    A program that the project file names for it comes before what the engine itself knows. Raises
+    ConfigError where such a program is not rightly named.
+    """
+    from lineage_backfill.engines.live import LiveCommand
+
+    found: dict[str, Callable[[JobRef], KeySet]] = {
+        name: engine.live for name, engine in engines.items() if hasattr(engine, "live")
+    }
+    return found | {
+        one.name: LiveCommand(one.name, one.live, project.root)
+        for one in project.declarations.engines
+        if one.live
+    }
 
 
 def state_dir(project: Project) -> Path:

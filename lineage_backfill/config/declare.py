@@ -67,8 +67,9 @@ def engine(name: str, table: Table) -> EngineDeclaration:
     settings: dict[str, object] = {}
     if kind in SPARK_ENGINES and "conf" in table:
         settings["conf"] = spark_properties(table, "conf")
+    live = table.texts("live") or ()
     settings |= {key: table.raw(key) for key in table.names()}
-    return EngineDeclaration(name=name, kind=kind, settings=settings)
+    return EngineDeclaration(name=name, kind=kind, live=live, settings=settings)
 
 
 def spark_properties(table: Table, key: str) -> dict[str, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from lineage_backfill.errors import ConflictError
+from lineage_backfill.errors import ConflictError, EngineError, UsageError
 from lineage_backfill.executor.outside import OutsideRun, OutsideRuns
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.text import parse, render
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plan.plan import PlannedRun
 
 #: A run that has begun longer ago and has not told of its end is taken to be dead.
@@ -21,8 +22,8 @@ _AGAIN = 5.0  # seconds between two readings of the lineage
 class LiveRuns:
     """Names the first such run, and looks again for as long as there is one.
 
-    `look` reads what the lineage tells now. One that `refuses` raises ConflictError instead of
-    having the run waited for.
+    `look` reads what the lineage tells now, `engines` what those know that can be asked, by their
+    names. One that `refuses` raises ConflictError instead of having the run waited for.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class LiveRuns:
         first: OutsideRuns,
         *,
         look: Callable[[], OutsideRuns],
+        engines: Mapping[str, Callable[[JobRef], KeySet]],
         calendar_of: Callable[[JobRef], Calendar | None],
         now: Callable[[], datetime],
         refuses: bool,
     ) -> None:
         self._outside = first
         self._look = look
+        self._engines = engines
         self._calendar_of = calendar_of
         self._now = now
         self._refuses = refuses
@@ -43,12 +46,16 @@ class LiveRuns:
         self._looked = time.monotonic()
 
     def hindrance(self, runs: Sequence[PlannedRun]) -> str:
-        """Return a sentence about a run that is under way on keys of these, "" if there is none."""
+        """Return a sentence about a run that is under way on keys of these, "" if there is none.
+
+        Raises EngineError where an engine cannot tell.
+        """
         if self._said and time.monotonic() - self._looked < _AGAIN:
             return self._said
         if self._said:
             self._outside, self._looked = self._look(), time.monotonic()
-        self._said = next(filter(None, map(self._on, runs)), "")
+        said = map(self._in_lineage, runs)
+        self._said = next(filter(None, said), "") or self._in_engines(runs)
         if self._said and self._refuses:
             raise ConflictError(
                 self._said,
@@ -56,7 +63,31 @@ class LiveRuns:
             )
         return self._said
 
-    def _on(self, run: PlannedRun) -> str:
+    def _in_engines(self, runs: Sequence[PlannedRun]) -> str:
+        wanted: dict[tuple[str, JobRef], PartitionSet] = {}
+        for run in runs:
+            calendar = self._calendar_of(run.job)
+            if run.engine and run.engine in self._engines and calendar is not None:
+                asked = run.engine, run.job
+                wanted[asked] = wanted.get(asked, NOTHING) | parse(calendar, run.partitions)
+        for (engine, job), keys in wanted.items():
+            calendar = self._calendar_of(job)
+            assert calendar is not None
+            told = self._engines[engine](job)
+            try:
+                shared = parse(calendar, told) & keys
+            except UsageError as error:
+                raise EngineError(
+                    f"what others run is not known: engine {engine!r} names keys of {job} that it "
+                    f"has not: {error}",
+                    hint="Mend what it tells, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+                ) from error
+            if shared:
+                shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
+                return f"{job} {shown} is run from outside, as engine {engine!r} says"
+        return ""
+
+    def _in_lineage(self, run: PlannedRun) -> str:
         calendar = self._calendar_of(run.job)
         if calendar is None:
             return ""

@@ -293,7 +293,9 @@ class Executor:
         engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
         self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
         # Else nothing will be submitted.
-        if record.wish is None and self._locked(lease, left):
+        under_way = {one.run_id for one in records if one.state.is_under_way}
+        waiting = [run for run in left if run.id not in under_way]
+        if record.wish is None and self._locked(lease, left, waiting):
             for engine in engines.values():
                 engine.open()
         drive = Drive(
@@ -349,8 +351,13 @@ class Executor:
                 hint="Plan and run it anew.",
             )
 
-    def _locked(self, lease: Lease, runs: Sequence[PlannedRun]) -> bool:
-        """Lock what runs write; False if something else was asked for before that was free."""
+    def _locked(
+        self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]
+    ) -> bool:
+        """Lock what runs write; False if something else was asked for before that was free.
+
+        Those that are still `waiting` must not be run by others either.
+        """
 
         def hindrance() -> str:
             try:
@@ -361,7 +368,7 @@ class Executor:
                 # What is done needs no lock, and nobody shall wait for one who waits.
                 self._store.lock(lease, ())
                 return error.message
-            return self._live(runs) if self._live is not None else ""
+            return self._live(waiting) if self._live is not None else ""
 
         return self._wait(lease, hindrance)
 

@@ -139,10 +139,14 @@ SPARK_ENGINES = ("local", "spark-submit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeclaration:
-    """One `[engines.NAME]` table: its kind and the settings that its adapter takes."""
+    """One `[engines.NAME]` table: its kind and the settings that its adapter takes.
+
+    `live` is a program that tells what others run there.
+    """
 
     name: str
     kind: str
+    live: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
 

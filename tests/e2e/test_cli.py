@@ -555,6 +555,20 @@ def test_a_backfill_waits_for_its_time_and_for_runs_from_outside(shop: Shop) -> 
     shop.declare('[run]\nlive_runs = "refuse"\n')
     assert "is run from outside" in shop("resume", code=6).stderr
     events.write_text(whole)
+    under_way = shop.folder / "under-way.json"
+    under_way.write_text('["2024-01-02T01"]')
+    toml = shop.folder / "lineage-backfill.toml"
+    toml.write_text(
+        toml.read_text().replace(
+            "[engines.here]", '[engines.here]\nlive = ["cat", "under-way.json"]'
+        )
+    )
+    refused = shop("resume", code=6).stderr
+    assert "clean 2024-01-02T01 is run from outside, as engine 'here' says" in refused
+    assert shop.journal() == []
+    under_way.unlink()
+    assert "`live` of engine 'here' ended with exit code 1" in shop("resume", code=1).stderr
+    under_way.write_text("[]")
     assert shop.document("resume", schema="status")["state"] == "succeeded"
 
 

@@ -1,0 +1,75 @@
+"""Asks a program of the user's which keys of a job are being run by others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from string import Formatter
+from typing import TYPE_CHECKING
+
+from lineage_backfill.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from lineage_backfill.model import JobRef
+    from lineage_backfill.partitions.text import KeySet
+
+#: What may stand in `live`.
+PLACEHOLDERS = ("job", "namespace")
+_PATIENCE = 60.0  # seconds
+
+
+class LiveCommand:
+    """Starts `argv`, without a shell, and reads the keys that it prints as a JSON array.
+
+    `{job}` and `{namespace}` stand for those of the job that is asked about; the project's folder
+    is its working directory. Raises ConfigError for any other placeholder.
+    """
+
+    def __init__(self, engine: str, argv: Sequence[str], folder: Path) -> None:
+        try:
+            named = {name for item in argv for _, name, _, _ in Formatter().parse(item) if name}
+        except ValueError as error:
+            raise ConfigError(f"`live` of engine {engine!r} cannot be read: {error}") from error
+        if unknown := sorted(named - set(PLACEHOLDERS)):
+            raise ConfigError(
+                f"`live` of engine {engine!r} names {', '.join(unknown)}",
+                hint=f"There are {' and '.join(PLACEHOLDERS)}; write {{{{ for a brace.",
+            )
+        self._engine = engine
+        self._argv = tuple(argv)
+        self._folder = folder
+
+    def __call__(self, job: JobRef) -> KeySet:
+        """Return the run keys of the job that are under way; raises EngineError."""
+        values = {"job": job.name, "namespace": job.namespace}
+        argv = [item.format_map(values) for item in self._argv]
+        try:
+            answer = subprocess.run(
+                argv,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise self._error(f"cannot be asked: {error}", "") from error
+        if answer.returncode:
+            raise self._error(f"ended with exit code {answer.returncode}", answer.stderr)
+        try:
+            keys = json.loads(answer.stdout)
+        except ValueError as error:
+            raise self._error("printed what is no JSON", answer.stdout) from error
+        if not isinstance(keys, list):
+            raise self._error("printed JSON that is no array of keys", answer.stdout)
+        return tuple(keys)
+
+    def _error(self, what: str, said: str) -> EngineError:
+        return EngineError(
+            f"what others run is not known: `live` of engine {self._engine!r} {what}",
+            hint="Mend it, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+            lines=tuple(said.strip().splitlines()[-5:]),
+        )
