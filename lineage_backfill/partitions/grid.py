@@ -215,6 +215,9 @@ class _ClockGrid(Grid):
         return text + self._offset(ordinal) if self._repeats(local) else text
 
     def find(self, label: str) -> int:
+        plain = self._find_unshifted(label) if self.zone.fixed else None
+        if plain is not None:
+            return plain
         match = _TIME.fullmatch(label)
         try:
             local = datetime.fromisoformat(match[1]) if match else None
@@ -225,12 +228,6 @@ class _ClockGrid(Grid):
         text, offset = self._plain(local), match[2]
         if text != match[1]:
             raise self._wrong(label)
-        if self.zone.fixed and not offset:
-            # No clock jumps here: the one reading is a key, or there is none.
-            instant = self.zone.instant(local, 0)
-            ordinal = self.at(instant)
-            if self.start(ordinal) == instant:
-                return ordinal
         near: set[int] = set()
         for moment in (local, local + timedelta(seconds=self._length - 1)):
             for fold in (0, 1):
@@ -251,6 +248,21 @@ class _ClockGrid(Grid):
                 f"{label} happens {len(found)} times in {self.zone.name}", hint=f"say {readings}"
             )
         return found[0]
+
+    def _find_unshifted(self, label: str) -> int | None:
+        """Return the ordinal of a key without an offset, in a zone whose clock never jumps.
+
+        None for any other text: what is wrong with it is said elsewhere.
+        """
+        try:
+            local = datetime.fromisoformat(label)
+        except ValueError:
+            return None
+        if local.tzinfo or not 1970 <= local.year < LAST_YEAR or self._plain(local) != label:
+            return None
+        instant = self.zone.instant(local, 0)
+        ordinal = self.at(instant)
+        return ordinal if self.start(ordinal) == instant else None
 
     def _plain(self, local: datetime) -> str:
         return local.isoformat("T", self._precision)
@@ -279,10 +291,14 @@ class _HourGrid(_ClockGrid):
         self._spans = [(0, 0, 0 if phase is None else phase)]
         if phase is None:
             self._spans = self._irregular()
+        #: At which second of the UTC hour every hour begins; None where that varies.
+        self._phase = phase
         self._instants = [span[0] for span in self._spans]
         self._ordinals = [span[1] for span in self._spans]
 
     def start(self, ordinal: int) -> int:
+        if self._phase is not None:
+            return 3_600 * ordinal + self._phase
         index = max(bisect_right(self._ordinals, ordinal) - 1, 0)
         first, number, phase = self._spans[index]
         if ordinal == number and index:
@@ -290,6 +306,8 @@ class _HourGrid(_ClockGrid):
         return first + (phase - first) % 3_600 + 3_600 * (ordinal - number - self._partial(index))
 
     def at(self, instant: int) -> int:
+        if self._phase is not None:
+            return (instant - self._phase) // 3_600
         index = max(bisect_right(self._instants, instant) - 1, 0)
         first, number, phase = self._spans[index]
         hours = (instant - first - (phase - first) % 3_600) // 3_600

@@ -97,7 +97,12 @@ def parse(
         )
     # Put together at the end: thousands of single keys are not united one by one.
     runs: dict[int, list[tuple[int, int]]] = {}
+    time = None if calendar.order else calendar.time
     for item in keys:
+        if time is not None and isinstance(item, str) and item != EVERY and ".." not in item:
+            ordinal = _parse_key(time, item)
+            runs.setdefault(1, []).append((ordinal, ordinal))
+            continue
         for ordinals, mask in _parse_item(calendar, item, warn).boxes:
             runs.setdefault(mask, []).extend(ordinals.runs())
     result = PartitionSet.of((OrdinalSet.of_runs(found), mask) for mask, found in runs.items())
@@ -169,11 +174,10 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
     if text == EVERY:
         return axis.existing
     from_text, dots, to_text = text.partition("..")
-    first = grid.find(from_text)
     if not dots:
-        if first > axis.begun or (axis.first is not None and first < axis.first):
-            raise MissingKeyError(f"{text} does not exist", hint=_bounds(axis))
-        return OrdinalSet.range(first, first)
+        ordinal = _parse_key(axis, text)
+        return OrdinalSet.range(ordinal, ordinal)
+    first = grid.find(from_text)
     last = grid.find(to_text) if to_text else axis.last
     if to_text and last < first:
         raise RangeError(
@@ -186,6 +190,13 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
     elif not clipped:
         warn(f"the range {text} holds no key that exists: {_bounds(axis)}")
     return clipped
+
+
+def _parse_key(axis: TimeAxis, text: str) -> int:
+    found = axis.grid.find(text)
+    if found > axis.begun or (axis.first is not None and found < axis.first):
+        raise MissingKeyError(f"{text} does not exist", hint=_bounds(axis))
+    return found
 
 
 def _warn_incomplete(calendar: Calendar, keys: PartitionSet, warn: Callable[[str], None]) -> None:

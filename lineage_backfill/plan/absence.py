@@ -65,7 +65,7 @@ def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -
     dirty = planning.propagation.dirty[edge.data]
     stale = dirty if isinstance(dirty, PartitionSet) else NOTHING
     upstream = edge.data.calendar
-    result = planning.propagation.results.get(facts.ref)
+    result = planning.propagation.results.get(facts)
     kind, hint = "keys", ""
     needs = NOTHING
     if edge.reference:
@@ -117,13 +117,14 @@ def cuts(planning: Planning, job: JobFacts) -> tuple[End, ...]:
         for facts in level:
             for edge in facts.live:
                 for ref in planning.catalog.edges.writers.get(edge.dataset, ()):
-                    maker = results.get(ref)
-                    if maker is None or maker.facts in seen:
+                    maker = planning.catalog.job(ref)
+                    if maker not in results or maker in seen:
                         continue
-                    seen.add(maker.facts)
-                    above.append(maker.facts)
-                    if maker.cause is not None:
-                        _, text, hint = maker.cause
+                    seen.add(maker)
+                    above.append(maker)
+                    cause = results[maker].cause
+                    if cause is not None:
+                        _, text, hint = cause
                         found.append(
                             End(kind="cut", job=ref, dataset=None, sentence=text, hint=hint)
                         )

@@ -6,7 +6,7 @@ lineage, inference from run history; what none of them knows is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypeVar
@@ -36,6 +36,8 @@ from lineage_backfill.plan.specs import declares_self, mapping_spec
 
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
+K = TypeVar("K")
+V = TypeVar("V")
 _NOTHING_SENT: Final = facets.JobFacet()
 _NO_REFERENCES: Final[frozenset[DatasetRef]] = frozenset()
 
@@ -51,6 +53,7 @@ class DatasetFacts:
     calendar: Calendar | None
     origin: Origin | None
     declaration: DatasetDeclaration | None
+    number: int  # among those of one catalog, from 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +103,7 @@ class JobFacts:
     outputs: tuple[Output, ...]
     references: frozenset[DatasetRef]  # inputs with a `none` mapping
     live: tuple[Input, ...]  # the other inputs
+    sources: tuple[int, ...]  # the numbers of the datasets that they are inputs of
     own: tuple[EdgeMapping, ...]  # how it reads its own outputs
     unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
     endless: bool  # whether an input or its reader would have to be listed without a first key
@@ -110,6 +114,18 @@ class JobFacts:
     hint: str
     guarded: bool  # runs only where a guard rail is overridden
     is_plain: bool
+    kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
+
+
+class _Lazy(dict[K, V]):
+    """Values that are found when their keys are first looked up."""
+
+    def __init__(self, find: Callable[[K], V]) -> None:
+        self._find = find
+
+    def __missing__(self, key: K) -> V:
+        found = self[key] = self._find(key)
+        return found
 
 
 class Catalog:
@@ -142,7 +158,9 @@ class Catalog:
         self._resolved: dict[int, Calendar] = {}
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
-        self._followers: dict[JobFacts, tuple[JobFacts, ...]] = {}
+        self._kinds: dict[object, int] = {}
+        #: The other jobs that read an output of a job, but for reference.
+        self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
         self._inputs: dict[object, Input] = {}
         self._mappings: dict[object, EdgeMapping] = {}
         self._declared_edges: dict[int, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]]
@@ -161,8 +179,15 @@ class Catalog:
         if found is None:
             declared = self._dataset_names.find(ref)
             calendar, origin = self._find_calendar(ref, declared)
-            found = self._datasets[ref] = DatasetFacts(ref, calendar, origin, declared)
+            found = self._datasets[ref] = DatasetFacts(
+                ref, calendar, origin, declared, len(self._datasets)
+            )
         return found
+
+    @property
+    def known_datasets(self) -> int:
+        """How many datasets were asked for: the numbers of their facts are less."""
+        return len(self._datasets)
 
     def calendar(self, ref: DatasetRef) -> Calendar | None:
         """Return the calendar of a dataset, None where nothing tells it."""
@@ -242,26 +267,22 @@ class Catalog:
             found = self._jobs[ref] = self._find_job(ref)
         return found
 
-    def followers(self, facts: JobFacts) -> tuple[JobFacts, ...]:
-        """Return the other jobs that read an output of the job, but for reference."""
-        found = self._followers.get(facts)
-        if found is None:
-            readers = self.edges.readers
-            unique = {
-                self.job(reader): None
-                for output in facts.outputs
-                for reader in readers.get(output.data.ref, ())
-            }
-            unique.pop(facts, None)
-            found = tuple(unique)
-            if any(reader.references for reader in found):
-                made = {output.data.ref for output in facts.outputs}
-                found = tuple(
-                    reader
-                    for reader in found
-                    if not reader.references or any(edge.data.ref in made for edge in reader.live)
-                )
-            self._followers[facts] = found
+    def _find_followers(self, facts: JobFacts) -> tuple[JobFacts, ...]:
+        readers = self.edges.readers
+        unique = {
+            self.job(reader): None
+            for output in facts.outputs
+            for reader in readers.get(output.data.ref, ())
+        }
+        unique.pop(facts, None)
+        found = tuple(unique)
+        if any(reader.references for reader in found):
+            made = {output.data.ref for output in facts.outputs}
+            found = tuple(
+                reader
+                for reader in found
+                if not reader.references or any(edge.data.ref in made for edge in reader.live)
+            )
         return found
 
     @property
@@ -321,6 +342,7 @@ class Catalog:
             outputs=tuple(outputs),
             references=frozenset(references) if references else _NO_REFERENCES,
             live=live,
+            sources=tuple([edge.data.number for edge in live]),
             own=own,
             unknown=unknown,
             endless=endless,
@@ -331,6 +353,15 @@ class Catalog:
             hint=hint,
             guarded=guarded,
             is_plain=calendar is not None and not unusual,
+            kind=self._kinds.setdefault(
+                (
+                    id(declared),
+                    calendar,
+                    tuple([edge.mapping for edge in live]),
+                    tuple([edge.mapping for edge in outputs]),
+                ),
+                len(self._kinds),
+            ),
         )
 
     def _sent(self, ref: JobRef, node: JobNode | None) -> tuple[facets.JobFacet, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from lineage_backfill.model import DatasetRef, JobRef, named
@@ -44,24 +44,25 @@ class Describer:
 
     def jobs(self) -> tuple[PlannedJob, ...]:
         """Return every reached job, in an order in which they could run."""
-        return tuple([self._job(result) for result in self._propagation.results.values()])
+        levels = self._propagation.levels
+        return tuple([self._job(facts, level) for level, jobs in levels for facts in jobs])
 
-    def _job(self, result: JobResult) -> PlannedJob:
-        facts = result.facts
-        calendar = facts.calendar
+    def _job(self, facts: JobFacts, level: int) -> PlannedJob:
+        result, calendar = self._propagation.results[facts], facts.calendar
         status = _status(result)
         return PlannedJob(
             job=facts.ref,
             status=status,
-            level=result.level,
+            level=level,
             partitions=render(calendar, result.planned) if calendar else (),
             count=len(result.planned),
             left_stale=render(calendar, result.left) if calendar else (),
-            reason=self._reason(result, status),
+            reason=self._reason(facts, result, status),
         )
 
-    def _reason(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
-        reason: dict[str, Any] = {"kind": _reason_kind(result, status)}
+    def _reason(self, facts: JobFacts, result: JobResult, status: JobStatus) -> dict[str, Any]:
+        stale_inputs = self._propagation.stale_inputs(facts)
+        reason: dict[str, Any] = {"kind": _reason_kind(result, stale_inputs, status)}
         if result.cause is not None:
             reason["text"] = result.cause[1]
             if result.cause[2]:
@@ -74,13 +75,12 @@ class Describer:
             reason["pruned"] = [self.ref(dataset) for dataset in result.pruned]
         if status == "skipped":
             return reason
-        facts = result.facts
         if facts in self._asked:
             reason["asked"] = True
-        path = self._path(result)
+        path = self._path(facts.ref)
         if path:
             reason["path"] = list(_shorten(path))
-        reason["inputs"] = [self._edge(edge) for edge in result.stale_inputs]
+        reason["inputs"] = [self._edge(edge) for edge in stale_inputs]
         if facts.lookback and not self._exact:
             reason["lookback"] = facts.lookback
         if any(edge.own for edge in facts.live):
@@ -99,14 +99,14 @@ class Describer:
             self._edges[edge] = found
         return found
 
-    def _path(self, result: JobResult) -> tuple[Any, ...]:
+    def _path(self, ref: JobRef) -> tuple[Any, ...]:
         """Return the shortest way from a root: a hop is dataset, mapping and job."""
-        found = self._paths.get(result.facts.ref)
+        found = self._paths.get(ref)
         if found is not None:
             return found
         chain: list[tuple[JobRef, Input]] = []
         seen = set()
-        at: JobRef | None = result.facts.ref
+        at: JobRef | None = ref
         while at is not None and at not in self._paths and at not in seen:
             via = self._routes.via.get(at)
             if via is None:
@@ -143,13 +143,13 @@ def _status(result: JobResult) -> JobStatus:
     return "blocked" if only_gone else "left_stale"
 
 
-def _reason_kind(result: JobResult, status: JobStatus) -> str:
+def _reason_kind(result: JobResult, stale_inputs: Sequence[Input], status: JobStatus) -> str:
     if status == "skipped":
-        return "columns" if result.pruned and not result.stale_inputs else "up_to_date"
+        return "columns" if result.pruned and not stale_inputs else "up_to_date"
     if result.cause is not None:
         return result.cause[0]
     if status == "planned":
-        return "stale" if result.stale_inputs else "asked"
+        return "stale" if stale_inputs else "asked"
     return "expired" if status == "blocked" else "unrepaired"
 
 

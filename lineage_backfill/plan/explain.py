@@ -12,10 +12,10 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.plan.absence import End, cuts, ends, unrelated
-from lineage_backfill.plan.catalog import DatasetFacts, Input
+from lineage_backfill.plan.catalog import DatasetFacts, Input, JobFacts
 from lineage_backfill.plan.describe import BLOCKING
 from lineage_backfill.plan.planner import Planning
-from lineage_backfill.plan.propagate import JobResult, read_keys, single_keys
+from lineage_backfill.plan.propagate import read_keys, single_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,11 @@ def explain(
     """
     if job not in planning.catalog.edges.jobs:
         raise unknown(str(job), planning.catalog.edges.jobs, kind="job")
-    result = planning.propagation.results.get(job)
+    facts = planning.catalog.job(job)
+    result = planning.propagation.results.get(facts)
     if result is None:
-        return _not_reached(planning, job, keys)
-    calendar = result.facts.calendar
+        return _not_reached(planning, facts, keys)
+    calendar = facts.calendar
     if calendar is None or (result.cause is not None and result.cause[0] == "unknown"):
         _, text, hint = result.cause or ("unknown", "its partitioning is unknown", "")
         return Explanation(job=job, keys=keys or (), verdict="blocked", sentence=text, hint=hint)
@@ -82,11 +83,11 @@ def explain(
         causes = [result.cause[1]] if result.cause else []
         sentence = "; ".join(dict.fromkeys([*causes, *(text for _, text in result.left_causes)]))
         if any(kind == "unrepaired" for kind, _ in result.left_causes):
-            above = cuts(planning, result.facts)
+            above = cuts(planning, facts)
     else:
-        return _up_to_date(planning, result, calendar, wanted)
+        return _up_to_date(planning, facts, calendar, wanted)
     first = next(iter(single_keys(shown)))
-    hops, changed = _walk(planning, result, first)
+    hops, changed = _walk(planning, facts, first)
     return Explanation(
         job=job,
         keys=render(calendar, first if keys is None or len(shown) > 1 else shown),
@@ -99,31 +100,31 @@ def explain(
     )
 
 
-def _not_reached(planning: Planning, job: JobRef, keys: KeySet | None) -> Explanation:
-    facts = planning.catalog.job(job)
+def _not_reached(planning: Planning, facts: JobFacts, keys: KeySet | None) -> Explanation:
     found = ends(planning, facts, NOTHING)
     sentence = "nothing that changed leads to this job"
     if not found:
         sentence += f"; {unrelated(planning, facts)}"
     return Explanation(
-        job=job, keys=keys or (), verdict="not_reached", sentence=sentence, ends=found
+        job=facts.ref, keys=keys or (), verdict="not_reached", sentence=sentence, ends=found
     )
 
 
 def _up_to_date(
-    planning: Planning, result: JobResult, calendar: Calendar, wanted: PartitionSet
+    planning: Planning, facts: JobFacts, calendar: Calendar, wanted: PartitionSet
 ) -> Explanation:
+    result = planning.propagation.results[facts]
     found: tuple[End, ...] = ()
     if wanted and not calendar.clip(wanted):
         sentence = "it is not complete yet, or held back by data_lag"
     else:
-        found = ends(planning, result.facts, wanted)
-        if result.pruned and not result.stale_inputs:
+        found = ends(planning, facts, wanted)
+        if result.pruned and not planning.propagation.stale_inputs(facts):
             sentence = "it reads none of the changed columns"
         else:
             sentence = "it reads no partition that changed"
     return Explanation(
-        job=result.facts.ref,
+        job=facts.ref,
         keys=render(calendar, wanted),
         verdict="up_to_date",
         sentence=sentence,
@@ -133,22 +134,20 @@ def _up_to_date(
 
 
 def _walk(
-    planning: Planning, result: JobResult, keys: PartitionSet
+    planning: Planning, facts: JobFacts, keys: PartitionSet
 ) -> tuple[tuple[Hop, ...], dict[DatasetRef, KeySet]]:
     """Step back from the keys to a root; every step takes the input nearest to it."""
     hops: list[Hop] = []
-    seen: set[tuple[JobRef, PartitionSet]] = set()
-    while (result.facts.ref, keys) not in seen:
-        seen.add((result.facts.ref, keys))
-        calendar = result.facts.calendar
-        assert calendar is not None
-        keys = _direct(planning, result, keys)
-        found = _nearest(planning, result, keys)
+    seen: set[tuple[JobFacts, PartitionSet]] = set()
+    while (facts, keys) not in seen:
+        seen.add((facts, keys))
+        keys = _direct(planning, facts, keys)
+        found = _nearest(planning, facts, keys)
         if found is None:
-            hops.append(_hop(result, calendar, keys, None, NOTHING))
+            hops.append(_hop(facts, keys, None, NOTHING))
             return tuple(hops), {}
         edge, stale = found
-        hops.append(_hop(result, calendar, keys, edge, stale))
+        hops.append(_hop(facts, keys, edge, stale))
         root = planning.propagation.roots.get(edge.data)
         upstream = edge.data.calendar
         if isinstance(root, PartitionSet) and stale & root and upstream is not None:
@@ -156,38 +155,38 @@ def _walk(
         step = _maker(planning, edge.data, stale)
         if step is None:
             return tuple(hops), {}
-        result, keys = step
+        facts, keys = step
     return tuple(hops), {}
 
 
-def _direct(planning: Planning, result: JobResult, keys: PartitionSet) -> PartitionSet:
+def _direct(planning: Planning, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
     """Return the keys, or where only earlier keys of the job make them stale, one of those."""
     at = keys
-    while at and _nearest(planning, result, at) is None:
-        at = _earlier(result, at)
+    while at and _nearest(planning, facts, at) is None:
+        at = _earlier(planning, facts, at)
     for key in single_keys(at):
-        if _nearest(planning, result, key) is not None:
+        if _nearest(planning, facts, key) is not None:
             return key
     return keys
 
 
-def _earlier(result: JobResult, keys: PartitionSet) -> PartitionSet:
+def _earlier(planning: Planning, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
     """Return the stale keys that make what the keys read of the job's own output."""
-    makers = NOTHING
-    for edge in result.facts.inputs:
-        for output in result.facts.outputs:
+    makers, own = NOTHING, planning.propagation.results[facts].stale
+    for edge in facts.inputs:
+        for output in facts.outputs:
             if edge.data is output.data and edge.mapping and output.mapping:
-                makers |= output.mapping.affected(edge.mapping.required(keys)) & result.stale
+                makers |= output.mapping.affected(edge.mapping.required(keys)) & own
     return makers - keys
 
 
 def _nearest(
-    planning: Planning, result: JobResult, keys: PartitionSet
+    planning: Planning, facts: JobFacts, keys: PartitionSet
 ) -> tuple[Input, PartitionSet] | None:
-    facts, calendar = result.facts, result.facts.calendar
+    calendar = facts.calendar
     assert calendar is not None
     best: tuple[int, Input, PartitionSet] | None = None
-    for edge in result.stale_inputs:
+    for edge in planning.propagation.stale_inputs(facts):
         dirty = planning.propagation.dirty.get(edge.data)
         if edge.mapping is None or not isinstance(dirty, PartitionSet):
             continue
@@ -205,33 +204,29 @@ def _nearest(
 
 def _maker(
     planning: Planning, data: DatasetFacts, stale: PartitionSet
-) -> tuple[JobResult, PartitionSet] | None:
+) -> tuple[JobFacts, PartitionSet] | None:
     """Return the nearest job whose stale keys make the partitions, with the first such key."""
-    best: tuple[int, JobResult, PartitionSet] | None = None
+    best: tuple[int, JobFacts, PartitionSet] | None = None
     for ref in planning.catalog.edges.writers.get(data.ref, ()):
-        result = planning.propagation.results.get(ref)
+        facts = planning.catalog.job(ref)
+        result = planning.propagation.results.get(facts)
         hops = planning.routes.to_job(ref)
         if result is None or (best is not None and hops >= best[0]):
             continue
-        for output in result.facts.outputs:
+        for output in facts.outputs:
             if output.data is data and output.mapping is not None:
                 keys = output.mapping.affected(stale) & result.stale
                 if keys:
-                    best = (hops, result, next(iter(single_keys(keys))))
+                    best = (hops, facts, next(iter(single_keys(keys))))
     return None if best is None else best[1:]
 
 
-def _hop(
-    result: JobResult,
-    calendar: Calendar,
-    keys: PartitionSet,
-    edge: Input | None,
-    stale: PartitionSet,
-) -> Hop:
+def _hop(facts: JobFacts, keys: PartitionSet, edge: Input | None, stale: PartitionSet) -> Hop:
+    assert facts.calendar is not None
     mapping = edge.mapping if edge is not None else None
     return Hop(
-        job=result.facts.ref,
-        keys=render(calendar, keys),
+        job=facts.ref,
+        keys=render(facts.calendar, keys),
         dataset=edge.dataset if edge is not None else None,
         mapping=mapping.name if mapping is not None else "asked",
         stale=render(mapping.upstream, stale) if mapping is not None else (),

@@ -8,7 +8,7 @@ from typing import TypeVar
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.plan.catalog import Catalog, JobFacts
-from lineage_backfill.plan.propagate import JobResult, Propagation
+from lineage_backfill.plan.propagate import Propagation
 
 T = TypeVar("T")
 
@@ -17,29 +17,32 @@ def notices(
     catalog: Catalog, propagation: Propagation, unknown: Iterable[DatasetRef]
 ) -> Iterator[str]:
     """Yield the sentences; `unknown` are the roots whose partitioning nobody knows."""
-    results = propagation.results.values()
+    results = propagation.results
     if catalog.troubles:
         yield from _troubles(catalog, results)
     yield from propagation.warnings
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: what reads it is blocked"
     if any(mapping.may_lack for mapping in catalog.mappings):
-        yield from _lacking(results, propagation)
+        yield from _lacking(propagation)
     if any(mapping.reaches_beyond for mapping in catalog.mappings):
-        yield from _incomplete(results, propagation)
-    planned = [result for result in results if result.planned.boxes]
-    inferred = (
-        [result for result in planned if catalog.evidence(result.facts) is not None]
-        if catalog.snapshot.history
-        else []
-    )
-    engineless = [result for result in planned if _has_no_engine(result.facts)]
+        yield from _incomplete(propagation)
+    inferred: list[JobFacts] = []
+    if catalog.snapshot.history:
+        planned = [facts for facts, result in results.items() if result.planned.boxes]
+        inferred = [facts for facts in planned if catalog.evidence(facts) is not None]
+    lacking = {
+        result
+        for result in propagation.shares
+        if result.planned.boxes and _has_no_engine(result.facts)
+    }
+    engineless = [f for f, result in results.items() if result in lacking] if lacking else []
     for found, text in (
         (inferred, "partitioning inferred from run history"),
         (engineless, "no engine is declared, so `run` would refuse"),
     ):
         if found:
-            yield f"{text}: {few(found, lambda result: str(result.facts.ref))}"
+            yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
 
 
 def few(found: Sequence[T], name: Callable[[T], str], most: int = 5) -> str:
@@ -48,46 +51,41 @@ def few(found: Sequence[T], name: Callable[[T], str], most: int = 5) -> str:
     return shown + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
-def _troubles(catalog: Catalog, results: Iterable[JobResult]) -> Iterator[str]:
-    for result in results:
-        facts = result.facts
+def _troubles(catalog: Catalog, reached: Iterable[JobFacts]) -> Iterator[str]:
+    for facts in reached:
         edges = [*(e.dataset for e in facts.inputs), *(e.dataset for e in facts.outputs)]
         for ref in (facts.ref, *edges):
             if ref in catalog.troubles:
                 yield catalog.troubles[ref]
 
 
-def _lacking(results: Iterable[JobResult], propagation: Propagation) -> Iterator[str]:
-    for result in results:
-        if not (result.planned or result.stale_inputs):
+def _lacking(propagation: Propagation) -> Iterator[str]:
+    for facts, result in propagation.results.items():
+        if not facts.lacking or not (result.planned or propagation.stale_inputs(facts)):
             continue
-        for edge in result.facts.lacking:
+        for edge in facts.lacking:
             assert edge.mapping is not None
             dirty = propagation.dirty.get(edge.data)
             changed = dirty if isinstance(dirty, PartitionSet) else NOTHING
             for sentence in edge.mapping.missing(changed, result.planned):
-                yield f"{result.facts.ref} and its input {edge.dataset}: {sentence}"
+                yield f"{facts.ref} and its input {edge.dataset}: {sentence}"
 
 
-def _incomplete(results: Iterable[JobResult], propagation: Propagation) -> Iterator[str]:
+def _incomplete(propagation: Propagation) -> Iterator[str]:
     incomplete = [
-        (result, newest)
-        for result in results
-        if not result.left and (newest := _beyond(result, propagation)) is not None
+        (facts, newest)
+        for facts, result in propagation.results.items()
+        if not result.left and (newest := _beyond(facts, propagation)) is not None
     ]
     if incomplete:
-        names = few(incomplete, lambda pair: f"{pair[0].facts.ref.name} {_label(*pair)}")
+        names = few(incomplete, lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
         yield f"not planned, for these keys are not complete or do not exist yet: {names}"
 
 
-def _has_no_engine(facts: JobFacts) -> bool:
-    return facts.declaration is None or facts.declaration.engine is None
-
-
-def _beyond(result: JobResult, propagation: Propagation) -> int | None:
+def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:
     """Return the newest key that the change would make stale if it existed yet, if any."""
     newest: int | None = None
-    for edge in result.stale_inputs:
+    for edge in propagation.stale_inputs(facts):
         mapping = edge.mapping
         if mapping is not None and mapping.reaches_beyond:
             dirty = propagation.dirty[edge.data]
@@ -97,8 +95,12 @@ def _beyond(result: JobResult, propagation: Propagation) -> int | None:
     return newest
 
 
-def _label(result: JobResult, newest: int) -> str:
-    calendar = result.facts.calendar
+def _has_no_engine(facts: JobFacts) -> bool:
+    return facts.declaration is None or facts.declaration.engine is None
+
+
+def _label(facts: JobFacts, newest: int) -> str:
+    calendar = facts.calendar
     assert calendar is not None
     assert calendar.time is not None
     return calendar.time.grid.label(newest)

@@ -21,13 +21,12 @@ from lineage_backfill.plan.asked import request_to_dict
 from lineage_backfill.plan.catalog import Catalog, DatasetFacts, JobFacts
 from lineage_backfill.plan.declarations import Declarations
 from lineage_backfill.plan.describe import Describer
+from lineage_backfill.plan.extents import UNKNOWN, Dirty
 from lineage_backfill.plan.fingerprint import fingerprint
 from lineage_backfill.plan.notices import few, notices
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.plan.propagate import (
-    UNKNOWN,
     Cause,
-    Dirty,
     Propagation,
     Restraints,
     propagate,
@@ -269,7 +268,6 @@ class Planning:
 
     def plan(self) -> Plan:
         """Return the plan."""
-        results = self.propagation.results.values()
         count = count_runs(self.propagation, self.catalog)
         limit = self.catalog.declarations.limits.max_runs
         listed = count <= limit or "max-runs" in self.request.allow
@@ -280,12 +278,16 @@ class Planning:
                 f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
                 " (--allow-max-runs lists and runs them)"
             )
-        planned = [len(result.planned) for result in results if result.planned.boxes]
+        planned = [(jobs, len(result.planned)) for result, jobs in self.propagation.shares.items()]
         return Plan(
             now=self._now.isoformat().replace("+00:00", "Z"),
             request=request_to_dict(self.request),
             changed=self._changed(),
-            totals={"jobs": len(planned), "runs": count, "partitions": sum(planned)},
+            totals={
+                "jobs": sum(jobs for jobs, keys in planned if keys),
+                "runs": count,
+                "partitions": sum(jobs * keys for jobs, keys in planned),
+            },
             limits={"max_runs": limit},
             warnings=tuple(self._warnings),
             details=_Details(self, listed=listed),
@@ -323,12 +325,11 @@ class Planning:
     def lineage(self) -> Mapping[str, Any]:
         """Return where the lineage is from, and the hash of what the plan rests on."""
         snapshot = self.catalog.snapshot
-        jobs = (result.facts for result in self.propagation.results.values())
         roots = (data.ref for data in (*self._roots, *self._unknown))
         taken = snapshot.taken_at
         return {
             "source": snapshot.source,
-            **fingerprint(self.catalog, jobs, roots),
+            **fingerprint(self.catalog, self.propagation.results, roots),
             "taken_at": taken.isoformat().replace("+00:00", "Z") if taken else None,
         }
 

@@ -7,6 +7,7 @@ jobs in a cycle of datasets are visited until nothing changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -21,20 +22,13 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import render
 from lineage_backfill.plan.catalog import Catalog, DatasetFacts, Input, JobFacts
+from lineage_backfill.plan.extents import UNKNOWN, Dirty, Extents, united
 
-
-class _Unknown:
-    """Stands for dirty partitions of a dataset whose partitioning is unknown."""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-UNKNOWN: Final = _Unknown()
-Dirty = PartitionSet | _Unknown
 #: One key of one job.
-_Node = tuple[JobRef, PartitionSet]
-_Followers = Callable[[JobFacts], Sequence[JobFacts]]
+_Node = tuple[JobFacts, PartitionSet]
+#: What a job makes of each of its outputs.
+_Made = Sequence[PartitionSet]
+_Followers = Mapping[JobFacts, Sequence[JobFacts]]
 #: A level, its jobs in order, and whether they form a cycle of datasets.
 _Group = tuple[int, Sequence[JobFacts], bool]
 #: Why something does not run: kind, text, and a hint of what to do.
@@ -43,23 +37,22 @@ Cause = tuple[str, str, str]
 LeftCause = tuple[str, str]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class JobResult:
-    """What propagation found for one reached job.
+    """What propagation found for a reached job, or for many jobs alike: `facts` are of the first.
 
     `stale` are all run keys that something makes stale, `planned` those that run, `left` those
     that do not. `cause` is why the job is not planned at all, or why keys are left: (kind, text,
-    hint).
+    hint). `stale_inputs` None stands for the inputs that are dirty in the end.
     """
 
     facts: JobFacts
-    level: int
     stale: PartitionSet = NOTHING
     planned: PartitionSet = NOTHING
     left: PartitionSet = NOTHING
     cause: Cause | None = None
     left_causes: tuple[LeftCause, ...] = ()
-    stale_inputs: Sequence[Input] = ()
+    stale_inputs: Sequence[Input] | None = ()
     pruned: Sequence[DatasetRef] = ()
     serial: bool = False  # its keys run one by one, in order
 
@@ -68,15 +61,23 @@ class JobResult:
 class Propagation:
     """The outcome: results in run order, and what is dirty where, unrepaired where nobody will.
 
-    `cyclic` holds the groups of jobs that form a cycle of datasets.
+    Jobs alike share a result, and their declaration: `shares` holds how many do. `levels` holds the
+    jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets.
     """
 
-    results: dict[JobRef, JobResult]
-    dirty: dict[DatasetFacts, Dirty]
+    results: dict[JobFacts, JobResult]
+    shares: Mapping[JobResult, int]
+    levels: list[tuple[int, Sequence[JobFacts]]]
+    dirty: Extents
     unrepaired: dict[DatasetFacts, Dirty]
     roots: Mapping[DatasetFacts, Dirty]
     cyclic: list[tuple[JobFacts, ...]]
     warnings: list[str]
+
+    def stale_inputs(self, facts: JobFacts) -> Sequence[Input]:
+        """Return the inputs through which the change comes to a reached job."""
+        found = self.results[facts].stale_inputs
+        return found if found is not None else _dirty_inputs(facts, self.dirty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,34 +120,39 @@ class _Run:
         self.roots = roots
         self.root_jobs = root_jobs
         self.restraints = restraints
-        # What is dirty is never empty, so that being a key of these says it.
-        self.dirty: dict[DatasetFacts, Dirty] = {data: keys for data, keys in roots.items() if keys}
+        self.dirty = Extents()
+        for data, keys in roots.items():
+            self.dirty.add(data, keys)
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
         self.warnings: dict[str, None] = {}
-        self.results: dict[JobRef, JobResult] = {}
+        self.results: dict[JobFacts, JobResult] = {}
+        # By identity, for sets are slow to compare; they are held here, so that no other takes it.
+        self._alike: dict[tuple[int, ...], tuple[JobResult, _Made, object]] = {}
         self.is_plain = not (
             restraints.cuts_any or restraints.pruned or restraints.expired or restraints.exact
         )
 
     def finish(self) -> Propagation:
         results = self.results
-        cyclic = []
-        for level, jobs, tied in _order(self._starts(), self.catalog.followers):
-            for facts in jobs:
-                result = results[facts.ref] = JobResult(facts, level)
-                if self.restraints.pruned:
-                    result.pruned = self._pruned(facts)
-                if not tied:
-                    self._visit(result)
+        groups = _order(self._starts(), self.catalog.followers)
+        self.dirty.make_room(self.catalog.known_datasets)
+        for _, jobs, tied in groups:
             if tied:
-                cyclic.append(tuple(jobs))
                 self._visit_cycle(jobs)
+                continue
+            for facts in jobs:
+                if self.is_plain and facts.is_plain and facts not in self.root_jobs:
+                    results[facts] = self._visit_plain(facts)
+                else:
+                    results[facts] = self._visit(facts)
         return Propagation(
             results=self.results,
+            shares=Counter(self.results.values()),
+            levels=[(level, jobs) for level, jobs, _ in groups],
             dirty=self.dirty,
             unrepaired=self.unrepaired,
             roots=self.roots,
-            cyclic=cyclic,
+            cyclic=[tuple(jobs) for _, jobs, tied in groups if tied],
             warnings=list(self.warnings),
         )
 
@@ -169,7 +175,7 @@ class _Run:
         front = list(self._starts())
         distances = dict.fromkeys(front, 1)
         for facts in front:
-            for follower in self.catalog.followers(facts):
+            for follower in self.catalog.followers[facts]:
                 if follower not in distances:
                     distances[follower] = distances[facts] + 1
                     front.append(follower)
@@ -177,19 +183,46 @@ class _Run:
 
     # --- one job --------------------------------------------------------------------------------
 
-    def _visit(self, result: JobResult) -> None:
-        facts, restraints = result.facts, self.restraints
-        stale_inputs = self._stale_inputs(result)
-        asked = self.root_jobs.get(facts, NOTHING) if self.root_jobs else NOTHING
+    def _visit_plain(self, facts: JobFacts) -> JobResult:
+        """Visit a plain job where nothing restrains the plan: nearly every job of nearly every one.
+
+        Thousands of them differ in names alone: what the first of a kind found, they share.
+        """
+        dirty = self.dirty.by_number
+        changed = tuple(map(dirty.__getitem__, facts.sources))
+        alike = (facts.kind, *map(id, changed))
+        found = self._alike.get(alike)
+        if self.unrepaired and any(edge.data in self.unrepaired for edge in facts.live):
+            return self._visit(facts)
+        if found is None:
+            found = self._alike[alike] = *self._find_plain(facts), changed
+        for output, keys in zip(facts.outputs, found[1], strict=True):
+            number = output.data.number
+            if dirty[number] is not None:
+                self.dirty.add(output.data, keys)
+            elif keys.boxes:
+                dirty[number] = keys
+        return found[0]
+
+    def _find_plain(self, facts: JobFacts) -> tuple[JobResult, _Made]:
+        """Return what a plain job comes to, and what that makes of its outputs."""
+        assert facts.calendar is not None
+        stale = self._affected(_dirty_inputs(facts, self.dirty), facts.calendar, NOTHING)
+        made = []
+        for output in facts.outputs:
+            assert output.mapping is not None
+            made.append(output.mapping.required(stale))
+        return JobResult(facts, stale, stale, stale_inputs=None), made
+
+    def _visit(self, facts: JobFacts) -> JobResult:
+        result, restraints = JobResult(facts), self.restraints
+        if restraints.pruned:
+            result.pruned = self._pruned(facts)
+        stale_inputs = _dirty_inputs(facts, self.dirty, result.pruned)
+        asked = self.root_jobs.get(facts, NOTHING)
         if not stale_inputs and not asked.boxes:
-            return
+            return result
         result.stale_inputs = stale_inputs
-        if self.is_plain and facts.is_plain and not asked.boxes and not self.unrepaired:
-            # Nearly every job of nearly every plan.
-            assert facts.calendar is not None
-            result.stale = self._affected(stale_inputs, facts.calendar, NOTHING)
-            self._settle(result, NOTHING)
-            return
         cause = None
         if facts.problem is not None or facts.unknown or facts.endless:
             cause = self._problem(facts, stale_inputs)
@@ -197,29 +230,21 @@ class _Run:
             cause = restraints.cut(facts, self._distances[facts])
         if facts.calendar is None or (cause is not None and cause[0] == "unknown"):
             result.cause = cause
-            self._all_unrepaired(result)
-            return
-        result.stale, unwidened = self._stale_keys(result, facts.calendar, asked)
+            self._all_unrepaired(facts)
+            return result
+        result.stale, unwidened = self._stale_keys(facts, result.pruned, stale_inputs, asked)
         if not result.stale.boxes:
-            return
+            return result
         result.serial = bool(facts.own)
         result.cause = cause
         if cause is not None:
             left = result.stale
         elif self.unrepaired or restraints.exact or restraints.expired:
-            left = self._left(result, unwidened)
+            left = self._left(facts, result, unwidened)
         else:
             left = NOTHING
-        self._settle(result, left)
-
-    def _stale_inputs(self, result: JobResult) -> Sequence[Input]:
-        dirty, live = self.dirty, result.facts.live
-        if result.pruned:
-            return [e for e in live if e.data in dirty and e.dataset not in result.pruned]
-        for edge in live:
-            if edge.data not in dirty:
-                return [edge for edge in live if edge.data in dirty]
-        return live
+        self._settle(facts, result, left)
+        return result
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
@@ -245,16 +270,21 @@ class _Run:
         return None
 
     def _stale_keys(
-        self, result: JobResult, calendar: Calendar, asked: PartitionSet
+        self,
+        facts: JobFacts,
+        pruned: Sequence[DatasetRef],
+        stale_inputs: Sequence[Input],
+        asked: PartitionSet,
     ) -> tuple[PartitionSet, PartitionSet]:
         """Return the stale run keys, and what they would be without the widening."""
-        facts = result.facts
+        calendar = facts.calendar
+        assert calendar is not None
         settled = direct = NOTHING
         if asked.boxes:
             if facts.lookback:
                 settled = calendar.clip(self.restraints.settled.get(facts, NOTHING))
             direct = calendar.intern(calendar.clip(asked - settled))
-        own, others = NOTHING, result.stale_inputs
+        own, others = NOTHING, stale_inputs
         if facts.own:
             own = self._affected([edge for edge in others if edge.own], calendar, NOTHING)
             others = [edge for edge in others if not edge.own]
@@ -262,11 +292,11 @@ class _Run:
         if not facts.lookback and not facts.own:
             return direct, direct
         widened_keys = widen(calendar, direct, facts.lookback)
-        closed = self._closed(result, widened_keys | own | settled)
+        closed = self._closed(facts, pruned, widened_keys | own | settled)
         widened = calendar.intern(closed)
         if not self.restraints.exact or not facts.lookback:
             return widened, widened
-        return widened, self._closed(result, direct | own | settled)
+        return widened, self._closed(facts, pruned, direct | own | settled)
 
     def _affected(
         self, inputs: Iterable[Input], calendar: Calendar, keys: PartitionSet
@@ -284,14 +314,14 @@ class _Run:
         return keys
 
     @staticmethod
-    def _closed(result: JobResult, keys: PartitionSet) -> PartitionSet:
+    def _closed(facts: JobFacts, pruned: Sequence[DatasetRef], keys: PartitionSet) -> PartitionSet:
         """Return the keys and what they make stale through the job's own output."""
-        own: Sequence[EdgeMapping] = result.facts.own
-        if own and result.pruned:
+        own: Sequence[EdgeMapping] = facts.own
+        if own and pruned:
             own = [
                 edge.mapping
-                for edge in result.facts.live
-                if edge.own and edge.mapping and edge.dataset not in result.pruned
+                for edge in facts.live
+                if edge.own and edge.mapping and edge.dataset not in pruned
             ]
         while keys and own:
             wider = keys
@@ -302,9 +332,9 @@ class _Run:
             keys = wider
         return keys
 
-    def _left(self, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
+    def _left(self, facts: JobFacts, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
         """Return the stale keys that must not run, for each reason there may be."""
-        facts, calendar, restraints = result.facts, result.facts.calendar, self.restraints
+        calendar, restraints = facts.calendar, self.restraints
         assert calendar is not None
         left = lost = own_lost = NOTHING
         causes: list[LeftCause] = []
@@ -338,25 +368,27 @@ class _Run:
                     lost |= keys
         result.left_causes = tuple(causes)
         left |= (widen(calendar, lost, facts.lookback) | own_lost) & result.stale
-        return (self._closed(result, left) & result.stale) if left else NOTHING
+        if not left:
+            return NOTHING
+        return self._closed(facts, result.pruned, left) & result.stale
 
-    def _settle(self, result: JobResult, left: PartitionSet) -> None:
+    def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and what that makes of the outputs."""
         stale = result.stale
         result.left = left
         result.planned = stale - left if left.boxes else stale
-        for output in result.facts.outputs:
+        for output in facts.outputs:
             assert output.mapping is not None
-            _add(self.dirty, output.data, output.mapping.required(stale))
+            self.dirty.add(output.data, output.mapping.required(stale))
             if left.boxes:
                 _add(self.unrepaired, output.data, output.mapping.required(left))
 
-    def _all_unrepaired(self, result: JobResult) -> None:
+    def _all_unrepaired(self, facts: JobFacts) -> None:
         """Record that any partition of the outputs may be stale, and stay so."""
-        for output in result.facts.outputs:
+        for output in facts.outputs:
             calendar = output.data.calendar
             extent: Dirty = UNKNOWN if calendar is None else calendar.existing
-            _add(self.dirty, output.data, extent)
+            self.dirty.add(output.data, extent)
             _add(self.unrepaired, output.data, extent)
 
     def _warn(self, text: str) -> None:
@@ -366,41 +398,36 @@ class _Run:
 
     def _visit_cycle(self, jobs: Sequence[JobFacts]) -> None:
         """Visit the jobs of a cycle of datasets until nothing changes, then judge it by keys."""
+        self.results.update((facts, JobResult(facts)) for facts in jobs)
         self._until_stable(jobs)
-        for facts in jobs:
-            self.results[facts.ref].serial = True
         tied, sentence = self._true_cycle(jobs)
         if tied:
-            for ref, keys in tied.items():
-                result = self.results[ref]
+            for facts, keys in tied.items():
+                result = self.results[facts]
                 result.left_causes += (("cycle", sentence),)
                 if keys == result.stale:
                     result.cause = ("cycle", sentence, "declare how the keys travel on that way")
-                self._settle(result, result.left | keys)
+                self._settle(facts, result, result.left | keys)
             self._until_stable(jobs, keep=tied)
 
     def _until_stable(
-        self, jobs: Sequence[JobFacts], keep: Mapping[JobRef, PartitionSet] | None = None
+        self, jobs: Sequence[JobFacts], keep: Mapping[JobFacts, PartitionSet] | None = None
     ) -> None:
+        results = self.results
         while True:
-            before = [(old.stale, old.left) for old in self._results(jobs)]
+            before = [(results[facts].stale, results[facts].left) for facts in jobs]
             for facts in jobs:
-                ref = facts.ref
-                old = self.results[ref]
-                fresh = self.results[ref] = JobResult(facts, old.level, pruned=old.pruned)
-                self._visit(fresh)
+                old = results[facts]
+                fresh = results[facts] = self._visit(facts)
                 fresh.serial = True
-                if keep and ref in keep and fresh.stale:
+                if keep and facts in keep and fresh.stale:
                     fresh.left_causes = tuple(dict.fromkeys((*fresh.left_causes, *old.left_causes)))
                     fresh.cause = fresh.cause or old.cause
-                    self._settle(fresh, fresh.left | keep[ref])
-            if before == [(new.stale, new.left) for new in self._results(jobs)]:
+                    self._settle(facts, fresh, fresh.left | keep[facts])
+            if before == [(results[facts].stale, results[facts].left) for facts in jobs]:
                 return
 
-    def _results(self, jobs: Sequence[JobFacts]) -> list[JobResult]:
-        return [self.results[facts.ref] for facts in jobs]
-
-    def _true_cycle(self, jobs: Sequence[JobFacts]) -> tuple[dict[JobRef, PartitionSet], str]:
+    def _true_cycle(self, jobs: Sequence[JobFacts]) -> tuple[dict[JobFacts, PartitionSet], str]:
         """Return the run keys that wait for themselves, and one such cycle edge by edge."""
         needs = self._needs(jobs)
         nodes: dict[_Node, list[_Node]] = {node: [] for node in needs}
@@ -414,25 +441,25 @@ class _Run:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     ready.append(follower)
-        tied: dict[JobRef, PartitionSet] = {}
-        for (ref, key), count in waiting.items():
+        tied: dict[JobFacts, PartitionSet] = {}
+        for (facts, key), count in waiting.items():
             if count:
-                tied[ref] = tied.get(ref, NOTHING) | key
+                tied[facts] = tied.get(facts, NOTHING) | key
         if not tied:
             return {}, ""
         return tied, self._name_cycle({n for n, count in waiting.items() if count}, needs)
 
     def _needs(self, jobs: Sequence[JobFacts]) -> dict[_Node, dict[_Node, None]]:
         """Return, for each stale key of the jobs, the stale keys of the jobs that it needs."""
-        makers: dict[DatasetFacts, list[tuple[JobRef, EdgeMapping]]] = {}
+        makers: dict[DatasetFacts, list[tuple[JobFacts, EdgeMapping]]] = {}
         for facts in jobs:
             for output in facts.outputs:
                 if output.mapping is not None:
-                    makers.setdefault(output.data, []).append((facts.ref, output.mapping))
+                    makers.setdefault(output.data, []).append((facts, output.mapping))
         needs: dict[_Node, dict[_Node, None]] = {}
         for facts in jobs:
-            for key in single_keys(self.results[facts.ref].stale):
-                found = needs[facts.ref, key] = {}
+            for key in single_keys(self.results[facts].stale):
+                found = needs[facts, key] = {}
                 assert facts.calendar is not None
                 reading = read_keys(facts.calendar, key, facts.lookback)
                 for edge in facts.live:
@@ -445,7 +472,7 @@ class _Run:
         return needs
 
     def _name_cycle(self, tied: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> str:
-        node = min(tied, key=lambda n: (n[0], n[1].ordinals.lo))
+        node = min(tied, key=lambda n: (n[0].ref, n[1].ordinals.lo))
         path = [node]
         while True:
             node = next(other for other in needs[node] if other in tied)
@@ -454,10 +481,9 @@ class _Run:
                 break
             path.append(node)
 
-        def show(job: JobRef, key: PartitionSet) -> str:
-            calendar = self.results[job].facts.calendar
-            assert calendar is not None
-            return f"{job}[{render(calendar, key)[0]}]"
+        def show(facts: JobFacts, key: PartitionSet) -> str:
+            assert facts.calendar is not None
+            return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
 
         return "a cycle: " + " needs ".join(show(*part) for part in cycle)
 
@@ -490,70 +516,53 @@ def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
                 rest ^= low
 
 
+def _dirty_inputs(
+    facts: JobFacts, dirty: Extents, pruned: Sequence[DatasetRef] = ()
+) -> Sequence[Input]:
+    if pruned:
+        return [e for e in facts.live if e.data in dirty and e.dataset not in pruned]
+    found = [edge for edge in facts.live if edge.data in dirty]
+    return facts.live if len(found) == len(facts.live) else found
+
+
 def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> None:
-    if not extent:
-        return
-    held = into.get(data)
-    if held is None:
-        into[data] = extent
-    elif isinstance(held, _Unknown) or isinstance(extent, _Unknown):
-        into[data] = UNKNOWN
-    else:
-        into[data] = held | extent
+    if extent:
+        held = into.get(data)
+        into[data] = extent if held is None else united(held, extent)
 
 
 _PLACE: Final = attrgetter("place")
 
 
-def _order(starts: Iterable[JobFacts], followers: _Followers) -> Iterator[_Group]:
-    """Yield the jobs that can be reached in an order in which they could run, level by level."""
-    finished, is_tied = _finish_order(starts, followers)
-    if is_tied:
-        yield from _order_cycles(sorted(finished, key=_PLACE), followers)
-        return
-    levels = dict.fromkeys(finished, 1)
-    by_level: list[list[JobFacts]] = []
-    for facts in reversed(finished):
-        level = levels[facts]
-        if level > len(by_level):
-            by_level.append([])
-        by_level[level - 1].append(facts)
-        for follower in followers(facts):
-            if levels[follower] <= level:
-                levels[follower] = level + 1
-    for level, jobs in enumerate(by_level, 1):
-        yield level, sorted(jobs, key=_PLACE), False
-
-
-def _finish_order(starts: Iterable[JobFacts], followers: _Followers) -> tuple[list[JobFacts], bool]:
-    """Return the jobs that can be reached, each after all that follow it, and if any is tied.
-
-    That is, whether a job is reached from itself; the order means nothing then.
-    """
-    finished: list[JobFacts] = []
-    is_finished: dict[JobFacts, bool] = {}
-    is_tied = False
-    for start in starts:
-        if start in is_finished:
-            continue
-        is_finished[start] = False
-        path, ways = [start], [iter(followers(start))]
-        while path:
-            for follower in ways[-1]:
-                known = is_finished.get(follower)
-                if known is None:
-                    is_finished[follower] = False
-                    path.append(follower)
-                    ways.append(iter(followers(follower)))
-                    break
-                if not known:
-                    is_tied = True
+def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
+    """Return the jobs that can be reached in an order in which they could run, level by level."""
+    waiting = dict.fromkeys(starts, 0)
+    front = list(waiting)
+    for facts in front:
+        for follower in followers[facts]:
+            if follower in waiting:
+                waiting[follower] += 1
             else:
-                ways.pop()
-                done = path.pop()
-                is_finished[done] = True
-                finished.append(done)
-    return finished, is_tied
+                waiting[follower] = 1
+                front.append(follower)
+    groups: list[_Group] = []
+    placed, ready = 0, [facts for facts in front if not waiting[facts]]
+    while ready:
+        ready.sort(key=_PLACE)
+        groups.append((len(groups) + 1, ready, False))
+        placed += len(ready)
+        later = []
+        for facts in ready:
+            for follower in followers[facts]:
+                left = waiting[follower] - 1
+                if left:
+                    waiting[follower] = left
+                else:
+                    later.append(follower)
+        ready = later
+    if placed < len(front):
+        return list(_order_cycles(sorted(front, key=_PLACE), followers))
+    return groups
 
 
 def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
@@ -565,7 +574,7 @@ def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[
     inner = {
         (component[job], component[follower])
         for job in nodes
-        for follower in followers(job)
+        for follower in followers[job]
         if component[job] != component[follower]
     }
     count = dict.fromkeys(members, 0)
@@ -596,7 +605,7 @@ def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFac
     allowed = set(nodes)
 
     def after(node: JobFacts) -> Iterator[JobFacts]:
-        return iter(sorted((f for f in followers(node) if f in allowed), key=_PLACE))
+        return iter(sorted((f for f in followers[node] if f in allowed), key=_PLACE))
 
     index: dict[JobFacts, int] = {}
     low: dict[JobFacts, int] = {}

@@ -22,14 +22,14 @@ class Routes:
         moved = True
         while moved:
             moved = False
-            for ref, result in propagation.results.items():
-                facts = result.facts
+            for facts in propagation.results:
+                ref, stale_inputs = facts.ref, propagation.stale_inputs(facts)
                 nearest = None
-                for edge in result.stale_inputs:
+                for edge in stale_inputs:
                     hops = self._to.get(edge.data, 0)
                     if not edge.own and (nearest is None or hops < nearest):
                         nearest, self.via[ref] = hops, edge
-                if not result.stale_inputs and facts not in root_jobs:
+                if not stale_inputs and facts not in root_jobs:
                     continue
                 hops = self._hops[ref] = (nearest or 0) + 1
                 for output in facts.outputs:

@@ -23,11 +23,21 @@ from lineage_backfill.plan.propagate import JobResult, Propagation, read_keys, s
 def count_runs(propagation: Propagation, catalog: Catalog) -> int:
     """Return how many runs `make_runs` would make, without making them."""
     total = 0
-    for result in propagation.results.values():
-        if _policy(result) == "key":
-            total += len(result.planned)
-        elif result.planned:
-            total += sum(1 for _ in batches(result, propagation, catalog))
+    by_reader = set()
+    for result, jobs in propagation.shares.items():
+        if not result.planned:
+            continue
+        policy = _policy(result)
+        if policy == "key":
+            total += jobs * len(result.planned)
+        elif policy == "aligned":
+            by_reader.add(result)
+        else:
+            total += jobs * sum(1 for _ in batches(result.facts, propagation, catalog))
+    if by_reader:
+        for facts, result in propagation.results.items():
+            if result in by_reader:
+                total += sum(1 for _ in batches(facts, propagation, catalog))
     return total
 
 
@@ -39,17 +49,16 @@ def _policy(result: JobResult) -> str | int:
     return "key" if declared is None or declared.batch is None else declared.batch
 
 
-def batches(
-    result: JobResult, propagation: Propagation, catalog: Catalog
-) -> Iterator[PartitionSet]:
+def batches(facts: JobFacts, propagation: Propagation, catalog: Catalog) -> Iterator[PartitionSet]:
     """Yield the key sets of a job's runs, ascending in time."""
+    result = propagation.results[facts]
     planned, policy = result.planned, _policy(result)
     if policy == "key":
         yield from single_keys(planned)
     elif policy == "range":
         yield from _ranges(planned)
     elif policy == "aligned":
-        yield from _aligned(result, propagation, catalog)
+        yield from _aligned(facts, propagation, catalog)
     else:
         assert isinstance(policy, int)
         for ordinals, mask in planned.boxes:
@@ -84,25 +93,23 @@ def _chunks(ordinals: OrdinalSet, mask: int, most: int) -> Iterator[PartitionSet
         yield PartitionSet(((OrdinalSet.of(members[start : start + size]), mask),))
 
 
-def _aligned(
-    result: JobResult, propagation: Propagation, catalog: Catalog
-) -> Iterator[PartitionSet]:
+def _aligned(facts: JobFacts, propagation: Propagation, catalog: Catalog) -> Iterator[PartitionSet]:
     """Yield ranges cut where a partition of a planned reader begins."""
-    facts = result.facts
     assert facts.calendar is not None
     time = facts.calendar.time
     cuts: set[int] = set()
     if time is not None:
         for output in facts.outputs:
             for reader in catalog.edges.readers.get(output.dataset, ()):
-                other = propagation.results.get(reader)
-                theirs = other.facts.calendar if other and other.planned else None
-                if other is None or reader == facts.ref or theirs is None or theirs.time is None:
+                one = catalog.job(reader)
+                other = propagation.results.get(one)
+                theirs = one.calendar if other and other.planned else None
+                if other is None or one is facts or theirs is None or theirs.time is None:
                     continue
                 grid = theirs.time.grid
                 for first, last in other.planned.ordinals.runs():
                     cuts.update(time.grid.at(grid.start(o)) for o in range(first, last + 2))
-    for ordinals, mask in result.planned.boxes:
+    for ordinals, mask in propagation.results[facts].planned.boxes:
         for first, last in ordinals.runs():
             begin = first
             for cut in sorted(cut for cut in cuts if first < cut <= last):
@@ -180,11 +187,11 @@ def make_runs(
     drafts: list[_Draft] = []
     early = _early(propagation)
     index: dict[DatasetRef, _Index] = {}
-    for result in propagation.results.values():
+    for facts, result in propagation.results.items():
         if not result.planned:
             continue
-        for keys in batches(result, propagation, catalog):
-            draft = _draft(len(drafts), result.facts, keys, early)
+        for keys in batches(facts, propagation, catalog):
+            draft = _draft(len(drafts), facts, keys, early)
             drafts.append(draft)
             for dataset, _, made in draft.made:
                 if made:
@@ -201,12 +208,12 @@ def make_runs(
         draft.upstream = sorted(waits)
     order = _waves(drafts)
     position = {number: place for place, number in enumerate(order)}
-    jobs = {ref: place for place, ref in enumerate(propagation.results)}
+    jobs = {facts: place for place, facts in enumerate(propagation.results)}
     sign = -1 if reverse else 1
     order.sort(
         key=lambda number: (
             drafts[number].wave,
-            jobs[drafts[number].facts.ref],
+            jobs[drafts[number].facts],
             sign * drafts[number].keys.ordinals.lo,
             position[number],
         )
