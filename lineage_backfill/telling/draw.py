@@ -129,6 +129,7 @@ def _dot_text(text: str) -> str:
 # --- SVG ----------------------------------------------------------------------------------------
 
 _LETTER, _LINE, _PAD = 6.7, 15, 8  # pixels: a letter's width, a line's height, room around text
+_SMALL_LETTER = 5.5  # of a label
 _ACROSS, _BETWEEN, _MARGIN = 70, 14, 20
 _STYLE = """
 text { font: 11px ui-monospace, Menlo, Consolas, monospace; fill: #1f2328 }
@@ -146,7 +147,9 @@ def svg(drawing: Drawing) -> str:
     sizes = [_size(node) for node in drawing.nodes]
     number = drawing.numbered()
     edges = {(number[edge.source], number[edge.target]): edge for edge in drawing.known_edges()}
-    layout = lay_out(sizes, edges, across=_ACROSS, between=_BETWEEN)
+    said = max((len(safe(edge.label)) for edge in edges.values()), default=0)
+    across = max(_ACROSS, said * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
+    layout = lay_out(sizes, edges, across=across, between=_BETWEEN)
     places = list(map(_shifted, layout.nodes))
     width = max(layout.width, len(drawing.title) * _LETTER) + 2 * _MARGIN
     height = layout.height + 3 * _MARGIN
