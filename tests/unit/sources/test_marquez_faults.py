@@ -236,14 +236,18 @@ class _Endless(_Cut):
     ],
 )
 def test_a_body_that_is_not_whole_is_an_error(
-    handler: type[BaseHTTPRequestHandler], kind: type[LineageError], message: str
+    handler: type[BaseHTTPRequestHandler],
+    kind: type[LineageError],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, daemon=True).start()
-    settings = WebSettings(timeout=0.01 if handler is _Endless else 30)
+    if handler is _Endless:
+        monkeypatch.setattr("lineage_backfill.sources.web._LONGEST", 0.01)
     try:
         with pytest.raises(kind, match=message):
-            MarquezSource(f"http://127.0.0.1:{server.server_port}", settings=settings).read()
+            MarquezSource(f"http://127.0.0.1:{server.server_port}").read()
     finally:
         server.shutdown()
         server.server_close()
