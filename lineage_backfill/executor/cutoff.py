@@ -159,7 +159,23 @@ class Cutoff:
                 needed |= changed
             # A key that no stale partition reaches was planned for a reason not known here.
             needed |= group - reached
+            needed |= self._lost(facts, group - needed)
         return needed
+
+    def _lost(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+        """Return those of the keys whose output is no more what the store's last run has left."""
+        lost = NOTHING
+        for output in facts.outputs if keys else ():
+            if output.mapping is None:
+                return keys
+            held = self._holds(output.dataset)
+            changed = [
+                point
+                for point in _points(output.mapping.required(keys))
+                if point in held and self._is_changed_since(output.dataset, point, held[point])
+            ]
+            lost |= output.mapping.affected(_set_of(changed)) & keys
+        return lost
 
     def _by_last_run(
         self, facts: JobFacts, keys: PartitionSet
@@ -232,13 +248,16 @@ class Cutoff:
         if held.since is _LATER or held.version is None:
             return False
         if self._others is None:
+            touched = dict(self._read)
+            for ref, keys in self._stale.items():
+                _add(touched, ref, keys)
             self._others = {
                 ref: {
                     point: change.version
                     for change in record.changes
-                    for point in _points(change.keys & self._read[ref])
+                    for point in _points(change.keys & touched[ref])
                 }
-                for ref, record in self._logs(self._read).items()
+                for ref, record in self._logs(touched).items()
             }
         changes = self._others.get(dataset, {})
         if point not in changes:
@@ -283,8 +302,7 @@ class Cutoff:
         for point in _points(parse(facts.calendar, trace.keys)):
             last[point] = trace
         for output in facts.outputs:
-            if output.dataset in self._read:
-                self._lay(self._holds(output.dataset), output.dataset, trace)
+            self._lay(self._holds(output.dataset), output.dataset, trace)
 
     # --- what the store knows -------------------------------------------------------------------
 

@@ -409,20 +409,21 @@ def test_what_somebody_is_said_to_have_changed_in_a_table_of_ours_is_followed(
 @pytest.mark.parametrize(
     ("version", "runs"), [(1, False), (2, False), (3, True), (None, True)], ids=str
 )
-def test_what_the_log_says_that_others_have_changed_since_is_read_anew(
-    world: World, version: int | None, runs: bool
+@pytest.mark.parametrize(
+    ("table", "key"), [("slices", SLICES[4]), ("days", "2024-03-29")], ids=["read", "written"]
+)
+def test_what_the_log_says_that_others_have_changed_since_is_read_or_made_anew(
+    world: World, table: str, key: str, version: int | None, runs: bool
 ) -> None:
     """None stands for files of a Parquet table that others have put there."""
     world.engine.version = 2
-    made = world.plan(SLICES[5])
-    world.backfill(made)
+    world.backfill(world.plan(*SLICES[4:6]))
     assert world.logs_read == 0, "without a record nothing can be cut off"
-    keys = parse(world.calendar("days"), ("2024-03-29",))
-    change = Change(keys=keys, at=NOW, version=version)
-    world.records = {dataset("days"): TableRecord(changes=(change,))}
-    world.backfill(made)
-    assert world.ran("daily") == []
-    assert (world.ran("rolling") != []) is runs
+    change = Change(keys=parse(world.calendar(table), (key,)), at=NOW, version=version)
+    world.records = {dataset(table): TableRecord(changes=(change,))}
+    world.backfill(world.plan(SLICES[5]))
+    assert (world.ran("daily") == ["2024-03-29"]) is runs
+    assert world.ran("rolling") == []
     assert world.logs_read == 1
 
 
