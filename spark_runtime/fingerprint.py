@@ -1,15 +1,18 @@
 """Fingerprints of partitions: the same for the same rows, whatever their order or their files.
 
-Per row two 64-bit hashes over all columns in the order of their names, each value with a flag that
-tells NULL (Spark's hash skips NULLs); per partition the number of rows and the sums of the hashes'
+Per row one 64-bit hash over all columns in the order of their names, and over which of them are
+NULL (Spark's hash skips NULLs); per partition the number of rows and the sums of the hashes'
 halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same.
+Two different contents have the same fingerprint with a probability of about 2 ** -64; against
+somebody who looks for such contents the hash is no protection.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from spark_runtime.session import is_on
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: Part of every fingerprint: those of another way to compute them never compare equal.
-ALGORITHM = "lb1"
+ALGORITHM = "lb2"
 ROWS = "__rows"
 SETTING = "spark.lineageBackfill.fingerprints"
-_SUMS = tuple(f"__{half}{seed}" for seed in (1, 2) for half in ("low", "high"))
+_SUMS = ("__low", "__high")
+#: As many NULL flags as one positive 64-bit number holds.
+_FLAGS = 62
 
 
 def is_wanted(spark: SparkSession) -> bool:
@@ -50,21 +55,11 @@ class Fingerprint:
         """Return the aggregate columns from which `text` makes the fingerprint."""
         from pyspark.sql import functions as F
 
-        values = [
-            part
-            for field in self._fields
-            for part in _parts(F.col(quoted(field.name)), field.dataType)
-        ]
-        aggregates = [F.count(F.lit(1)).alias(ROWS)]
-        for seed in (1, 2):
-            row = F.xxhash64(F.lit(seed), *values)
-            low, high = row.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(row, 32)
-            # More rows than a sum can hold have no fingerprint, which is better than an error.
-            aggregates += [
-                F.try_sum(low).alias(f"__low{seed}"),
-                F.try_sum(high).alias(f"__high{seed}"),
-            ]
-        return aggregates
+        row = _hash([(F.col(quoted(field.name)), field.dataType) for field in self._fields])
+        halves = (row.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(row, 32))
+        # More rows than a sum can hold have no fingerprint, which is better than an error.
+        sums = [F.try_sum(half).alias(name) for half, name in zip(halves, _SUMS, strict=True)]
+        return [F.count(F.lit(1)).alias(ROWS), *sums]
 
     def text(self, row: Mapping[str, Any]) -> str | None:
         """Return the fingerprint of an aggregated row; None if it has none."""
@@ -77,31 +72,53 @@ class Fingerprint:
         return f"{ALGORITHM}:{hashlib.sha256(document.encode()).hexdigest()[:32]}"
 
 
-def _parts(column: Column, kind: DataType) -> list[Column]:
-    """Return what stands for a value in the hash: a NULL flag, then the value in plain types."""
+def _hash(values: Sequence[tuple[Column, DataType]]) -> Column:
+    """Return the hash of values of these types, each of which may be NULL."""
+    from pyspark.sql import functions as F
+
+    parts = [part for column, kind in values for part in _parts(column, kind)]
+    flags = [column.isNull() for column, _ in parts]
+    # One number tells all that are NULL: a flag before each value would double what is hashed.
+    masks = [_mask(flags[i : i + _FLAGS]) for i in range(0, len(flags), _FLAGS)]
+    return F.xxhash64(*[value for _, values in parts for value in values], *masks)
+
+
+def _mask(flags: Sequence[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    none = F.lit(0).cast("long")
+    bits = [
+        F.when(flag, F.lit(1 << i).cast("long")).otherwise(none) for i, flag in enumerate(flags)
+    ]
+    return reduce(lambda mask, bit: mask.bitwiseOR(bit), bits)
+
+
+def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
+    """Return what may be NULL in a value, and with each what is hashed of it, in plain types."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    null = column.isNull()
     if isinstance(kind, T.StructType):
         members = [
             part for f in kind.fields for part in _parts(column.getField(f.name), f.dataType)
         ]
-        return [null, *members]
+        return [(column, []), *members]
     if isinstance(kind, T.ArrayType):
-        hashes = F.transform(column, lambda item: F.xxhash64(*_parts(item, kind.elementType)))
-        return [null, F.size(column), hashes]
+        hashes = F.transform(column, lambda item: _hash([(item, kind.elementType)]))
+        return [(column, [F.size(column), hashes])]
     if isinstance(kind, T.MapType):
         entries = F.transform(
             F.map_entries(column),
-            lambda entry: F.xxhash64(
-                *_parts(entry.getField("key"), kind.keyType),
-                *_parts(entry.getField("value"), kind.valueType),
+            lambda entry: _hash(
+                [
+                    (entry.getField("key"), kind.keyType),
+                    (entry.getField("value"), kind.valueType),
+                ]
             ),
         )
-        return [null, F.size(column), F.array_sort(entries)]
+        return [(column, [F.size(column), F.array_sort(entries)])]
     if isinstance(kind, T.VariantType):
-        return [null, F.to_json(column)]
+        return [(column, [F.to_json(column)])]
     if isinstance(kind, T.DayTimeIntervalType | T.YearMonthIntervalType | T.CalendarIntervalType):
-        return [null, column.cast("string")]
-    return [null, column]
+        return [(column, [column.cast("string")])]
+    return [(column, [column])]

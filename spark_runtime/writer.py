@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _AGE, _RANK = "__age", "__rank"
+_COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
 
@@ -222,23 +223,45 @@ class _Write:
 
         if not self.columns:
             return frame
-        inside = F.coalesce(F.expr(predicate(self.columns, self.scope)), F.lit(False))
+        inside = self._inside()
         values = F.array(*[F.col(quoted(column.name)).cast("string") for column in self.columns])
         refused = F.raise_error(F.concat(F.lit(_OUTSIDE), F.to_json(values)))
         # As a value, not as a filter: that could be moved before a join that drops such rows.
         first = self.columns[0].name
         return frame.withColumn(first, F.when(inside, F.col(quoted(first))).otherwise(refused))
 
+    def _inside(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.coalesce(F.expr(predicate(self.columns, self.scope)), F.lit(False))
+
     def _count(self, rows: DataFrame) -> dict[Values, Rows]:
         if not self.fingerprints:
-            counted = _by_partition(rows, self.columns, [_count_of_rows()])
+            counted = self._aggregated(rows, [_count_of_rows()])
             return {v: Rows(count=row[ROWS], fingerprint=None) for v, row in counted.items()}
         fingerprint = Fingerprint(rows.schema, ignore=self.options.ignore)
-        found = _by_partition(rows, self.columns, fingerprint.aggregates())
+        found = self._aggregated(rows, fingerprint.aggregates())
         return {
             values: Rows(count=row[ROWS], fingerprint=fingerprint.text(row))
             for values, row in found.items()
         }
+
+    def _aggregated(
+        self, rows: DataFrame, aggregates: Sequence[Column]
+    ) -> dict[Values, dict[str, Any]]:
+        """Return aggregates by partition.
+
+        A single partition needs no groups, which cost as much as a fingerprint; only where a row
+        lies outside it have the others to be told apart.
+        """
+        from pyspark.sql import functions as F
+
+        if self.columns and len(self.scope) == 1:
+            outside = F.count_if(~self._inside()).alias(_COUNT_OUTSIDE)
+            row = rows.agg(*aggregates, outside).collect()[0].asDict()
+            if not row[_COUNT_OUTSIDE]:
+                return dict.fromkeys(self.scope, row) if row[ROWS] else {}
+        return _by_partition(rows, self.columns, aggregates)
 
     def _check_scope(self, written: Mapping[Values, Rows]) -> None:
         outside = written.keys() - self.scope.keys()

@@ -68,6 +68,23 @@ def test_equal_rows_are_equal(spark: SparkSession, one: str, other: str) -> None
     assert fingerprint(spark.sql(f"SELECT {one}")) == fingerprint(spark.sql(f"SELECT {other}"))
 
 
+def test_which_of_many_columns_is_null_counts(spark: SparkSession) -> None:
+    def wide(null: int) -> str:
+        return ", ".join(
+            f"{'CAST(NULL AS INT)' if i == null else 7} AS c{i:03}" for i in range(130)
+        )
+
+    found = {fingerprint(spark.sql(f"SELECT {wide(null)}")) for null in (0, 61, 62, 63, 124, 129)}
+    assert len(found) == 6
+
+
+def test_whether_a_column_might_be_null_does_not_count(spark: SparkSession) -> None:
+    never = spark.range(3).selectExpr("id AS a", "'x' AS b")
+    maybe = spark.range(3).selectExpr("if(id < 9, id, NULL) AS a", "nullif('x', 'y') AS b")
+    assert [f.nullable for f in never.schema] != [f.nullable for f in maybe.schema]
+    assert fingerprint(never) == fingerprint(maybe)
+
+
 def test_how_often_a_row_stands_there_counts(spark: SparkSession) -> None:
     frame = spark.sql("SELECT explode(array(5, 5, 7, 7)) AS a")
     assert fingerprint(frame) != fingerprint(frame.distinct())

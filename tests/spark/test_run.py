@@ -143,7 +143,7 @@ def test_a_run_leaves_its_result_and_its_lineage(
     read, unread = result["inputs"]
     assert read["version"] == 1
     assert [p["key"] for p in read["partitions"]] == [f"hour=2024-01-01T{h:02}" for h in range(3)]
-    assert all(p["fingerprint"].startswith("lb1:") for p in read["partitions"])
+    assert all(p["fingerprint"].startswith("lb2:") for p in read["partitions"])
     assert unread == {
         "dataset": {"namespace": "test", "name": "names"},
         "version": None,
