@@ -229,7 +229,7 @@ class LineageBuilder:
 
     def add_dataset(self, namespace: str, name: str) -> None:
         """Make a dataset known of which nothing but the name is known."""
-        self._see({"namespace": namespace, "name": name}, _FIRST)
+        self._seen(({"namespace": namespace, "name": name},), _FIRST)
 
     def dataset_names(self) -> set[Name]:
         """Return (namespace, name) of all datasets so far, aliases among them."""
@@ -323,13 +323,14 @@ class LineageBuilder:
         run_item = event.get("run")
         if run_item is not None:
             run = self._fold_run(job, run_item, event.get("eventType"), when, footprint)
-            if outputs:
-                self._fold_writes(run, outputs, event.get("eventType"), when)
+            for item in outputs or ():
+                if facets := item.get("outputFacets"):
+                    self._fold_written(run, item, facets, event.get("eventType"), when)
         elif footprint is not _NOTHING:
             job.declared = _newest(job.declared, (when, footprint), _Footprint.__or__)
 
     def _add_dataset(self, item: Any, when: datetime) -> None:
-        dataset = self._see(item, when)
+        (dataset,) = self._seen((item,), when)
         if told := (item.get("facets") or {}).get("columnLineage"):
             columns = self._columns(dataset, told)
             dataset.told = _newest(dataset.told, (when, columns), _greater)
@@ -359,23 +360,19 @@ class LineageBuilder:
             self._fold_run_facets(job, run, facets, when)
         return run
 
-    def _fold_writes(self, run: _Run, outputs: Any, kind: Any, when: datetime) -> None:
-        """Remember which partitions were written, and how much."""
-        for item in outputs:
-            facets = item.get("outputFacets")
-            if not facets:
-                continue
-            if subset := facets.get("subset"):
-                try:
-                    run.wrote |= subset_keys(subset)
-                except _SHAPE_ERRORS:
-                    self._unreadable += 1
-            told = facets.get("outputStatistics")
-            if told and kind == "COMPLETE":
-                dataset = self._datasets[item["namespace"], item["name"]]
-                numbers = statistics(told)
-                if dataset.written is None or (when, numbers) > dataset.written:
-                    dataset.written = (when, numbers)
+    def _fold_written(self, run: _Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
+        """Remember which partitions of an output were written, and how much."""
+        if subset := facets.get("subset"):
+            try:
+                run.wrote |= subset_keys(subset)
+            except _SHAPE_ERRORS:
+                self._unreadable += 1
+        told = facets.get("outputStatistics")
+        if told and kind == "COMPLETE":
+            dataset = self._datasets[output["namespace"], output["name"]]
+            numbers = statistics(told)
+            if dataset.written is None or (when, numbers) > dataset.written:
+                dataset.written = (when, numbers)
 
     def _fold_run_facets(self, job: _Job, run: _Run, facets: Any, when: datetime) -> None:
         told = facets.get("nominalTime")
@@ -428,19 +425,19 @@ class LineageBuilder:
             self._before.setdefault(name, set()).add(job.name)
 
     def _footprint(self, inputs: Any, outputs: Any, when: datetime) -> _Footprint:
-        reads = [self._see(item, when) for item in inputs or ()]
-        writes = [self._see(item, when) for item in outputs or ()]
+        reads = self._seen(inputs, when) if inputs else []
+        writes = self._seen(outputs, when) if outputs else []
         if len(reads) + len(writes) > self._limits.datasets_per_event:
             raise LineageError(
                 f"one event names {len(reads) + len(writes)} datasets,"
                 f" more than {self._limits.datasets_per_event}",
                 hint="Declare a `pattern` at the producer, or leave the event out.",
             )
-        columns = [
-            self._columns(dataset, item["facets"]["columnLineage"])
-            for dataset, item in zip(writes, outputs or (), strict=True)
-            if (item.get("facets") or {}).get("columnLineage")
-        ]
+        columns = []
+        for dataset, item in zip(writes, outputs or (), strict=True):
+            facets = item.get("facets")
+            if facets and (told := facets.get("columnLineage")):
+                columns.append(self._columns(dataset, told))
         key = (*reads, None, *writes, None, *columns)
         known = self._footprints.get(key)
         if known is None:
@@ -461,15 +458,19 @@ class LineageBuilder:
             output.last_columns = last
         return last
 
-    def _see(self, item: Any, when: datetime) -> _Dataset:
-        name = (item["namespace"], item["name"])
-        dataset = self._datasets.get(name)
-        if dataset is None:
-            self._check(name, "dataset")
-            dataset = self._datasets[name] = _Dataset(name)
-        if facets := item.get("facets"):
-            _keep_newest(dataset.facets, facets, _DATASET_FACETS, when)
-        return dataset
+    def _seen(self, items: Any, when: datetime) -> list[_Dataset]:
+        """Return the datasets of inputs or outputs, with what their facets tell kept."""
+        datasets, found = self._datasets, []
+        for item in items:
+            name = (item["namespace"], item["name"])
+            dataset = datasets.get(name)
+            if dataset is None:
+                self._check(name, "dataset")
+                dataset = datasets[name] = _Dataset(name)
+            if facets := item.get("facets"):
+                _keep_newest(dataset.facets, facets, _DATASET_FACETS, when)
+            found.append(dataset)
+        return found
 
     def _job(self, item: Any) -> _Job:
         name = (item["namespace"], item["name"])
@@ -489,6 +490,13 @@ class LineageBuilder:
                 raise ValueError(f"a {what} name with control characters: {part!r}")
 
     def _time(self, text: Any) -> datetime:
+        try:
+            when = datetime.fromisoformat(text)
+        except (TypeError, ValueError):
+            when = parse_time(text)
+        if when.tzinfo is UTC:
+            # As nearly every producer writes it.
+            return when
         when = parse_time(text)
         if when.tzinfo is None:
             self._without_zone += 1

@@ -116,7 +116,7 @@ def _fold(file: Path, builder: LineageBuilder, warnings: list[str]) -> None:
 def _open(file: Path) -> BinaryIO:
     with file.open("rb") as raw:
         packed = raw.read(2) == _GZIP_MAGIC
-    return cast(BinaryIO, gzip.open(file) if packed else file.open("rb"))
+    return cast(BinaryIO, gzip.open(file) if packed else file.open("rb", buffering=_CHUNK))
 
 
 def _events_of(value: Any) -> Sequence[Any]:
