@@ -31,6 +31,25 @@ def parse(data: bytes) -> Any:
         return DECODER.decode(data.decode("utf-8", "surrogateescape"))
 
 
+class _Events(msgspec.Struct):
+    events: list[msgspec.Raw]
+
+
+_decode_events = msgspec.json.Decoder(_Events).decode
+
+
+def glance(data: bytes) -> tuple[int, Any] | None:
+    """Return how many `events` an answer lists, and the last: far sooner than `parse` has them all.
+
+    None where only `parse` can tell: there are none, or something about the answer is strange.
+    """
+    try:
+        events = _decode_events(data).events
+        return (len(events), parse(bytes(events[-1]))) if events else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Let Python look for no cycles meanwhile: JSON makes none, and millions of values."""

@@ -47,6 +47,21 @@ class WebSettings:
     retries: int = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered, parsed when its value is asked for."""
+
+    url: str
+    body: bytes
+
+    def value(self) -> Any:
+        """Return the JSON value; raises LineageError where it is none."""
+        try:
+            return parse(self.body)
+        except (ValueError, RecursionError) as error:
+            raise LineageError(f"{self.url}: not JSON: {error}", hint=_AGAIN) from error
+
+
 class WebClient:
     """Asks one service for JSON.
 
@@ -73,11 +88,15 @@ class WebClient:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """Return the JSON at `path`, whose segments are percent-encoded, below the address."""
+        return self.ask(path, query).value()
+
+    def ask(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+        """Return the answer of `path`, which is parsed when its value is asked for."""
         url = self._address + path
         for _ in range(_MAX_REDIRECTS):
             response, body = self._ask(url, query or {})
             if not response.is_redirect:
-                return self._json(response, body)
+                return self._accepted(response, body)
             # The query is asked again: a redirect of Marquez loses it.
             url = self._redirect(url, response.headers["Location"])
         raise LineageError(f"{url}: redirects without end", hint=_ITSELF)
@@ -143,7 +162,7 @@ class WebClient:
         self.size = len(body)
         return bytes(body)
 
-    def _json(self, response: requests.Response, body: bytes) -> Any:
+    def _accepted(self, response: requests.Response, body: bytes) -> Answer:
         status = response.status_code
         if status in _PASSING:
             raise ServiceUnreachableError(f"{response.url}: answers {status}", hint=_AGAIN)
@@ -159,10 +178,7 @@ class WebClient:
                 status,
                 hint="Check the address, and see what the server says of it in its log.",
             )
-        try:
-            return parse(body)
-        except (ValueError, RecursionError) as error:
-            raise LineageError(f"{response.url}: not JSON: {error}", hint=_AGAIN) from error
+        return Answer(response.url, body)
 
     def _redirect(self, url: str, location: str) -> str:
         target = urljoin(url, location)

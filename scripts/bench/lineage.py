@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the fake lives with the te
 
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View
-from lineage_backfill.sources.web import WebClient
+from lineage_backfill.sources.web import Answer, WebClient
 from tests.fake_marquez import FakeMarquez
 
 #: Seconds that a real server, 0.50 or 0.51, was measured to take for one row of a list.
@@ -215,14 +215,14 @@ class Times:
 def once(address: str, view: View, cache: Path | None) -> Times:
     """Read once, then send the same requests again without looking at the answers."""
     sent: list[str] = []
-    get = WebClient.get
+    ask = WebClient.ask
 
-    def noted(self: WebClient, path: str, query: Any = None) -> Any:
+    def noted(self: WebClient, path: str, query: Any = None) -> Answer:
         sent.append(f"{address}/{path}?{urlencode(query or {})}")
-        return get(self, path, query)
+        return ask(self, path, query)
 
     begin = time.perf_counter()
-    with patch.object(WebClient, "get", noted):
+    with patch.object(WebClient, "ask", noted):
         snapshot = MarquezSource(address, view=view, cache=cache).read()
     ours = time.perf_counter() - begin
     with requests.Session() as session:

@@ -17,6 +17,7 @@ from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View, source
+from lineage_backfill.sources.web import Answer
 from tests.fake_marquez import FakeMarquez
 from tests.fuzz.damage import damaged, mutated, written
 
@@ -154,13 +155,16 @@ class _Client:
         self.mutated = self.size = 0
 
     def get(self, path: str, query: dict[str, str]) -> Any:
+        return self.ask(path, query).value()
+
+    def ask(self, path: str, query: dict[str, str]) -> Answer:
         status, body = self._server.answer(path.removeprefix("api/v1/"), query)
         if status != 200:
             raise HTTPStatusError(path, status)
-        if self._dice.random() < 0.3:
-            return body
-        self.mutated += 1
-        return mutated(json.dumps(body), self._dice)
+        if self._dice.random() >= 0.3:
+            self.mutated += 1
+            body = mutated(json.dumps(body), self._dice)
+        return Answer(path, json.dumps(body).encode())
 
     def close(self) -> None:
         """Nothing is open."""

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.sources.web import WebClient
+from lineage_backfill.sources.web import Answer, WebClient
 
 #: Namespace and name of a job or a dataset.
 Name = tuple[str, str]
@@ -36,6 +36,10 @@ class Api:
     def get(self, path: str, **query: str) -> Any:
         """Return the answer; the segments of `path` are percent-encoded."""
         return self._client.get(_BASE + path, query)
+
+    def ask(self, path: str, **query: str) -> Answer:
+        """Return the answer, not parsed yet."""
+        return self._client.ask(_BASE + path, query)
 
     @property
     def size(self) -> int:

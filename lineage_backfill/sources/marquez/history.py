@@ -21,7 +21,9 @@ from lineage_backfill.graph import state
 from lineage_backfill.graph.build import LISTENER, LineageBuilder
 from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
+from lineage_backfill.sources.parsing import glance
 from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.sources.web import Answer
 
 _log = logging.getLogger(__name__)
 #: The server hides what lies after 2030 unless it is told otherwise.
@@ -245,7 +247,11 @@ def namespaces_of(event: Any) -> set[str]:
 
 
 def _ask(api: Api, after: str, before: str, *, limit: int, order: str = "asc") -> Any:
-    return api.get(
+    return _send(api, after, before, limit=limit, order=order).value()
+
+
+def _send(api: Api, after: str, before: str, *, limit: int, order: str = "asc") -> Answer:
+    return api.ask(
         "events/lineage",
         after=after,
         before=before,
@@ -264,17 +270,18 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
     """Yield all events at least once: by time, which no insertion or deletion shifts.
 
     With each page comes the time that it begins at, and how many events there are from there on.
-    While one is worked on, the next one is asked for.
+    While one is parsed and worked on, the next one is asked for.
     """
     if after >= before:
         return
     limit = _PAGE
     with ThreadPoolExecutor(1) as pool:
-        answer = _ask(api, after, before, limit=limit)
+        answer: Answer | None = _send(api, after, before, limit=limit)
         while answer is not None:
-            events, begin, following = api.rows(answer, "events"), after, None
-            if len(events) >= limit:
-                newest = _just_before(events[-1])
+            begin, following = after, None
+            number, last = glance(answer.body) or _count_rows(api, answer)
+            if number >= limit:
+                newest = _just_before(last)
                 if newest > after:
                     # The server counts all that follows for each page, so that few are better.
                     limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
@@ -286,9 +293,15 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
                         hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
                     )
                 after = max(after, newest)
-                following = pool.submit(_ask, api, after, before, limit=limit)
-            yield begin, events, int(answer["totalCount"])
-            answer = following and following.result()
+                following = pool.submit(_send, api, after, before, limit=limit)
+            page = answer.value()
+            yield begin, api.rows(page, "events"), int(page["totalCount"])
+            answer = following.result() if following else None
+
+
+def _count_rows(api: Api, answer: Answer) -> tuple[int, Any]:
+    events = api.rows(answer.value(), "events")
+    return len(events), events[-1] if events else None
 
 
 def _key(event: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.sources.marquez import history
+from lineage_backfill.sources.parsing import parse
+from lineage_backfill.sources.web import Answer
 from tests.fake_marquez import FakeMarquez
 from tests.unit.sources.marquez_reads import event, names, read
 
@@ -54,6 +57,28 @@ def test_more_events_at_one_time_than_fit_on_a_page() -> None:
 def test_every_number_of_events_is_read_whole(count: int, equal: bool) -> None:
     server = FakeMarquez([event(n, 5 if equal else None) for n in range(count)])
     assert len(names(read(server, view="events"))) == count
+
+
+def test_while_a_page_is_parsed_the_next_one_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    arrived = threading.Event()
+
+    def watch(path: str, query: dict[str, str]) -> None:
+        if path == "events/lineage" and len([one for one in server.asked if full(one)]) == 2:
+            arrived.set()
+
+    def full(asked: tuple[str, dict[str, str]]) -> bool:
+        return asked[0] == "events/lineage" and asked[1]["limit"] not in ("0", "1")
+
+    def patient(answer: Answer) -> Any:
+        value = parse(answer.body)
+        if len(value.get("events", ())) == 3:
+            assert arrived.wait(10), "the second page was not asked for"
+        return value
+
+    server.before_answer = watch
+    monkeypatch.setattr(Answer, "value", patient)
+    assert len(names(read(server, view="events"))) == 12
 
 
 def test_events_that_vanish_between_two_pages_hide_no_other() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pytest
 
-from lineage_backfill.sources.parsing import DECODER, parse
+from lineage_backfill.sources.parsing import DECODER, glance, parse
 from tests.fuzz.check import recorded_events
 from tests.fuzz.damage import damaged
 
@@ -56,3 +57,26 @@ def test_damaged_events_are_what_the_standard_library_says() -> None:
         assert outcome(lambda data=data: parse(data)) == expected, data[:80]
         understood += expected != "refused"
     assert understood > 500
+
+
+def test_a_glance_tells_what_the_whole_would() -> None:
+    dice, events, told = random.Random(9), list(map(json.loads, recorded_events()[:5])), 0
+    for _ in range(2_000):
+        page = {"events": dice.choices(events, k=dice.randrange(4)), "totalCount": 7}
+        data = json.dumps(page).encode()
+        if dice.random() < 0.7:
+            data = damaged(data, dice)
+        try:
+            value = parse(data)
+        except (ValueError, RecursionError):
+            continue  # whatever a glance tells, the whole is refused
+        found = glance(data)
+        if found is not None:
+            told += 1
+            assert repr(found) == repr((len(value["events"]), value["events"][-1])), data[:80]
+    assert told > 500
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"events": []}', b'{"events": 1}', b"{"])
+def test_a_glance_that_tells_nothing(text: bytes) -> None:
+    assert glance(text) is None
