@@ -34,7 +34,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import locked
-from spark_runtime.places import local_path
+from spark_runtime.places import is_remote, local_path
 from spark_runtime.spec import NULL_DIRECTORY, write_atomically
 from spark_runtime.state import Commit, Contents, File, TableState, Transaction
 from spark_runtime.values import PartitionColumn, Values, describe, partition_columns
@@ -164,6 +164,12 @@ class ParquetLog:
     """The versions of one Parquet table; `location` is a path or a `file:` URL."""
 
     def __init__(self, location: str) -> None:
+        if is_remote(location):
+            raise TableError(
+                f"{location} is not on a local or mounted file system: Parquet tables are changed "
+                "by renames under a lock, which stores do not have",
+                hint="make it a Delta table, or mount a file system whose files can be locked",
+            )
         self.location = location
         self.root = local_path(location)
         self._folder = self.root / FOLDER

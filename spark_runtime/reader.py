@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ class Inputs:
         """Return how many rows there are to read; None if there is no input, or nobody knows."""
         if not self._pinned or not self._filters:
             return None
-        return total(held.rows for spec in self._pinned for _, held in self._held(spec))
+        return total(held.rows for spec in self._pinned for _, _, held in self._held(spec))
 
     def specs(self) -> tuple[InputSpec, ...]:
         """Return the inputs with their pinned versions."""
@@ -112,19 +112,28 @@ class Inputs:
 
     def _partitions(self, spec: InputSpec) -> tuple[PartitionRead, ...]:
         return tuple(
-            PartitionRead(key=key, fingerprint=held.fingerprint) for key, held in self._held(spec)
+            PartitionRead(key=key, fingerprint=held.fingerprint, values=values)
+            for key, values, held in self._held(spec)
         )
 
-    def _held(self, spec: InputSpec) -> Iterator[tuple[Key, Contents]]:
-        """Yield the partitions that the run needs of an input, and what they hold."""
+    def _held(
+        self, spec: InputSpec
+    ) -> Iterator[tuple[Key, Mapping[str, str | None] | None, Contents]]:
+        """Yield the partitions that the run needs of an input, and what they hold.
+
+        With those of an input that is read whole come their values, as it was told no keys.
+        """
         if spec.version is None:
             for partition in spec.partitions or ():
-                yield partition.key, Contents()
+                yield partition.key, None, Contents()
         elif spec.partitions is None:
             state = self._tables.log(spec).state(spec.version)
+            declared = {name.lower(): name for name in spec.columns}
+            names = [declared.get(column.name.lower(), column.name) for column in state.columns]
             for values, held in state.partitions.items():
-                yield describe(state.columns, values), held
+                by_name = dict(zip(names, values, strict=True))
+                yield describe(state.columns, values), by_name or None, held
         else:
             state = self._state(spec)
             for values, key in scope_values(state.columns, spec.partitions).items():
-                yield key, state.contents(values)
+                yield key, None, state.contents(values)

@@ -187,10 +187,14 @@ class OutputResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
-    """One partition that was read and the fingerprint of what was in it (None: unknown)."""
+    """One partition that was read and the fingerprint of what was in it (None: unknown).
+
+    `values` are those of its columns, by their declared names, where the run was told no keys.
+    """
 
     key: Key
     fingerprint: str | None
+    values: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +232,9 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result file's document."""
         document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        for part in [part for read in document["inputs"] for part in read["partitions"]]:
+            if part["values"] is None:
+                del part["values"]
         document["started_at"] = _instant_text(self.started_at)
         document["ended_at"] = _instant_text(self.ended_at)
         if self.error is not None:

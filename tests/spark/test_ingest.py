@@ -69,6 +69,21 @@ def test_the_watermark_prunes_by_the_column_and_not_by_its_quoted_name(
     ]
 
 
+def test_a_watermark_is_asked_for_with_all_that_it_depends_on(spark: SparkSession) -> None:
+    """The published call passed no arguments, and its function could not have known the table."""
+    ask: Any = infer_watermark
+    with pytest.raises(TypeError, match="'table' and 'column'"):
+        ask()
+    rows = spark.sql("SELECT TIMESTAMP'2024-06-14 08:00:00' AS at, DATE'2024-06-14' AS day")
+    for missing in ("partition", "now"):
+        given = {"partition": "day", "now": NOW}
+        del given[missing]
+        with pytest.raises(TypeError, match=f"'{missing}'"):
+            ask(rows, "at", **given)
+    found = ask(rows, "at", partition="day", now=NOW)
+    assert found.replace(tzinfo=UTC) == datetime(2024, 6, 14, 8, tzinfo=UTC)
+
+
 def test_the_watermark_prunes_by_texts_as_well_as_by_dates(
     spark: SparkSession, table: Callable[..., Any], plans: list[str]
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +144,7 @@ def test_a_run_leaves_its_result_and_its_lineage(
     assert read["version"] == 1
     assert [p["key"] for p in read["partitions"]] == [f"hour=2024-01-01T{h:02}" for h in range(3)]
     assert all(p["fingerprint"].startswith("lb2:") for p in read["partitions"])
+    assert not any("values" in p for p in read["partitions"])
     assert unread == {
         "dataset": {"namespace": "test", "name": "names"},
         "version": None,
@@ -189,6 +190,23 @@ def test_a_job_that_raises_leaves_a_result_an_event_and_the_old_rows(
     assert fail["eventType"] == "FAIL"
     assert fail["run"]["facets"]["errorMessage"]["message"] == "as asked"
     assert [d["name"] for d in fail["inputs"]] == ["hours", "names"]
+
+
+def test_what_is_read_whole_is_told_by_the_values_of_its_partitions(
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
+) -> None:
+    """A run that is told no keys cannot name them; whoever compares contents finds them so."""
+    from spark_runtime.reader import Inputs
+
+    told, _ = parse_spec(spec(hours, pipeline)).inputs
+    whole = replace(told, partitions=None, columns=("HOUR",))
+    (read,) = Inputs(spark, (whole,), tables).results()
+    held = tables.state(told)
+    assert held is not None
+    assert len(read.partitions) == len(held.partitions) >= 3
+    for part in read.partitions:
+        assert part.values is not None
+        assert part.fingerprint == held.contents((part.values["HOUR"],)).fingerprint is not None
 
 
 def test_inputs_are_pruned_and_stay_at_their_version(

@@ -53,6 +53,7 @@ TOML = """
     name = "[dwtlge][aiote]*s"
     grain = "day"
     start = "2024-03-28"
+    column = "ds"
     [[dataset]]
     name = "whole"
     grain = "none"
@@ -272,6 +273,31 @@ def test_what_no_real_change_reaches_is_cut_off(world: World) -> None:
     assert {run.state for name, run in runs.items() if name != "clean"} == {RunState.SKIPPED}
     assert runs["daily"].cut_off == ("2024-03-29",)
     assert world.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+def test_partitions_of_tables_read_whole_are_known_by_the_values_of_their_columns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = world.engine._parts
+
+    def by_values(asked: Any) -> list[dict[str, Any]]:
+        said = parts(asked)
+        for part in said:
+            if part["dataset"]["name"] == "days":
+                part["partitions"] = [
+                    {**one, "key": f"ds={one['key']}", "values": {"ds": one["key"]}}
+                    for one in part["partitions"]
+                ]
+                strange = {"key": "ds=NULL", "values": {"ds": None}, "fingerprint": "x"}
+                part["partitions"].append(strange)
+        return said
+
+    monkeypatch.setattr(world.engine, "_parts", by_values)
+    made = world.plan(SLICES[5])
+    world.change(s5=9)
+    world.backfill(made)
+    world.backfill(made)
+    assert dict(world.engine.ran) == {("clean", SLICES[5]): 1}
 
 
 def test_a_change_is_followed_as_far_as_it_goes(world: World) -> None:

@@ -258,3 +258,11 @@ def test_a_path_that_appears_during_recovery_is_not_overwritten(log: ParquetLog)
 def test_versions_are_dated(log: ParquetLog) -> None:
     record = Record.from_json((log.root / FOLDER / "log" / f"{1:020}.json").read_text())
     assert abs(record.at - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "abfss", "gs", "hdfs", "dbfs"])
+def test_a_parquet_table_on_a_store_is_refused(scheme: str) -> None:
+    """Before anything is read or written, with what to do instead."""
+    with pytest.raises(TableError, match="renames under a lock") as raised:
+        ParquetLog(f"{scheme}://bucket/t")
+    assert "Delta" in str(raised.value.hint)

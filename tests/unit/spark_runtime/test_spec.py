@@ -125,7 +125,12 @@ def result(error: ErrorResult | None) -> RunResult:
         outputs=(OutputResult(dataset=name, version_before=1, version=2, partitions=(part,)),),
         inputs=(
             InputResult(
-                dataset=name, version=1, partitions=(PartitionRead(key="k", fingerprint=None),)
+                dataset=name,
+                version=1,
+                partitions=(
+                    PartitionRead(key="k", fingerprint=None),
+                    PartitionRead(key="day=NULL", fingerprint="f", values={"day": None}),
+                ),
             ),
         ),
         error=error,
@@ -144,6 +149,11 @@ def test_the_result_file_is_what_its_schema_says(tmp_path: Path, error: ErrorRes
     schema = json.loads((SCHEMAS / "result.schema.json").read_text())
     members(schema, written, schema)
     assert written["started_at"] == "2024-01-01T00:00:00Z"
+    assert [one.get("values") for one in written["inputs"][0]["partitions"]] == [
+        None,
+        {"day": None},
+    ]
+    assert "values" not in written["inputs"][0]["partitions"][0]
     if error is not None:
         assert written["error"] == {"class": "ValueError", "message": "é", "transient": True}
     assert [entry.name for entry in path.parent.iterdir()] == ["result.json"]
