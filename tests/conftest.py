@@ -1,4 +1,4 @@
-"""What all tests share: properties, a cache folder, one Spark session, and a real PostgreSQL."""
+"""What all tests of a process share: a cache folder, one Spark session, a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,22 +28,14 @@ _SPARK = Path(__file__).parent / "spark"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with a Spark session: it needs Java and the jars.
-
-    Where tests run in several processes, all that share the session are for one of them, and those
-    of one file for another.
-    """
+    """Mark every test with a Spark session: it needs Java and the jars."""
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",
         "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
     )
     for item in items:
-        in_session = "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(
-            _SPARK
-        )
-        item.add_marker(pytest.mark.xdist_group("spark" if in_session else str(item.path)))
-        if in_session:
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(_SPARK):
             item.add_marker(pytest.mark.spark)
             for warning in ignored:
                 item.add_marker(pytest.mark.filterwarnings(warning))

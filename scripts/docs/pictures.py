@@ -99,8 +99,8 @@ class _Picture:
         catalog = planning.catalog
         self._up, self._down = _known(catalog.calendar(up)), _known(catalog.calendar(down))
         self._changed = parse(self._up, (case.changed,))
-        self._stale = planning.propagation.results[node.ref].planned
         facts = catalog.job(node.ref)
+        self._stale = planning.propagation.results[facts].planned
         self._lookback = facts.lookback
         self._reads = {edge.dataset: edge.mapping for edge in facts.inputs}
         shown = parse(self._up, (f"{case.first}..{case.last}",)).ordinals
