@@ -6,9 +6,9 @@ finds them here; names and meanings are those of the project file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -31,6 +31,8 @@ MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "
 
 #: The key of unpartitioned data.
 WHOLE = "*"
+#: An ordinary day, far from any change of clocks and from the edges of month and year.
+_SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
 
 
 @dataclass(frozen=True)
@@ -256,12 +258,56 @@ class Dataset(Calendar):
             for key in keys
         )
 
+    def not_told_apart(self, keys: Iterable[PartitionKey]) -> tuple[str, str] | None:
+        """Return two keys that the columns hold as one partition, None if they tell these apart.
+
+        Keys are compared with their neighbours (clocks show some hours twice), and one of an
+        ordinary day with those that differ from it in what a format may leave out.
+        """
+        formats, shape = self._formats(), self.shape
+        named = {dimension or column for column, (_, dimension) in formats.items()}
+        for name, texts in shape.statics.items() if shape.order and formats else ():
+            if name not in named and len(texts) > 1:
+                return f"{name}={texts[0]}", f"{name}={texts[1]}"
+        forms = [
+            form
+            for column, (form, dimension) in formats.items()
+            if form is not None or (dimension or column) not in shape.statics
+        ]
+        if shape.time is None or not formats or None in forms:
+            return None
+        grid = shape.time.grid
+        near = [key.period for key in keys if key.period is not None]
+        pairs = [(one, grid.shifted(one, step)) for one in near for step in (-1, 1)]
+        for one, other in (*_unlike(grid), *pairs):
+            if one.start != other.start and all(
+                one.local.strftime(form) == other.local.strftime(form) for form in forms if form
+            ):
+                return one.label, other.label
+        return None
+
     def _formats(self) -> dict[str, tuple[str | None, str | None]]:
         """Return each physical column with its format and its dimension."""
         columns = {self.column: None} if self.column else self.columns
         if columns:
             return {column: (form, None) for column, form in columns.items()}
         return {d.column: (None, d.name) for d in self.dimensions if d.column is not None}
+
+
+def _unlike(grid: Grid) -> Iterator[tuple[Period, Period]]:
+    """Yield a period and others that differ from it in each unit of time."""
+    one = grid.holding(grid.zone.instant(_SAMPLE))
+    local = one.local
+    for other in (
+        one.start - timedelta(seconds=1),
+        one.end,
+        grid.zone.instant(local + timedelta(hours=12)),
+        grid.zone.instant(local + timedelta(days=1)),
+        grid.zone.instant(local + timedelta(days=7)),
+        grid.zone.instant(local.replace(month=local.month % 12 + 1, day=min(local.day, 28))),
+        grid.zone.instant(local.replace(year=local.year + 1, day=min(local.day, 28))),
+    ):
+        yield one, grid.holding(other)
 
 
 def _physical(key: PartitionKey, name: str, form: str | None) -> str:

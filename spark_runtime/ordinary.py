@@ -297,6 +297,13 @@ def _output(
             "replace a whole partition with a part",
             hint='use mode = "merge", or declare the right calendar',
         )
+    if write.mode == "overwrite" and (pair := dataset.not_told_apart(scope)):
+        raise DeclarationError(
+            f"keys {' and '.join(pair)} of the output {dataset} of {job.name} are one partition of "
+            "its table: one run would clear what others wrote",
+            hint="declare columns that tell its keys apart (`column` holds the key itself), or its "
+            "calendar",
+        )
     return OutputSpec(
         **_place(dataset),
         scope=dataset.partitions(scope),

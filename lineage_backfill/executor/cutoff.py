@@ -27,10 +27,10 @@ from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
 from lineage_backfill.plan.asked import request_from_dict
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
-from lineage_backfill.plan.physical import physical_columns, physical_values
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.plan.propagate import read_keys, widen
 from lineage_backfill.plan.staleness import TableRecord
+from lineage_backfill.plan.storage import physical_columns, physical_values
 from lineage_backfill.ports import Trace
 
 #: Returns the traces of a job that may meet these keys.

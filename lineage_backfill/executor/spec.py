@@ -12,8 +12,8 @@ from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import WriteDeclaration
-from lineage_backfill.plan.physical import physical_columns, physical_values
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.plan.storage import physical_columns, physical_values, repeated
 
 SCHEMA_VERSION = 1
 
@@ -80,6 +80,8 @@ class RunSpecs:
         write = write or WriteDeclaration(dataset=part.dataset.name)
         scope = self._values(part.dataset, part.keys or ("*",))
         table = self._table(part.dataset)
+        if write.mode == "overwrite":
+            self._refuse_repeated(part.dataset, part.keys or ("*",))
         return {
             **table,
             "scope": scope,
@@ -87,6 +89,20 @@ class RunSpecs:
             "on_empty": write.on_empty,
             "on_drift": write.on_drift,
         }
+
+    def _refuse_repeated(self, dataset: DatasetRef, keys: KeySet) -> None:
+        """Refuse to replace a partition that holds an hour of which the clock shows two."""
+        calendar = self._catalog.calendar(dataset)
+        declared = self._catalog.dataset_declaration(dataset)
+        assert calendar is not None
+        assert declared is not None
+        columns = physical_columns(declared)
+        if found := repeated(calendar, columns, parse(calendar, keys)):
+            raise DeclarationError(
+                f"{' and '.join(found)} of {dataset} are one partition of its table: one of them "
+                "cannot be replaced without the other",
+                hint=f"store the key itself, with its offset: column = {next(iter(columns))!r}",
+            )
 
     def _input(self, part: DatasetPartitions) -> dict[str, Any]:
         keys = "*" if part.keys is None else self._values(part.dataset, part.keys)

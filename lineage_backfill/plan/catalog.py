@@ -33,6 +33,7 @@ from lineage_backfill.plan.matching import Matcher
 from lineage_backfill.plan.request import Request
 from lineage_backfill.plan.runtime import RuntimeKeys
 from lineage_backfill.plan.specs import declares_self, mapping_spec
+from lineage_backfill.plan.storage import not_told_apart, physical_columns
 
 Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
@@ -159,6 +160,7 @@ class Catalog:
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
         self._kinds: dict[object, int] = {}
+        self._pairs: dict[object, tuple[str, str] | None] = {}
         #: The other jobs that read an output of a job, but for reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
         self._inputs: dict[object, Input] = {}
@@ -534,7 +536,26 @@ class Catalog:
                 f"{text} replace a whole partition with a part",
                 f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
             )
+        elif mode == "overwrite" and (pair := self._not_told_apart(data)):
+            text = (
+                f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
+            )
+            trouble = (
+                f"{text}: one run key would clear what others wrote",
+                f"declare columns of {data.ref.name!r} that tell its keys apart, or its calendar",
+            )
         return Output(data, mapping, added), trouble
+
+    def _not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+        if data.declaration is None or data.calendar is None:
+            return None
+        columns = physical_columns(data.declaration)
+        if not columns:
+            return None
+        key = (data.calendar, tuple(columns.items()))
+        if key not in self._pairs:
+            self._pairs[key] = not_told_apart(data.calendar, columns)
+        return self._pairs[key]
 
     def _covers(self, run: Calendar, output: Calendar) -> bool:
         """Whether one run key makes every partition of the output that it touches, whole."""

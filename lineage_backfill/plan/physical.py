@@ -12,36 +12,12 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis, TimeAxis
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
-from lineage_backfill.partitions.text import Key, KeySet, render
+from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import DatasetDeclaration
-
-#: The format of the local start (None: the key's label) and the dimension, of each column.
-PhysicalColumns = Mapping[str, tuple[str | None, str | None]]
+from lineage_backfill.plan.storage import PhysicalColumns, physical_columns
 
 _INTEGERS = ("byte", "short", "integer", "long")
-
-
-def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
-    """Return the physical partition columns that are declared."""
-    if declared.columns:
-        return {column: (form, None) for column, form in declared.columns.items()}
-    return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
-
-
-def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
-    """Return the text of each physical column of a key."""
-    values = {}
-    for column, (form, dimension) in columns.items():
-        if form is not None and key.local is not None:
-            values[column] = key.local.strftime(form)
-        elif (dimension or column) in key.statics:
-            values[column] = key.statics[dimension or column]
-        elif key.time_label is not None:
-            values[column] = key.time_label
-        else:
-            values[column] = str(key.label)
-    return values
 
 
 def table_of(catalog: Catalog, dataset: DatasetRef) -> DatasetDeclaration:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 import spark_runtime
+from lineage_backfill.errors import DeclarationError
 from lineage_backfill.executor.spec import RunSpecs
 from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.plan import facets
@@ -104,6 +105,26 @@ def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[d
         for number, run in enumerate(made.runs or ())
         if run.job.name == job
     ]
+
+
+@pytest.mark.parametrize("key", ["2023-11-05T01-0400", "2023-11-05T01-0500"])
+def test_half_of_a_partition_that_two_hours_share_is_not_replaced(key: str) -> None:
+    clocks = """
+[[dataset]]
+name = "clocks"
+grain = "hour"
+zone = "America/New_York"
+start = "2023-11-01T00"
+columns = { hour = "%Y-%m-%dT%H" }
+location = "/data/clocks"
+"""
+    with pytest.raises(DeclarationError, match="are one partition of its table") as caught:
+        specs("names > j > clocks", "j", key, clocks)
+    assert "column = 'hour'" in caught.value.hint
+    (other,) = specs("names > j > clocks", "j", "2023-11-05T03", clocks)
+    assert other["outputs"][0]["scope"][0]["values"] == {"hour": "2023-11-05T03"}
+    merged = 'writes = [{ dataset = "clocks", mode = "merge" }]' + clocks
+    assert specs("names > j > clocks", "j", key, merged)
 
 
 def _toml(job: str, table: str) -> str:

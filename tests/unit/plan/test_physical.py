@@ -24,9 +24,13 @@ from lineage_backfill.plan.physical import (
     delta_table_of,
     keys_of,
     path_of,
+    table_of,
+)
+from lineage_backfill.plan.storage import (
+    not_told_apart,
     physical_columns,
     physical_values,
-    table_of,
+    repeated,
 )
 from tests.unit.partitions.support import properties
 from tests.unit.plan.world import NOW
@@ -100,6 +104,57 @@ def test_one_text_of_a_repeated_hour_stands_for_both() -> None:
     labels = [key.label for key in expand(made.calendar, found)]
     assert labels == ["2023-11-05T01-0400", "2023-11-05T01-0500"]
     assert strange == ()
+
+
+DAY, DAY_COLUMN = '{ name = "day", grain = "day" }', '{ name = "day", grain = "day", column = "d" }'
+QUARTERS = 'every = "15m"\nstart = "2023-01-01T00:00"\n'
+WEEKDAYS = 'cron = "0 6 * * 1-5"\n'
+REGION = '{ name = "region", keys = ["eu", "us"] }'
+REGION_COLUMN = '{ name = "region", keys = ["eu", "us"], column = "r" }'
+HOURS = 'grain = "hour"\nzone = "America/New_York"\n'
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES.keys())
+def test_columns_that_tell_the_keys_apart(text: str) -> None:
+    made = reader(text)
+    assert not_told_apart(made.calendar, made.columns) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ('grain = "day"\ncolumns = { m = "%Y-%m" }', ("2023-06-14", "2023-06-13")),
+        ('grain = "day"\ncolumns = { d = "%d" }', ("2023-06-14", "2023-07-14")),
+        ('grain = "day"\ncolumns = { d = "%m-%d" }', ("2023-06-14", "2024-06-14")),
+        ('grain = "day"\ncolumns = { d = "%a" }', ("2023-06-14", "2023-06-21")),
+        ('grain = "hour"\ncolumns = { d = "%Y-%m-%d" }', ("2023-06-14T10", "2023-06-14T09")),
+        ('grain = "hour"\ncolumns = { h = "%Y-%m-%dT%I" }', ("2023-06-14T10", "2023-06-14T22")),
+        ('grain = "week"\ncolumns = { y = "%G" }', ("2023-W24", "2023-W23")),
+        ('grain = "month"\ncolumns = { m = "%b" }', ("2023-06-01", "2024-06-01")),
+        (
+            'every = "15m"\nstart = "2023-01-01T00:00"\ncolumns = { h = "%FT%H" }',
+            ("2023-06-14T10:00", "2023-06-14T10:15"),
+        ),
+        (f'{WEEKDAYS}columns = {{ w = "%G-W%V" }}', ("2023-06-14T06:00", "2023-06-13T06:00")),
+        (f"dimensions = [{DAY_COLUMN}, {REGION}]", ("region=eu", "region=us")),
+        (f"dimensions = [{DAY}, {REGION_COLUMN}]", ("2023-06-14", "2023-06-13")),
+    ],
+)
+def test_columns_that_make_one_partition_of_two_keys(text: str, pair: tuple[str, str]) -> None:
+    made = reader(text)
+    assert not_told_apart(made.calendar, made.columns) == pair
+
+
+def test_an_hour_that_the_clock_shows_twice_is_one_partition_of_local_columns() -> None:
+    local = reader(HOURS + 'columns = { h = "%Y-%m-%dT%H" }')
+    assert not_told_apart(local.calendar, local.columns) is None
+    for label in ("2023-11-05T01-0400", "2023-11-05T01-0500"):
+        found = repeated(local.calendar, local.columns, parse(local.calendar, (label,)))
+        assert set(found or ()) == {"2023-11-05T01-0400", "2023-11-05T01-0500"}
+    others = parse(local.calendar, ("2023-11-04T00..2023-11-05T00", "2023-11-05T02..2024-03-20T00"))
+    assert repeated(local.calendar, local.columns, others) is None
+    itself = reader(HOURS + 'column = "h"')
+    assert repeated(itself.calendar, itself.columns, itself.calendar.existing) is None
 
 
 @pytest.mark.parametrize(

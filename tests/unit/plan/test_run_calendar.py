@@ -146,6 +146,24 @@ def test_an_output_coarser_than_the_run_calendar_is_blocked_unless_merged(
     assert find(made, "j").status == "planned"
 
 
+def test_an_output_whose_table_holds_several_keys_in_a_partition_is_blocked_unless_merged() -> None:
+    toml = """
+    [[dataset]]
+    name = "*"
+    grain = "day"
+    columns = { month = "%Y-%m" }
+    [[job]]
+    name = "j"
+    """
+    made = plan(request({"raw": "2024-03-10"}), "raw > j > days", toml)
+    assert summary(made) == {"j": "blocked"}
+    said = find(made, "j").reason["text"]
+    assert "2023-06-14 and 2023-06-13 of its output w:days are one partition of its table" in said
+    merged = toml + 'writes = [{ dataset = "days", mode = "merge" }]'
+    made = plan(request({"raw": "2024-03-10"}), "raw > j > days", merged)
+    assert find(made, "j").status == "planned"
+
+
 def test_an_output_finer_than_the_run_calendar_is_written_in_full() -> None:
     toml = DAYS + 'job = [{ name = "j", grain = "week" }]'
     made = plan(request({"raw": "2024-03-10"}), "raw > j > hours", toml)

@@ -350,6 +350,34 @@ def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("grain", "form", "key", "said"),
+    [
+        ("day", "%Y-%m", "2024-06-15", "2023-06-14 and 2023-06-13"),
+        ("day", "%d", "2024-06-15", "2023-06-14 and 2023-07-14"),
+        ("day", "%m-%d", "2024-06-15", "2023-06-14 and 2024-06-14"),
+        ("hour", "%FT%I", "2024-06-15T03", "2023-06-14T10 and 2023-06-14T22"),
+        ("hour", "%FT%H", "2023-10-29T02+0200", r"2023-10-29T02\+0200 and 2023-10-29T02\+0100"),
+        ("hour", "%FT%H", "2023-10-29T02+0100", r"2023-10-29T02\+0100 and 2023-10-29T02\+0200"),
+        ("hour", "%FT%H", "2023-10-29T03", None),
+        ("week", "%G-W%V", "2024-W20", None),
+        ("month", "%Y%m", "2024-05-01", None),
+    ],
+)
+def test_a_run_never_clears_what_other_keys_wrote_into_its_partition(
+    nowhere: Project, grain: Any, form: str, key: str, said: str | None
+) -> None:
+    made = Dataset("made", grain=grain, zone="Europe/Berlin", columns={"p": form}, location="/made")
+    job = declare(nowhere, "j", writes=[Write(made)])
+    if said is None:
+        assert run_spec(job, nowhere, Asked(keys=[key]), NOW).outputs
+        return
+    with pytest.raises(DeclarationError, match=f"keys {said} .* are one partition of its table"):
+        run_spec(job, nowhere, Asked(keys=[key]), NOW)
+    merged = declare(nowhere, "j", writes=[Write(made, mode="merge")])
+    assert run_spec(merged, nowhere, Asked(keys=[key]), NOW).outputs
+
+
 def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
     asked = Asked(keys=["2024-06-10", "2024-06-11"])
     plain = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
