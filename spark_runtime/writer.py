@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -135,8 +136,10 @@ class _Write:
         if not self._is_looked_at:
             version = self._publish(self._held_to_scope(self._prepared()), tuple(self.scope), None)
         else:
-            with self.storage.staged(self._prepared(), self.run.token) as rows:
+            with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
+                    staged = self.storage.staged(self._prepared(), self.run.token)
+                    rows = kept.enter_context(staged)
                     written = self._count(rows)
                 self._check_scope(written)
                 replaced = self._replaced(written)
