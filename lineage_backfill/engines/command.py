@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Formatter
 
+from lineage_backfill.engines import arguments
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.ports import AttemptState, Outcome
@@ -31,11 +31,7 @@ class CommandEngine(ProcessEngine):
         env: Mapping[str, str] | None = None,
         undo: bool = False,
     ) -> None:
-        named = {name for item in argv for _, name, _, _ in Formatter().parse(item) if name}
-        if unknown := sorted(named - set(PLACEHOLDERS)):
-            raise ValueError(
-                f"`argv` names {', '.join(unknown)}; there are {', '.join(PLACEHOLDERS)}"
-            )
+        arguments.check(argv, PLACEHOLDERS)
         if not argv:
             raise ValueError("`argv` is empty")
         super().__init__(project=project, state_dir=state_dir, env=env)
@@ -54,7 +50,7 @@ class CommandEngine(ProcessEngine):
             "entrypoint": job.get("entrypoint", ""),
         }
         shown = {name: str(values.get(name, "")) for name in PLACEHOLDERS}
-        return [item.format_map(shown) for item in self._argv]
+        return arguments.filled(self._argv, shown)
 
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None

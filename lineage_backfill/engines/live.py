@@ -6,9 +6,9 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING
 
+from lineage_backfill.engines import arguments
 from lineage_backfill.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -29,22 +29,16 @@ class LiveCommand:
 
     def __init__(self, engine: str, argv: Sequence[str], folder: Path) -> None:
         try:
-            named = {name for item in argv for _, name, _, _ in Formatter().parse(item) if name}
+            arguments.check(argv, PLACEHOLDERS)
         except ValueError as error:
-            raise ConfigError(f"`live` of engine {engine!r} cannot be read: {error}") from error
-        if unknown := sorted(named - set(PLACEHOLDERS)):
-            raise ConfigError(
-                f"`live` of engine {engine!r} names {', '.join(unknown)}",
-                hint=f"There are {' and '.join(PLACEHOLDERS)}; write {{{{ for a brace.",
-            )
+            raise ConfigError(f"`live` of engine {engine!r} does not fit: {error}") from error
         self._engine = engine
         self._argv = tuple(argv)
         self._folder = folder
 
     def __call__(self, job: JobRef) -> KeySet:
         """Return the run keys of the job that are under way; raises EngineError."""
-        values = {"job": job.name, "namespace": job.namespace}
-        argv = [item.format_map(values) for item in self._argv]
+        argv = arguments.filled(self._argv, {"job": job.name, "namespace": job.namespace})
         try:
             answer = subprocess.run(
                 argv,

@@ -160,7 +160,7 @@ def test_a_program_that_does_not_tell_is_an_error(
     assert "LIVE_RUNS=ignore" in caught.value.hint
 
 
-@pytest.mark.parametrize("item", ["{key}", "{", "{0}"])
+@pytest.mark.parametrize("item", ["{key}", "{", "{0}", "{}", "{job:d}"])
 def test_a_program_is_given_nothing_but_the_job(item: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`live` of engine 'far'"):
         LiveCommand("far", ["tell", item], tmp_path)
