@@ -31,8 +31,8 @@ def of_tables(
     """
     places, silent = _places(catalog, datasets)
     if not by_spark:
-        silent |= dict.fromkeys(places.keys() - _near(places).keys(), "only Spark reads its log")
-        places = _near(places)
+        every, places = places, _near(places)
+        silent |= dict.fromkeys(every.keys() - places.keys(), "only Spark reads its log")
     known: dict[DatasetRef, TableRecord] = {}
     names = _Names(catalog)
     told = logs.histories(list(places.values()))

@@ -265,8 +265,10 @@ class Dataset(Calendar):
         ordinary day with those that differ from it in what a format may leave out.
         """
         formats, shape = self._formats(), self.shape
+        if not formats:
+            return None
         named = {dimension or column for column, (_, dimension) in formats.items()}
-        for name, texts in shape.statics.items() if shape.order and formats else ():
+        for name, texts in shape.statics.items() if shape.order else ():
             if name not in named and len(texts) > 1:
                 return f"{name}={texts[0]}", f"{name}={texts[1]}"
         forms = [
@@ -274,7 +276,7 @@ class Dataset(Calendar):
             for column, (form, dimension) in formats.items()
             if form is not None or (dimension or column) not in shape.statics
         ]
-        if shape.time is None or not formats or None in forms:
+        if shape.time is None or None in forms:
             return None
         grid = shape.time.grid
         near = [key.period for key in keys if key.period is not None]

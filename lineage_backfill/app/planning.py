@@ -224,15 +224,26 @@ def tables_of(project: Project, snapshot: LineageSnapshot) -> Callable[[DatasetR
 def _read_logs(
     project: Project, catalog: Catalog, jobs: Iterable[JobRef], logs: TableLogs | None
 ) -> tuple[Mapping[DatasetRef, TableRecord], Mapping[DatasetRef, str]]:
+    edges = catalog.edges
+    touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
+    return _told(project, catalog, touched, logs)
+
+
+def _told(
+    project: Project,
+    catalog: Catalog,
+    datasets: Iterable[DatasetRef],
+    logs: TableLogs | None = None,
+    *,
+    by_spark: bool = True,
+) -> tuple[Mapping[DatasetRef, TableRecord], Mapping[DatasetRef, str]]:
     from lineage_backfill import evidence
     from lineage_backfill.sources.table_logs import DeltaTableLogs
 
-    edges = catalog.edges
-    touched = {ref for job in jobs for ref in (*edges.reads(job), *edges.writes(job))}
     reader = logs or DeltaTableLogs(conf=spark_conf(project))
     began = time.monotonic()
-    known, silent = evidence.of_tables(catalog, sorted(touched), reader)
-    log_time(began, f"table logs: {len(known)} of {len(touched)} tell something")
+    known, silent = evidence.of_tables(catalog, sorted(datasets), reader, by_spark=by_spark)
+    log_time(began, f"table logs: {len(known)} of {len(known) + len(silent)} tell something")
     return known, silent
 
 
@@ -240,18 +251,11 @@ def told_by_logs(
     project: Project, catalog: Catalog, datasets: Iterable[DatasetRef]
 ) -> Mapping[DatasetRef, TableRecord]:
     """Return what the logs of datasets' tables tell, as far as they can be read without Spark."""
-    from lineage_backfill import evidence
-    from lineage_backfill.sources.table_logs import DeltaTableLogs
-
-    logs = DeltaTableLogs(conf=spark_conf(project))
-    began = time.monotonic()
     try:
-        known, silent = evidence.of_tables(catalog, sorted(datasets), logs, by_spark=False)
+        return _told(project, catalog, datasets, by_spark=False)[0]
     except TableLogError as error:
         _log.warning("whether others have changed tables since is not known: %s", error)
         return {}
-    log_time(began, f"table logs: {len(known)} of {len(known) + len(silent)} tell something")
-    return known
 
 
 def undo_hindrances(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
@@ -79,7 +80,6 @@ class Cutoff:
         self._traces = traces
         self._outside = outside
         self._logs = logs
-        self._others: dict[DatasetRef, dict[Point, int | None]] | None = None
         self._backfill_id = backfill_id
         self._given = json.dumps(parameters or {}, sort_keys=True, default=str)
         self._planned: dict[JobRef, PartitionSet] = {}
@@ -242,28 +242,33 @@ class Cutoff:
     def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
         """Whether the table's log tells of a change later than the write that the store knows of.
 
-        All logs are read once, when the first key might be cut off: what this drive has written
-        since nobody else writes meanwhile.
+        What this drive has written nobody else writes meanwhile.
         """
         if held.since is _LATER or held.version is None:
             return False
-        if self._others is None:
-            touched = dict(self._read)
-            for ref, keys in self._stale.items():
-                _add(touched, ref, keys)
-            self._others = {
-                ref: {
-                    point: change.version
-                    for change in record.changes
-                    for point in _points(change.keys & touched[ref])
-                }
-                for ref, record in self._logs(touched).items()
-            }
-        changes = self._others.get(dataset, {})
+        changes = self._last_changes.get(dataset, {})
         if point not in changes:
             return False
         version = changes[point]  # None: others have changed files of a Parquet table
         return version is None or version > held.version
+
+    @cached_property
+    def _last_changes(self) -> Mapping[DatasetRef, Mapping[Point, int | None]]:
+        """The version by which each partition changed last, by the logs of all tables.
+
+        They are read once, when the first key might be cut off.
+        """
+        touched = dict(self._read)
+        for ref, keys in self._stale.items():
+            _add(touched, ref, keys)
+        return {
+            ref: {
+                point: change.version
+                for change in record.changes
+                for point in _points(change.keys & touched[ref])
+            }
+            for ref, record in self._logs(touched).items()
+        }
 
     # --- keeping in mind ------------------------------------------------------------------------
 

@@ -8,12 +8,18 @@ from typing import Any
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, named
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import Key, KeySet, expand, parse
 from lineage_backfill.plan import facets
 from lineage_backfill.plan.catalog import Catalog
 from lineage_backfill.plan.declarations import WriteDeclaration
 from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
-from lineage_backfill.plan.storage import physical_columns, physical_values, repeated
+from lineage_backfill.plan.storage import (
+    PhysicalColumns,
+    physical_columns,
+    physical_values,
+    repeated,
+)
 
 SCHEMA_VERSION = 1
 
@@ -92,11 +98,7 @@ class RunSpecs:
 
     def _refuse_repeated(self, dataset: DatasetRef, keys: KeySet) -> None:
         """Refuse to replace a partition that holds an hour of which the clock shows two."""
-        calendar = self._catalog.calendar(dataset)
-        declared = self._catalog.dataset_declaration(dataset)
-        assert calendar is not None
-        assert declared is not None
-        columns = physical_columns(declared)
+        calendar, columns = self._stored(dataset)
         if found := repeated(calendar, columns, parse(calendar, keys)):
             raise DeclarationError(
                 f"{' and '.join(found)} of {dataset} are one partition of its table: one of them "
@@ -131,6 +133,14 @@ class RunSpecs:
 
     def _values(self, dataset: DatasetRef, keys: KeySet) -> list[dict[str, Any]]:
         """Return each key with the text of its physical partition columns."""
+        calendar, columns = self._stored(dataset)
+        return [
+            {"key": key.label, "values": physical_values(key, columns)}
+            for key in expand(calendar, parse(calendar, keys))
+        ]
+
+    def _stored(self, dataset: DatasetRef) -> tuple[Calendar, PhysicalColumns]:
+        """Return the calendar and the physical partition columns of a dataset."""
         calendar = self._catalog.calendar(dataset)
         declared = self._catalog.dataset_declaration(dataset)
         if calendar is None or declared is None:
@@ -143,10 +153,7 @@ class RunSpecs:
                 f"dataset {dataset} is partitioned, and its physical columns are not declared",
                 hint='declare them: columns = { ds = "%Y-%m-%d" }',
             )
-        return [
-            {"key": key.label, "values": physical_values(key, columns)}
-            for key in expand(calendar, parse(calendar, keys))
-        ]
+        return calendar, columns
 
     def _facets(self, run: PlannedRun) -> dict[str, Any]:
         """Return the partitioning facets that the job sends with its lineage."""

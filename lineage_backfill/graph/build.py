@@ -490,13 +490,6 @@ class LineageBuilder:
                 raise ValueError(f"a {what} name with control characters: {part!r}")
 
     def _time(self, text: Any) -> datetime:
-        try:
-            when = datetime.fromisoformat(text)
-        except (TypeError, ValueError):
-            when = parse_time(text)
-        if when.tzinfo is UTC:
-            # As nearly every producer writes it.
-            return when
         when = parse_time(text)
         if when.tzinfo is None:
             self._without_zone += 1
