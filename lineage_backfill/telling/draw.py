@@ -151,6 +151,9 @@ def svg(drawing: Drawing) -> str:
     across = max(_ACROSS, said * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
     layout = lay_out(sizes, edges, across=across, between=_BETWEEN)
     places = list(map(_shifted, layout.nodes))
+    ends: dict[float, float] = {}  # where each layer ends, by its middle
+    for (x, _), (wide, _) in zip(places, sizes, strict=True):
+        ends[x] = max(ends.get(x, 0.0), x + wide / 2)
     width = max(layout.width, len(drawing.title) * _LETTER) + 2 * _MARGIN
     height = layout.height + 3 * _MARGIN
     title = escape(safe(drawing.title))
@@ -168,7 +171,8 @@ def svg(drawing: Drawing) -> str:
             start = (places[one][0] + side * sizes[one][0], places[one][1])
             end = (places[other][0] - side * sizes[other][0], places[other][1])
             bends = map(_shifted, layout.ways[one, other])
-            parts.append(_curve(edge, [start, *bends, end]))
+            middle = ends[places[one][0]] + across / 2 if side > 0 else (start[0] + end[0]) / 2
+            parts.append(_curve(edge, [start, *bends, end], middle))
     parts += map(_shape, drawing.nodes, places, sizes)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -199,20 +203,20 @@ def _shape(node: Node, place: Point, size: tuple[float, float]) -> str:
     )
 
 
-def _curve(edge: Edge, points: Sequence[Point]) -> str:
-    """Return an edge through its points, level at each; its label stands in the first stretch."""
+def _curve(edge: Edge, points: Sequence[Point], middle: float) -> str:
+    """Return an edge through its points, level at each; its label stands around `middle`."""
     (x, y), *rest = points
     path = f"M{x:.1f} {y:.1f}"
     for to_x, to_y in rest:
-        middle = (x + to_x) / 2
-        path += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+        half = (x + to_x) / 2
+        path += f"C{half:.1f} {y:.1f} {half:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
         x, y = to_x, to_y
     faint = " faint" if edge.faint else ""
     label = ""
     if edge.label:
-        (x1, y1), (x2, y2) = points[:2]
+        (_, y1), (_, y2) = points[:2]
         label = (
-            f'<text class="label" x="{(x1 + x2) / 2:.1f}" y="{(y1 + y2) / 2 - 3:.1f}"'
+            f'<text class="label" x="{middle:.1f}" y="{(y1 + y2) / 2 - 3:.1f}"'
             f' text-anchor="middle">{escape(safe(edge.label))}</text>'
         )
     return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'

@@ -1,8 +1,9 @@
-"""What the project file makes of the lineage: a declared parent is run in place of its children."""
+"""What the project file makes of the lineage, and what is read of the tables' logs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from lineage_backfill import app
-from lineage_backfill.errors import DeclarationError
+from lineage_backfill.app.planning import told_by_logs
+from lineage_backfill.errors import DeclarationError, TableLogError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.plan import Plan
 from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.ports import TableHistory, TablePlace
 
 NOW = datetime(2024, 1, 5, tzinfo=UTC)
 PROJECT = """
@@ -94,6 +97,63 @@ def test_a_declared_dag_is_planned_in_place_of_its_tasks(folder: Path) -> None:
     assert [part.dataset.name for part in run.reads] == ["orders", "rates"]
     assert [part.dataset.name for part in run.writes] == ["log", "mart", "staged"]
     assert below.upstream == (run.id,)
+
+
+TABLES = """
+[[dataset]]
+namespace = "lake"
+name = "*"
+grain = "day"
+column = "day"
+location = "data/all"
+[[dataset]]
+namespace = "lake"
+name = "mart"
+grain = "day"
+column = "day"
+location = "s3://lake/mart"
+[[dataset]]
+namespace = "lake"
+name = "page"
+grain = "day"
+column = "day"
+table = "db.page"
+"""
+
+
+class Logs:
+    """Knows which tables were asked for."""
+
+    def __init__(self, **_settings: Any) -> None:
+        """Takes what the real one takes."""
+
+    def histories(self, tables: Sequence[TablePlace]) -> list[TableHistory]:
+        assert [Path(place.location or "").name for place in tables] == ["all"]
+        return [
+            TableHistory(
+                version=3, columns={"day": "string"}, commits=(), old=(), since=None, whole=True
+            )
+        ]
+
+
+class NoLogs(Logs):
+    """Cannot be asked."""
+
+    def histories(self, tables: Sequence[TablePlace]) -> list[TableHistory]:
+        raise TableLogError("no Python there")
+
+
+@pytest.mark.parametrize(("logs", "known"), [(Logs, ["orders"]), (NoLogs, [])])
+def test_a_running_backfill_starts_no_spark_for_logs_and_does_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, logs: type[Logs], known: list[str]
+) -> None:
+    declared = PROJECT.partition("[[dataset]]")[0] + TABLES
+    (folder / "lineage-backfill.toml").write_text(declared)
+    project = app.open_project(folder / "lineage-backfill.toml")
+    catalog = app.partitioning(project, app.read_lineage(project))
+    asked = [DatasetRef("lake", name) for name in ("orders", "mart", "page")]
+    monkeypatch.setattr("lineage_backfill.sources.table_logs.DeltaTableLogs", logs)
+    assert [ref.name for ref in told_by_logs(project, catalog, asked)] == known
 
 
 def test_a_parent_with_edges_of_its_own_stays_beside_its_children(folder: Path) -> None:

@@ -154,6 +154,14 @@ def test_svg_is_whole_and_nothing_overlaps(made: Drawing) -> None:
         assert 0 <= y <= y + high <= height
         for x2, y2, wide2, high2 in boxes[:number]:
             assert x + wide <= x2 or x2 + wide2 <= x or y + high <= y2 or y2 + high2 <= y
+    labels = [text for text in root.iter(f"{space}text") if text.get("class") == "label"]
+    assert len(labels) == sum(bool(edge.label) for edge in made.known_edges())
+    for label in labels:
+        middle, top = float(label.attrib["x"]), float(label.attrib["y"]) - 9
+        half = len(label.text or "") * 5.4 / 2
+        for x, y, wide, high in boxes:
+            apart = middle + half <= x or x + wide <= middle - half
+            assert apart or top + 9 <= y or y + high <= top, label.text
     assert len(list(root.iter(f"{space}path"))) == len(made.known_edges()) + 1  # and the arrow's
     texts = [text.text for text in root.iter(f"{space}text")]
     assert all(line in texts for node in made.nodes for line in map(safe, node.lines))
