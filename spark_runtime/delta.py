@@ -20,7 +20,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import exclusively
 from spark_runtime.schema import numbered
-from spark_runtime.session import interpreted, setting
+from spark_runtime.session import interpreted, setting, unsorted
 from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
@@ -108,7 +108,11 @@ class DeltaStorage:
         conflict: Exception | None = None
         for _ in range(MAX_CONFLICTS + 1):
             try:
-                with exclusively(self.log.root), interpreted(self._spark, publication.count):
+                with (
+                    exclusively(self.log.root),
+                    interpreted(self._spark, publication.count),
+                    unsorted(self._spark, len(publication.scope)),
+                ):
                     merging = {"mergeSchema": "true"} if publication.new_columns else {}
                     if publication.adds:
                         append(rows, self.log.location, transaction, merging)

@@ -174,6 +174,20 @@ def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
 
 
 @contextmanager
+def unsorted(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """Let a write into one partition go without the sort by partition that Spark makes of any.
+
+    Spark's writer then keeps one file open, and sorts only what does not belong into it: with one
+    partition nothing. More open files would be more memory (each buffers a row group).
+    """
+    if partitions != 1:
+        yield
+        return
+    with setting(spark, "spark.sql.maxConcurrentOutputFileWriters", "1"):
+        yield
+
+
+@contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Let a setting of the session have this value for a while."""
     before = spark.conf.get(name, None)

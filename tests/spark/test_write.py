@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from spark_runtime.delta import replace
 from spark_runtime.errors import (
     ConstraintError,
     EmptyPartitionError,
@@ -88,6 +89,27 @@ def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
     assert len(delta.rows()) == 2 * len(DAYS)
     assert computed.value == 2 * len(DAYS)
     assert kept() == before
+
+
+@pytest.mark.parametrize(("written", "open_files"), [(1, "1"), (2, "0")])
+def test_only_a_write_into_one_partition_goes_unsorted_into_one_open_file(
+    spark: SparkSession,
+    delta: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    written: int,
+    open_files: str,
+) -> None:
+    name = "spark.sql.maxConcurrentOutputFileWriters"
+    seen = []
+
+    def noted(*what: Any) -> None:
+        seen.append(spark.conf.get(name))
+        replace(*what)
+
+    monkeypatch.setattr("spark_runtime.delta.replace", noted)
+    delta.write(days(spark, ("2024-01-01", 7)), DAYS[:written])
+    assert seen == [open_files]
+    assert spark.conf.get(name) == "0"
 
 
 def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
