@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
-from spark_runtime.deltalog import METADATA_KEY, DeltaLog
+from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names
 from spark_runtime.errors import (
     ConstraintError,
+    RuntimeFailure,
     StaleAttemptError,
     TableError,
     UndoRefusedError,
@@ -24,7 +25,7 @@ from spark_runtime.session import interpreted, setting, unsorted
 from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
-from spark_runtime.values import PartitionColumn, Values, describe, predicate
+from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +40,7 @@ _CONFLICT = re.compile(
     r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction)Exception"
     r"|(Metadata|Protocol)ChangedException"
 )
+_APPEND_ONLY = "delta.appendOnly"
 _CONDITION = re.compile(r"\[(DELTA_[A-Z_.]+)\]")
 _CONSTRAINT = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR)")
 
@@ -143,25 +145,46 @@ class DeltaStorage:
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Replace what commits touched by old versions of it; raises a RuntimeFailure."""
-        column = numbered(self.log.state())
+        state = self.log.state()
+        column = numbered(state)
         if column is not None:
             raise UndoRefusedError(
                 f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
                 hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if nobody has "
                 "committed since",
             )
+        if state.configuration.get(_APPEND_ONLY) == "true":
+            raise UndoRefusedError(
+                f"{self.log.location} is append-only: none of its rows may be replaced",
+                hint=f"set {_APPEND_ONLY} = false",
+            )
         scopes = self._versions_of(commits)
-        columns = self.log.state(commits[-1].version).columns
         name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
         # Delta refuses versions older than a week even where, as was checked, all files are there.
         with setting(self._spark, name, "false"), exclusively(self.log.root):
             rows: DataFrame | None = None
             for version, scope in scopes.items():
-                held = self.held(version, scope)
-                rows = held if rows is None else rows.unionByName(held, allowMissingColumns=True)
+                held = as_of(self.log.state(version), state, self.held(version, scope))
+                rows = held if rows is None else rows.unionByName(held)
             everything = [values for scope in scopes.values() for values in scope]
-            if rows is not None:
-                replace(rows, self.log.location, columns, everything, transaction)
+            if rows is None:
+                return
+            try:
+                replace(rows, self.log.location, state.columns, everything, transaction)
+            except Exception as error:
+                if is_conflict(error):
+                    raise WriteConflictError(
+                        f"somebody else changed {self.log.location} while it was put back; "
+                        "nothing was written",
+                        hint="try again",
+                    ) from error
+                if _translated(error, "") is None and type(error).__name__ == "AnalysisException":
+                    raise UndoRefusedError(
+                        f"the old rows do not fit the columns that {self.log.location} has by now: "
+                        f"{str(error).splitlines()[0]}",
+                        hint="give it the columns of before, or run the job again",
+                    ) from error
+                _raise_translated(error, self.log.location)
 
     def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
         """Return which partitions to read from which version: few, and such as are still whole.
@@ -234,6 +257,28 @@ def append(
     _with(writer, transaction).save(location)
 
 
+def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
+    """Return rows of an older version under the columns that the table has by now.
+
+    A column keeps its values under another name or as a wider type; where there was none yet, it is
+    NULL, as it is in all older rows. One that was dropped stays dropped.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import AtomicType, StructType
+
+    names = {physical: name for name, physical in physical_names(then).items()}
+    physical = physical_names(now)
+    columns = []
+    for column in StructType.fromJson(dict(now.schema)):
+        name = names.get(physical[column.name])
+        value = F.lit(None) if name is None else F.col(quoted(name))
+        # What is in a column of several parts, Delta itself matches by name.
+        if name is None or isinstance(column.dataType, AtomicType):
+            value = value.cast(column.dataType)
+        columns.append(value.alias(column.name))
+    return rows.select(*columns)
+
+
 def is_conflict(error: BaseException) -> bool:
     """Whether somebody else's commit made ours fail (nothing of it is visible then)."""
     return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
@@ -251,18 +296,26 @@ def _with(writer: Any, transaction: Transaction) -> Any:
 
 
 def _raise_translated(error: Exception, location: str) -> NoReturn:
+    found = _translated(error, location)
+    if found is None:
+        raise error
+    raise found from error
+
+
+def _translated(error: Exception, location: str) -> RuntimeFailure | None:
+    """Return what an error of Delta means, None if it is not known."""
     conditions = _CONDITION.findall(str(error))
     broken = [condition for condition in conditions if _CONSTRAINT.match(condition)]
     if broken:
         # Delta's message shows the row; rows do not belong into logs.
-        raise ConstraintError(
+        return ConstraintError(
             f"rows for {location} break a constraint of the table ({broken[0]}); "
             "nothing was written",
             hint="correct the rows in the job, or drop the constraint",
-        ) from error
+        )
     if any("APPEND_ONLY" in condition for condition in conditions):
-        raise TableError(
+        return TableError(
             f"{location} is append-only: none of its rows may be replaced",
             hint='write it by mode = "append", or set delta.appendOnly = false',
-        ) from error
-    raise error
+        )
+    return None

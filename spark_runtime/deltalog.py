@@ -14,13 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from spark_runtime.errors import TableError
 from spark_runtime.places import Place, local_path
-from spark_runtime.state import Commit, Contents, File, TableState
-from spark_runtime.values import PartitionColumn, Values, logged, partition_columns
+from spark_runtime.state import Commit, Contents, File, TableState, note_tokens
+from spark_runtime.values import CHAR_TYPE, PartitionColumn, Values, logged, partition_columns
 
 METADATA_KEY = "lineage_backfill"
 
@@ -95,7 +96,8 @@ class DeltaLog:
         columns, names = _columns_of(self.layout(until))
         for version in range(after + 1, until + 1):
             actions = self._read(version)
-            commit = _commit(version, actions, columns, names)
+            held = _Holders(partial(self.state, version - 1), self.location)
+            commit = _commit(version, actions, columns, names, held)
             metadata = _metadata(actions)
             if metadata is not None and version > 0:
                 anew = _is_repartitioned(self.layout(version - 1), metadata)
@@ -290,6 +292,7 @@ def _advance(
     state: TableState, version: int, actions: Sequence[Mapping[str, Any]], location: str
 ) -> TableState:
     """Return the table after one more commit."""
+    previous = state
     for action in actions:
         _refuse_commits_elsewhere(action.get("protocol") or {}, location)
     metadata = _metadata(actions)
@@ -302,13 +305,16 @@ def _advance(
     if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
         state = replace(state, clustered=True)
     columns, names = _columns_of(state)
-    commit = _commit(version, actions, columns, names)
+    held = _Holders(lambda: previous, location)
+    commit = _commit(version, actions, columns, names, held)
 
     changes: dict[Values, list[tuple[str, Mapping[str, Any]]]] = {}
     for kind in ("remove", "add"):
         for action in actions:
-            if body := action.get(kind):
-                changes.setdefault(_values(body, columns, names), []).append((kind, body))
+            body = action.get(kind)
+            values = _values(body, columns, names, held) if body else None
+            if body and values is not None:
+                changes.setdefault(values, []).append((kind, body))
     recorded = {
         tuple(values): fingerprint
         for values, _rows_written, fingerprint in commit.metadata.get("partitions", ())
@@ -325,14 +331,38 @@ def _advance(
         else:
             partitions.pop(values, None)
 
+    tokens = dict(state.tokens)
+    note_tokens(tokens, commit)
     txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
     return replace(
         state,
         version=version,
         partitions=partitions,
         transactions={**state.transactions, **txns} if txns else state.transactions,
-        tokens={**state.tokens, **dict.fromkeys(commit.tokens, version)},
+        tokens=tokens,
     )
+
+
+class _Holders:
+    """Which partition each file belongs to, before a commit that says it of none it removes."""
+
+    def __init__(self, before: Callable[[], TableState], location: str) -> None:
+        self._before, self._location = before, location
+        self._found: dict[str, Values] | None = None
+
+    def of(self, path: str) -> Values | None:
+        """Return the partition of a file, None if it was not there; raises TableError."""
+        state = self._before()
+        if self._found is None:
+            held = state.partitions.items()
+            self._found = {path: v for v, contents in held for path, _ in contents.files or ()}
+        if path not in self._found and not state.complete:
+            raise TableError(
+                f"version {state.version + 1} of {self._location} removes a file without saying of "
+                "which partition, and the log does not reach back to where it was added",
+                hint="name the partitions that changed",
+            )
+        return self._found.get(path)
 
 
 def _changed(
@@ -374,7 +404,7 @@ def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> Non
 
 def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
     schema = json.loads(metadata["schemaString"])
-    types = {field["name"].lower(): _type_name(field["type"]) for field in schema["fields"]}
+    types = {field["name"].lower(): _type_name(field) for field in schema["fields"]}
     return replace(
         state,
         schema=schema,
@@ -383,17 +413,26 @@ def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState
     )
 
 
-def _type_name(kind: object) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"] if isinstance(kind, dict) else kind)
+def _type_name(field: Mapping[str, Any]) -> str:
+    """Return the type of a column; that of a CHAR stands beside it, as Spark writes it."""
+    kind, said = field["type"], (field.get("metadata") or {}).get(CHAR_TYPE)
+    if said is not None and str(said).startswith("char"):
+        return str(said)
+    return kind if isinstance(kind, str) else str(kind["type"])
 
 
 def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[str, ...]]:
     """Return the partition columns and the names under which the log holds their values."""
-    physical = {
-        field["name"].lower(): (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
+    physical = {name.lower(): written for name, written in physical_names(state).items()}
+    return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
+
+
+def physical_names(state: TableState) -> dict[str, str]:
+    """Return the name by which files and log know each column, whatever it is called by now."""
+    return {
+        field["name"]: (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
         for field in state.schema.get("fields", ())
     }
-    return state.columns, tuple(physical[column.name.lower()] for column in state.columns)
 
 
 def _commit(
@@ -401,14 +440,16 @@ def _commit(
     actions: Sequence[Mapping[str, Any]],
     columns: tuple[PartitionColumn, ...],
     names: tuple[str, ...],
+    held: _Holders,
 ) -> Commit:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if a.get("commitInfo")), {})
     bodies = (a.get("add") or a.get("remove") for a in actions)
-    touched = {_values(b, columns, names) for b in bodies if b and b.get("dataChange", True)}
+    changed = (b for b in bodies if b and b.get("dataChange", True))
+    touched = {_values(body, columns, names, held) for body in changed}
     stamp = info.get("inCommitTimestamp") or info.get("timestamp")
     return Commit(
         version=version,
-        touched=frozenset(touched),
+        touched=frozenset(values for values in touched if values is not None),
         at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
         by=info.get("userName") or info.get("engineInfo"),
         operation=str(info.get("operation", "unknown operation")),
@@ -427,10 +468,17 @@ def _our_metadata(text: str | None) -> Mapping[str, Any]:
 
 
 def _values(
-    body: Mapping[str, Any], columns: tuple[PartitionColumn, ...], names: tuple[str, ...]
-) -> Values:
-    # A `remove` leaves NULL keys out altogether.
-    values = body.get("partitionValues") or {}
+    body: Mapping[str, Any],
+    columns: tuple[PartitionColumn, ...],
+    names: tuple[str, ...],
+    held: _Holders,
+) -> Values | None:
+    """Return the partition of a file, None for one that was removed and never there."""
+    # A `remove` leaves NULL keys out; some writers let it name its file only, as they may.
+    values = body.get("partitionValues")
+    if values is None and columns:
+        return held.of(body["path"])
+    values = values or {}
     return tuple(
         logged(column, values.get(name)) for column, name in zip(columns, names, strict=True)
     )

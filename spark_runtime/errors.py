@@ -116,7 +116,7 @@ class StaleAttemptError(RuntimeFailure):
 
 
 class VerificationError(RuntimeFailure):
-    """A commit touched other partitions than planned; they were put back."""
+    """A commit is not what was planned; it was taken back, unless others had built on it."""
 
 
 class UndoRefusedError(RuntimeFailure):

@@ -15,7 +15,7 @@ from spark_runtime.changes import in_order
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
 from spark_runtime.parquetlog import ParquetLog
-from spark_runtime.state import Commit
+from spark_runtime.state import Commit, undone_by
 from spark_runtime.values import PartitionColumn, Values
 
 SCHEMA_VERSION = 1
@@ -157,6 +157,7 @@ class _Known:
         self._changed: dict[Values, Commit] = {}
         self._made: dict[Values, list[Commit]] = {}
         self._contents: dict[Values, str | None] = {}
+        self._undone: dict[tuple[int | None, Values], list[Commit]] = {}
 
     @property
     def made(self) -> dict[Values, Commit]:
@@ -169,7 +170,8 @@ class _Known:
             tuple(values): fingerprint
             for values, _rows, fingerprint in commit.metadata.get("partitions", ())
         }
-        undone = {commit.metadata.get(name) for name in ("undo_of", "taken_back")} - {None}
+        taken_back = commit.metadata.get("taken_back")
+        undone = {*undone_by(commit.metadata), taken_back} - {None}
         for values in commit.touched | said.keys():
             fingerprint = said.get(values)
             same = fingerprint is not None and self._contents.get(values) == fingerprint
@@ -181,7 +183,10 @@ class _Known:
                 # It holds again what the commit before that one has made.
                 names = [{one.metadata.get("token"), one.version} for one in before]
                 at = next((n for n, name in enumerate(names) if name & undone), len(before))
+                self._undone[commit.version, values] = before[at:]
                 del before[at:]
+                # An undoing that is taken back itself leaves what was there.
+                before += self._undone.pop((taken_back, values), [])
             else:
                 before.append(commit)
 

@@ -13,14 +13,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from spark_runtime.errors import SchemaMismatchError, TableError
-from spark_runtime.values import quoted
+from spark_runtime.values import quoted, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _log = logging.getLogger(__name__)
-_RANK = "__rank"
 
 
 def table_exists(spark: SparkSession, name: str, *, database: str | None = None) -> bool:
@@ -89,8 +88,9 @@ def latest_by_key(
     rest = F.to_json(F.struct(*[F.col(quoted(name)) for name in frame.columns]))
     order = [F.col(quoted(newest_by)).desc_nulls_last(), rest]
     window = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(*order)
-    ranked = frame.where(~unknown).withColumn(_RANK, F.row_number().over(window))
-    latest = ranked.where(F.col(_RANK) == 1).drop(_RANK)
+    rank = unused("rank", frame.columns)
+    ranked = frame.where(~unknown).withColumn(rank, F.row_number().over(window))
+    latest = ranked.where(F.col(rank) == 1).drop(rank)
     if null_keys == "drop":
         return latest
     if null_keys == "fail":
@@ -133,7 +133,8 @@ def align_schema(
     A column that the table lacks is kept behind the others (the output's `on_drift = "add"` then
     adds it), dropped or refused; one that the rows lack is NULL of the table's type or refused; of
     one that has another type the values are cast, an error where one does not fit, or refused.
-    Names are compared without case. Raises SchemaMismatchError for what is refused.
+    Names are compared without case, and types without what may be NULL in them: the write sees to
+    that. Raises SchemaMismatchError for what is refused.
     """
     from pyspark.sql import functions as F
 
@@ -148,7 +149,7 @@ def align_schema(
         changed=tuple(
             field.name
             for name, field in theirs.items()
-            if name in ours and ours[name].dataType != field.dataType
+            if name in ours and _kind(ours[name]) != _kind(field)
         ),
     )
     for what, names, policy in (
@@ -166,7 +167,13 @@ def align_schema(
     columns = []
     for name, field in theirs.items():
         value = F.col(quoted(ours[name].name)) if name in ours else F.lit(None)
-        columns.append(value.cast(field.dataType).alias(field.name))
+        if field.name in (*found.missing, *found.changed):
+            value = value.cast(field.dataType)
+        columns.append(value.alias(field.name))
     if new == "keep":
         columns += [F.col(quoted(name)) for name in found.new]
     return Aligned(frame.select(*columns), found.new, found.missing, found.changed)
+
+
+def _kind(field: StructField) -> str:
+    return field.dataType.simpleString()

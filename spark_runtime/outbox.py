@@ -7,6 +7,7 @@ what is missing, in order, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -51,8 +52,12 @@ class Sent:
 def append(file: Path, line: str) -> None:
     """Add one event to a file, in one write: lines of several processes never mix."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    data = f"{line}\n".encode()
     with file.open("ab", buffering=0) as stream:
-        stream.write(f"{line}\n".encode())
+        before = stream.tell()
+        if stream.write(data) != len(data):  # the disk is full: no later event goes on in this line
+            stream.truncate(before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
 
 def default_folder() -> Path:
@@ -75,6 +80,7 @@ def replay(folder: Path, url: str) -> Sent:
 
 def deliver(file: Path, url: str) -> Sent:
     """Send what an address has not had yet of one file, in order; raises EndpointError."""
+    url = url.rstrip("/")
     with _alone(file), file.open("rb") as stream:
         told = _told(file)
         done = told.get(url, 0)

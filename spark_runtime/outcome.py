@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from spark_runtime.spec import Key, OutputResult, OutputSpec, PartitionResult
-from spark_runtime.state import TableState
+from spark_runtime.spec import Key, OutputResult, OutputSpec, PartitionResult, RunSpec
+from spark_runtime.state import Commit, TableLog, TableState
 from spark_runtime.values import Values
+
+
+def is_as_planned(
+    ours: Commit, log: TableLog, scope: Collection[Values], output: OutputSpec, run: RunSpec
+) -> bool:
+    """Whether a commit of a run did what it was to do, by the log alone, whenever one looks.
+
+    It touched only the scope, holds the rows that were counted, and followed on no foreign change
+    of the scope since the run had started.
+    """
+    after = log.state(ours.version)
+    counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
+    is_whole = output.mode == "append" or all(
+        rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
+    )
+    is_disturbed = any(
+        commit.metadata.get("run_id") != run.run_id
+        and (commit.repartitioned or not commit.touched.isdisjoint(scope))
+        for commit in log.commits(ours.metadata["since"], ours.version - 1)
+    )
+    return is_whole and not is_disturbed and ours.touched <= set(scope)
 
 
 def output_result(

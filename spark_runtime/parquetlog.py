@@ -36,7 +36,7 @@ from spark_runtime.errors import (
 from spark_runtime.locks import locked
 from spark_runtime.places import is_remote, local_path
 from spark_runtime.spec import NULL_DIRECTORY, write_atomically
-from spark_runtime.state import Commit, Contents, File, TableState, Transaction
+from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens
 from spark_runtime.values import PartitionColumn, Values, describe, partition_columns
 
 FOLDER = "_lineage_backfill"
@@ -531,6 +531,9 @@ class ParquetLog:
 def _state(
     records: Sequence[Record], columns: tuple[PartitionColumn, ...], held: Mapping[Values, Held]
 ) -> TableState:
+    tokens: dict[str, int] = {}
+    for record in records:
+        note_tokens(tokens, record.commit())
     transactions = [record.transaction for record in records if record.transaction.app_id]
     return TableState(
         version=records[-1].version if records else 0,
@@ -538,7 +541,7 @@ def _state(
         schema=records[-1].schema if records else {},
         partitions={values: one.contents() for values, one in held.items() if one.folders},
         transactions={one.app_id: one.version for one in transactions},
-        tokens={token: r.version for r in records for token in r.commit().tokens},
+        tokens=tokens,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from spark_runtime.errors import EntrypointError, InputMissingError, TableError
 from spark_runtime.spec import InputResult, InputSpec, Key, PartitionRead
 from spark_runtime.state import Contents, total
 from spark_runtime.tables import Tables
-from spark_runtime.values import describe, scope_values
+from spark_runtime.values import PartitionColumn, describe, scope_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,10 @@ class Inputs:
         """Return what was read: versions, and the fingerprints that the tables' log records."""
         return tuple(
             InputResult(
-                dataset=spec.dataset, version=spec.version, partitions=self._partitions(spec)
+                dataset=spec.dataset,
+                version=spec.version,
+                partitions=self._partitions(spec),
+                types=self._types(spec),
             )
             for spec in self._pinned
         )
@@ -116,6 +119,14 @@ class Inputs:
             for key, values, held in self._held(spec)
         )
 
+    def _types(self, spec: InputSpec) -> Mapping[str, str] | None:
+        """Return the types of the columns whose values are told, by their declared names."""
+        if spec.version is None or spec.partitions is not None:
+            return None
+        columns = self._tables.log(spec).state(spec.version).columns
+        types = (column.type for column in columns)
+        return dict(zip(_declared(spec, columns), types, strict=True)) or None
+
     def _held(
         self, spec: InputSpec
     ) -> Iterator[tuple[Key, Mapping[str, str | None] | None, Contents]]:
@@ -128,8 +139,7 @@ class Inputs:
                 yield partition.key, None, Contents()
         elif spec.partitions is None:
             state = self._tables.log(spec).state(spec.version)
-            declared = {name.lower(): name for name in spec.columns}
-            names = [declared.get(column.name.lower(), column.name) for column in state.columns]
+            names = _declared(spec, state.columns)
             for values, held in state.partitions.items():
                 by_name = dict(zip(names, values, strict=True))
                 yield describe(state.columns, values), by_name or None, held
@@ -137,3 +147,9 @@ class Inputs:
             state = self._state(spec)
             for values, key in scope_values(state.columns, spec.partitions).items():
                 yield key, None, state.contents(values)
+
+
+def _declared(spec: InputSpec, columns: Sequence[PartitionColumn]) -> list[str]:
+    """Return the columns' names as they are declared, whatever their case in the table."""
+    declared = {name.lower(): name for name in spec.columns}
+    return [declared.get(column.name.lower(), column.name) for column in columns]

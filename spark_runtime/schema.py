@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spark_runtime.errors import SchemaMismatchError
 from spark_runtime.spec import NULL_DIRECTORY, OnDrift
 from spark_runtime.state import TableState
-from spark_runtime.values import quoted
+from spark_runtime.values import CHAR_TYPE, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,6 +33,7 @@ class _Column:
     name: str
     source: str | None
     type: DataType | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,9 @@ class Fit:
     """The table's columns as the rows give them, and what had to be done for it.
 
     `columns` holds name, source and type of each: its source is a column of the rows, an SQL
-    expression, or None where NULL is written; its type None where it is the table's already.
+    expression, or None where NULL is written; its type None where it is the table's already. Its
+    width is the number of characters that a CHAR is filled up to by blanks: a session's own INSERT
+    does so, and so every reader sees them.
     """
 
     columns: tuple[_Column, ...]
@@ -59,6 +62,9 @@ class Fit:
             value = F.lit(None) if column.source is None else F.expr(column.source)
             if column.type is not None:
                 value = value.cast(column.type)
+            if column.width is not None:
+                filled = F.rpad(value, column.width, " ")
+                value = F.when(F.length(value) < column.width, filled).otherwise(value)
             if column.name in texts:
                 value = F.when(~value.isin("", NULL_DIRECTORY), value)
             made.append(value.alias(column.name))
@@ -88,7 +94,7 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
                 problems.append(f"{field.name} is {kind}, in the table {wanted}")
             cast = field.dataType
             drift.append(f"{field.name} was cast from {kind} to {wanted}")
-        columns.append(_Column(field.name, source, cast))
+        columns.append(_Column(field.name, source, cast, _width(field)))
     known = {field.name.lower() for field in table}
     new = [field for field in schema if field.name.lower() not in known]
     if on_drift == "fail":
@@ -107,6 +113,11 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
         added=tuple(field.name for field in new),
         drift=tuple(drift),
     )
+
+
+def _width(field: StructField) -> int | None:
+    match = re.fullmatch(r"char\((\d+)\)", str(field.metadata.get(CHAR_TYPE)))
+    return int(match[1]) if match else None
 
 
 def _missing(

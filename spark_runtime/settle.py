@@ -7,7 +7,7 @@ from datetime import datetime
 
 from spark_runtime.errors import VerificationError
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.outcome import output_result
+from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.reader import Inputs
 from spark_runtime.spec import OutputResult, OutputSpec, RunResult, RunSpec, write_result
 from spark_runtime.state import Commit, TableLog, undo_token
@@ -71,18 +71,6 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
     scope = scope_values(partitioned_by(state, output), output.scope)
     (ours,) = log.commits(version - 1, version)
     before, after = log.state(version - 1), log.state(version)
-    counted = [(tuple(values), rows) for values, rows, _ in ours.metadata["partitions"]]
-    is_whole = output.mode == "append" or all(
-        rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
-    )
-    is_disturbed = any(
-        commit.touched & scope.keys() and commit.metadata.get("run_id") != run.run_id
-        for commit in log.commits(ours.metadata["since"], version - 1)
-    )
-    is_taken_back = any(
-        commit.metadata.get("taken_back") == version
-        for commit in log.commits(version, state.version)
-    )
-    if not (ours.touched <= scope.keys() and is_whole) or is_disturbed or is_taken_back:
+    if not is_as_planned(ours, log, scope.keys(), output, run):
         raise VerificationError(f"{ours} of {output.dataset} is not what the run was to write")
     return output_result(output, scope, before, after, tuple(ours.metadata["drift"])), ours

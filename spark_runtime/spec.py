@@ -199,11 +199,15 @@ class PartitionRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputResult:
-    """The version of one input that was read (None: it does not exist) and its partitions."""
+    """The version of one input that was read (None: it does not exist) and its partitions.
+
+    `types` are those of the columns whose values the partitions tell, as the table names them.
+    """
 
     dataset: DatasetName
     version: int | None
     partitions: tuple[PartitionRead, ...]
+    types: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +236,10 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result file's document."""
         document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        for part in [part for read in document["inputs"] for part in read["partitions"]]:
-            if part["values"] is None:
-                del part["values"]
+        for read in document["inputs"]:
+            _leave_out(read, "types")
+            for part in read["partitions"]:
+                _leave_out(part, "values")
         document["started_at"] = _instant_text(self.started_at)
         document["ended_at"] = _instant_text(self.ended_at)
         if self.error is not None:
@@ -275,6 +280,11 @@ def load_spec(path: str | Path) -> RunSpec:
     except ValueError as error:
         raise SpecError(f"run spec {path} is not JSON: {error}") from error
     return parse_spec(document)
+
+
+def _leave_out(document: dict[str, Any], name: str) -> None:
+    if document[name] is None:
+        del document[name]
 
 
 def parse_spec(document: object) -> RunSpec:

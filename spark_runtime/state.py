@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from spark_runtime.values import PartitionColumn, Values
 
+_UNDO = "undo:"
+
 #: Something that holds rows: its path and the id of its deletion vector, if it has one.
 File = tuple[str, str | None]
 
@@ -133,7 +135,22 @@ class TableLog(Protocol):
 
 def undo_token(token: str) -> str:
     """Return the token of a commit that undoes the one with this token."""
-    return f"undo:{token}"
+    return f"{_UNDO}{token}"
+
+
+def note_tokens(tokens: dict[str, int], commit: Commit) -> None:
+    """Add the attempts that one more commit tells of.
+
+    One that it takes back counts as undone from then on; an undoing that it takes back never was.
+    """
+    taken_back = commit.metadata.get("taken_back")
+    if taken_back is not None:
+        for token in [token for token, version in tokens.items() if version == taken_back]:
+            if token.startswith(_UNDO):
+                del tokens[token]
+            else:
+                tokens[undo_token(token)] = commit.version
+    tokens.update(dict.fromkeys(commit.tokens, commit.version))
 
 
 def undone_by(metadata: Mapping[str, Any]) -> tuple[str, ...]:

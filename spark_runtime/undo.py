@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from spark_runtime.schema import numbered
 from spark_runtime.session import assert_safe
 from spark_runtime.spec import DatasetName, OutputResult, OutputSpec, Target
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
+from spark_runtime.storage import Storage
 from spark_runtime.tables import Tables
 from spark_runtime.values import Values, describe, scope_values
 
@@ -74,7 +76,7 @@ def undo_runs(
     if open_:
         refuse_later_changes(log, open_, everything)
         storage.put_back(open_, _transaction(log, open_))
-        _verify(log, open_)
+        _verify(storage, open_, since=state.version)
     after = log.state().tokens
     undone = [after[undo_token(t)] for t in tokens if undo_token(t) in after]
     return {"version": max(undone, default=None), "partitions": partitions}
@@ -102,7 +104,9 @@ def undo_attempts(
     )
 
 
-def _verify(log: TableLog, undone: Sequence[Commit]) -> None:
+def _verify(storage: Storage, undone: Sequence[Commit], *, since: int) -> None:
+    """Look at what was put back; taken back is what came over a commit that nobody had seen."""
+    log = storage.log
     after = log.state()
     versions = {after.tokens.get(undo_token(c.metadata["token"])) for c in undone}
     (version,) = versions if len(versions) == 1 else (None,)
@@ -113,6 +117,16 @@ def _verify(log: TableLog, undone: Sequence[Commit]) -> None:
             f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
             hint="look at its history, and report this",
         )
+    for commit in log.commits(since, ours.version - 1):
+        if commit.repartitioned or not commit.touched.isdisjoint(wanted):
+            metadata = {"schema_version": 1, "taken_back": ours.version}
+            app_id = f"lineage-backfill/undo/{uuid.uuid4()}"
+            storage.put_back([ours], Transaction(app_id=app_id, version=1, metadata=metadata))
+            raise UndoRefusedError(
+                f"{commit} of {log.location} changed the same partitions at the same time; the "
+                "undoing was taken back",
+                hint="undo that one too, or leave both as they are",
+            )
 
 
 def refuse_later_changes(
@@ -125,13 +139,15 @@ def refuse_later_changes(
     ours = {commit.version for commit in undone}
     first: dict[Values, int] = {}
     standing: dict[int, Commit] = {}
+    settled: dict[int, list[Commit]] = {}
     for commit in everything:
         for values in commit.touched if commit.version in ours else ():
             first.setdefault(values, commit.version)
+        again = settled.pop(commit.metadata.get("taken_back", -1), [])
+        standing.update((one.version, one) for one in again)  # their undoing is taken back
         gone = [c.version for c in standing.values() if _takes_back(commit, c)]
-        for version in gone:
-            del standing[version]
-        if not gone and commit.version not in ours:
+        settled[commit.version] = [standing.pop(version) for version in gone]
+        if not gone and not again and commit.version not in ours:
             standing[commit.version] = commit
     for commit in standing.values():
         for values in commit.touched:
@@ -162,6 +178,8 @@ def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
     column = numbered(state)
     if column is not None:
         problems.append(f"its rows are numbered by {column!r}, and would be numbered anew")
+    if state.configuration.get("delta.appendOnly") == "true":
+        problems.append("it is append-only: no row of it may be replaced (delta.appendOnly)")
     for name, default in _RETENTION.items():
         kept = _days(state.configuration.get(name, default))
         if kept is not None and kept < days:
@@ -215,7 +233,10 @@ def _transaction(log: TableLog, undone: Sequence[Commit]) -> Transaction:
         "partitions": _fingerprints(log, before),
     }
     identity = hashlib.sha256("\n".join(tokens).encode()).hexdigest()[:32]
-    return Transaction(app_id=f"lineage-backfill/undo/{identity}", version=1, metadata=metadata)
+    app_id = f"lineage-backfill/undo/{identity}"
+    # Delta makes each of them once; one that was taken back is made again.
+    version = log.state().transactions.get(app_id, 0) + 1
+    return Transaction(app_id=app_id, version=version, metadata=metadata)
 
 
 def _fingerprints(log: TableLog, before: Mapping[Values, int]) -> list[object]:

@@ -18,28 +18,33 @@ from spark_runtime.spec import NULL_DIRECTORY, Key, Partition
 #: The values of one partition in the order of its columns, as Delta's log writes them.
 Values = tuple[str | None, ...]
 
+#: Where Spark keeps that a text is a CHAR or a VARCHAR: in the metadata of its column.
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _SQL_TYPES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """One partition column and its type as Delta's schema names it (`string`, `date`, `long`…)."""
+    """One partition column and its type as Delta's schema names it (`string`, `date`, `long`…).
+
+    A table may be partitioned by any type. Where a value has several texts (a TIMESTAMP in each
+    time zone, a CHAR with and without its blanks), no text is a key: see `refuse_inexact`.
+    """
 
     name: str
     type: str
 
-    def __post_init__(self) -> None:
+    @property
+    def is_exact(self) -> bool:
+        """Whether every value has one text, so that a text can be a key."""
         known = self.type in ("string", "date", "boolean") or self.type in _INTEGER_BITS
-        if known or self.type.startswith("decimal"):
-            return
-        raise TableError(
-            f"partition column {self.name!r} is of type {self.type}, whose values have no one text",
-            hint="partition by a STRING, DATE or integer column",
-        )
+        return known or self.type.startswith("decimal")
 
     def canonical(self, text: str | None) -> str | None:
-        """Return the value as Delta's log writes it; raises PartitionValueError."""
+        """Return the value as Delta's log writes it; raises PartitionValueError and TableError."""
+        refuse_inexact([self])
         if text is None:
             return text
         if self.type == "string":
@@ -70,6 +75,7 @@ class PartitionColumn:
 
     def literal(self, text: str) -> str:
         """Return a canonical value as a SQL literal of exactly this column's type."""
+        refuse_inexact([self])
         if self.type == "string":
             return f"CAST(X'{text.encode().hex()}' AS STRING)"
         if self.type == "date":
@@ -99,6 +105,17 @@ class PartitionColumn:
         return f"{rounded:f}"
 
 
+def refuse_inexact(columns: Iterable[PartitionColumn]) -> None:
+    """Raise TableError for columns whose values cannot be keys."""
+    for column in columns:
+        if not column.is_exact:
+            raise TableError(
+                f"partition column {column.name!r} is of type {column.type}, whose values have no "
+                "one text",
+                hint="partition by a STRING, DATE or integer column",
+            )
+
+
 def quoted(name: str) -> str:
     """Return a column name as SQL writes it.
 
@@ -106,6 +123,18 @@ def quoted(name: str) -> str:
     '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def unused(name: str, columns: Iterable[str]) -> str:
+    """Return a name that no column has, in any case of letters.
+
+    >>> unused("rank", ["n", "Rank"])
+    'rank_'
+    """
+    taken = {column.lower() for column in columns}
+    while name.lower() in taken:
+        name += "_"
+    return name
 
 
 def scope_values(
@@ -171,8 +200,13 @@ def _is_in(column: PartitionColumn, values: Sequence[str | None]) -> str:
 
 
 def logged(column: PartitionColumn, text: str | None) -> str | None:
-    """Return a value of Delta's log in canonical form; its three ways to say NULL become one."""
-    return None if text in (None, "", NULL_DIRECTORY) else column.canonical(text)
+    """Return a value of Delta's log in canonical form; its three ways to say NULL become one.
+
+    One that cannot be a key stays the text that it is.
+    """
+    if text in (None, "", NULL_DIRECTORY):
+        return None
+    return column.canonical(text) if column.is_exact else text
 
 
 def partition_columns(

@@ -31,7 +31,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
-from spark_runtime.outcome import output_result
+from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe, interpreted
 from spark_runtime.spec import (
@@ -43,12 +43,19 @@ from spark_runtime.spec import (
 from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
-from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted, scope_values
+from spark_runtime.values import (
+    PartitionColumn,
+    Values,
+    describe,
+    predicate,
+    quoted,
+    scope_values,
+    unused,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_AGE, _RANK = "__age", "__rank"
 _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
@@ -122,7 +129,7 @@ class _Write:
         done = self.before.tokens.get(self.run.token)
         undone = undo_token(self.run.token) in self.before.tokens
         if done is not None and not undone:
-            return self._outcome(self.log.state(done - 1), self.log.state(done))
+            return self._found(done)
         if undone or self.before.transactions.get(self.app_id, -1) >= self.run.attempt:
             raise StaleAttemptError(
                 f"attempt {self.run.attempt} of run {self.run.run_id} was undone, or a later one "
@@ -406,6 +413,19 @@ class _Write:
             self._take_back(ours)
             raise
 
+    def _found(self, version: int) -> OutputResult:
+        """Return what this attempt committed before it was stopped, which nobody has looked at."""
+        (ours,) = self.log.commits(version - 1, version)
+        if not is_as_planned(ours, self.log, self.scope.keys(), self.output, self.run):
+            since = self.log.commits(version, self.before.version)
+            if all(commit.touched.isdisjoint(ours.touched) for commit in since):
+                self._take_back(ours)
+            raise VerificationError(
+                f"{ours} of {self.output.dataset} is not what the run was to write",
+                hint="retry the run as a new attempt",
+            )
+        return self._outcome(self.log.state(version - 1), self.log.state(version))
+
     def _take_back(self, ours: Commit) -> None:
         transaction = Transaction(
             app_id=f"{self.app_id}/taken-back",
@@ -445,14 +465,17 @@ class _Write:
             null = null | F.col(key).isNull()
         # A NULL key matches nothing, so each replay of the run would add its rows once more.
         refused = F.raise_error(F.lit(f"{_NULL_KEY} {', '.join(self.options.merge_on)}"))
-        frame = frame.withColumn(_AGE, F.when(null, refused.cast("int")).otherwise(F.lit(0)))
-        both = frame.unionByName(held.withColumn(_AGE, F.lit(1)))
+        age, rank = unused("age", frame.columns), unused("rank", frame.columns)
+        new = frame.withColumn(age, F.when(null, refused.cast("int")).otherwise(F.lit(0)))
+        # What is held has not yet the columns that this write adds.
+        held = held.withColumn(age, F.lit(1))
+        both = new.unionByName(held, allowMissingColumns=bool(self.fit.added))
         newest = [quoted(self.options.newest_by)] if self.options.newest_by else []
         order = [F.col(name).desc_nulls_last() for name in newest]
         rest = [F.to_json(F.struct(*[F.col(quoted(name)) for name in frame.columns]))]
-        window = Window.partitionBy(*keys).orderBy(*order, F.col(_AGE), *rest)
-        ranked = both.withColumn(_RANK, F.row_number().over(window))
-        return ranked.where(F.col(_RANK) == 1).drop(_AGE, _RANK)
+        window = Window.partitionBy(*keys).orderBy(*order, F.col(age), *rest)
+        ranked = both.withColumn(rank, F.row_number().over(window))
+        return ranked.where(F.col(rank) == 1).drop(age, rank)
 
 
 def _count_of_rows() -> Column:

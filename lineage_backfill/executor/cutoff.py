@@ -28,6 +28,7 @@ from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
 from lineage_backfill.plan.asked import request_from_dict
 from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
+from lineage_backfill.plan.physical import stored
 from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.plan.propagate import read_keys, widen
 from lineage_backfill.plan.staleness import TableRecord
@@ -91,7 +92,9 @@ class Cutoff:
         self._known: dict[JobRef, list[Trace]] = {}  # the oldest first
         self._last: dict[JobRef, dict[Point, Trace]] = {}
         self._now: dict[DatasetRef, dict[Point, _Held]] = {}
-        self._stored: dict[DatasetRef, dict[frozenset[tuple[str, Any]], Point]] = {}
+        self._stored: dict[
+            tuple[DatasetRef, frozenset[tuple[str, str]]], dict[frozenset[tuple[str, Any]], Point]
+        ] = {}
         for plan in plans:
             self._take(plan)
 
@@ -394,7 +397,7 @@ class Cutoff:
                 continue
             digests: dict[Point, str] = {}
             for one in part["partitions"]:
-                points = self._named(dataset, calendar, one)
+                points = self._named(dataset, calendar, one, part.get("types") or {})
                 digests.update(dict.fromkeys(points, _digest(one.get("fingerprint"))))
             keys = _set_of(digests)
             packed.append(
@@ -409,7 +412,11 @@ class Cutoff:
         return packed
 
     def _named(
-        self, dataset: DatasetRef, calendar: Calendar, partition: Mapping[str, Any]
+        self,
+        dataset: DatasetRef,
+        calendar: Calendar,
+        partition: Mapping[str, Any],
+        types: Mapping[str, str],
     ) -> Iterable[Point]:
         """Return the partition that a result file names, by its key or by what its columns hold.
 
@@ -418,15 +425,20 @@ class Cutoff:
         values = partition.get("values")
         if values is None:
             return _points(_parsed(calendar, (partition["key"],)))
-        if dataset not in self._stored:
+
+        def told(values: Mapping[str, str | None]) -> frozenset[tuple[str, str | None]]:
+            return frozenset((c, stored(text, types.get(c, ""))) for c, text in values.items())
+
+        which = dataset, frozenset(types.items())
+        if which not in self._stored:
             declared = self._catalog.dataset_declaration(dataset)
             columns = physical_columns(declared) if declared else {}
-            self._stored[dataset] = {
-                frozenset(physical_values(key, columns).items()): point
+            self._stored[which] = {
+                told(physical_values(key, columns)): point
                 for point in _points(calendar.existing)
                 for key in expand(calendar, _set_of([point]))
             }
-        point = self._stored[dataset].get(frozenset(values.items()))
+        point = self._stored[which].get(told(values))
         return () if point is None else (point,)
 
     def _fingerprints(

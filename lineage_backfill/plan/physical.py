@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,8 @@ from lineage_backfill.plan.declarations import DatasetDeclaration
 from lineage_backfill.plan.storage import PhysicalColumns, physical_columns
 
 _INTEGERS = ("byte", "short", "integer", "long")
+#: Types each of whose values has one text: any other tells no keys.
+_EXACT = (*_INTEGERS, "string", "date", "boolean")
 
 
 def table_of(catalog: Catalog, dataset: DatasetRef) -> DatasetDeclaration:
@@ -80,6 +83,13 @@ def reader_of(catalog: Catalog, dataset: DatasetRef, types: Mapping[str, str]) -
         )
     if calendar.is_whole:
         return TableKeys(calendar=calendar, columns={}, types={})
+    for column, kind in types.items():
+        if kind not in _EXACT and not kind.startswith("decimal"):
+            raise DeclarationError(
+                f"the table of {dataset} is partitioned by {column} of type {kind}, whose values "
+                "have no one text",
+                hint="Partition it by a STRING, DATE or integer column.",
+            )
     return TableKeys(
         calendar=calendar,
         columns=columns,
@@ -199,9 +209,17 @@ class TableKeys:
 
     def _same(self, column: str, ours: str, theirs: str | None) -> bool:
         """Whether a text of ours and one of the table's log are the same value."""
-        if theirs is None or self.types[column] not in _INTEGERS:
-            return ours == theirs
-        return ours.isdigit() and int(ours) == int(theirs)
+        return stored(ours, self.types[column]) == stored(theirs, self.types[column])
+
+
+def stored(text: str | None, kind: str) -> str | None:
+    """Return how a column of that type tells a value: a number without the zeros before it.
+
+    >>> stored("06", "integer"), stored("06", "string"), stored("-1", "long")
+    ('6', '06', '-1')
+    """
+    is_number = kind in _INTEGERS and re.fullmatch(r"[+-]?[0-9]+", text or "")
+    return str(int(text)) if text and is_number else text
 
 
 def path_of(values: Mapping[str, str | None]) -> str:

@@ -113,6 +113,8 @@ def test_the_latest_row_of_each_key(spark: SparkSession) -> None:
     assert latest(null_keys="drop") == known
     with pytest.raises(Exception, match="NULL in the key id"):
         latest(null_keys="fail")
+    ranked = latest_by_key(frame.selectExpr("*", "9 AS Rank"), ["id"], newest_by="at")
+    assert {row["Rank"] for row in ranked.collect()} == {9}
     # Of two that are equally new it is the same one, in whatever order they come.
     turned = latest_by_key(frame.orderBy("v"), ["id"], newest_by="at", null_keys="drop")
     assert sorted(tuple(row) for row in turned.where("id = 2").collect()) == [(2, 5, "a")]
@@ -159,6 +161,24 @@ def test_rows_are_brought_into_the_shape_of_their_table(spark: SparkSession) -> 
     wrong = spark.createDataFrame([("seven", "x", 1)], "id STRING, name STRING, extra INT")
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         align_schema(wrong, table, changed="cast").frame.collect()
+
+
+@pytest.mark.parametrize("is_null", [True, False])
+def test_what_may_be_null_makes_no_other_type(
+    spark: SparkSession, table: Callable[..., Any], is_null: bool
+) -> None:
+    """An array that a job has just made holds no NULL; the table's may."""
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+    words = StructField("words", ArrayType(StringType(), containsNull=is_null))
+    schema = StructType([StructField("id", IntegerType(), nullable=is_null), words])
+    rows = spark.sql("SELECT split('a b', ' ') AS words, CAST(id AS INT) AS id FROM range(1)")
+    if not is_null:
+        rows = rows.selectExpr("id", "IF(id < 0, NULL, array('a', NULL)) AS words")
+    aligned = align_schema(rows, schema)
+    assert (aligned.new, aligned.missing, aligned.changed) == ((), (), ())
+    expected = (0, ["a", "b"] if is_null else ["a", None])
+    assert [tuple(row) for row in aligned.frame.collect()] == [expected]
 
 
 def test_tables_are_found_by_one_two_or_three_names(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from spark_runtime.errors import (
     UndoRefusedError,
     UnexpectedPartitionError,
 )
+from spark_runtime.reader import Inputs
+from spark_runtime.spec import InputSpec, Partition
 from spark_runtime.undo import undo_run
 from spark_runtime.writer import WriteOptions
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+
+    from spark_runtime.tables import Tables
 
 ONE, TWO = "2024-01-01", "2024-01-02"
 
@@ -52,6 +57,89 @@ def test_generated_columns_are_computed_or_checked(
         made.write(wrong, [ONE], run_id="r-4")
     undo_run(spark, token="b-1-r-2-1", location=made.path)
     assert made.rows() == [(at, date(2024, 1, 1), 3, 6)]
+
+
+def test_texts_of_a_fixed_length_are_filled_up_as_others_do_it(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    """Else a merge never finds the row that it is to replace, and adds it once more each time."""
+    made = table("day")
+    name = f"delta.`{made.path}`"
+    spark.sql(
+        f"CREATE TABLE {name} (day STRING, id CHAR(3), v VARCHAR(9), at INT) USING delta "
+        "PARTITIONED BY (day)"
+    )
+    spark.sql(f"INSERT INTO {name} VALUES ('d1', 'a', 'x', 1), ('d1', 'b', 'x', 1)")
+    by_id = WriteOptions(merge_on=("id",), newest_by="at")
+    for at in (2, 3):
+        new = spark.createDataFrame(
+            [("d1", "a", "y", at)], "day STRING, id STRING, v STRING, at INT"
+        )
+        made.write(new, ["d1"], by_id, mode="merge", run_id=f"r-{at}")
+    assert made.rows() == [("d1", "a  ", "y", 3), ("d1", "b  ", "x", 1)]
+    long = spark.createDataFrame(
+        [("d1", "abcd", "y", 4)], "day STRING, id STRING, v STRING, at INT"
+    )
+    with pytest.raises(ConstraintError):
+        made.write(long, ["d1"], run_id="r-4")
+
+
+def test_a_text_of_a_fixed_length_is_no_key(
+    spark: SparkSession, table: Callable[..., Any], tables: Tables
+) -> None:
+    """The key `a` would be another partition than the `a` that others have filled up by blanks."""
+    made = table("day")
+    name = f"delta.`{made.path}`"
+    spark.sql(f"CREATE TABLE {name} (day CHAR(3), n INT) USING delta PARTITIONED BY (day)")
+    spark.sql(f"INSERT INTO {name} VALUES ('a', 1)")
+    frame = spark.createDataFrame([("a", 2)], "day STRING, n INT")
+    with pytest.raises(
+        TableError, match=r"'day' is of type char\(3\), whose values have no one text"
+    ):
+        made.write(frame, ["a"])
+    assert made.rows() == [("a  ", 1)]
+    read = InputSpec(
+        **{name: getattr(made.target, name) for name in ("dataset", "format", "columns")},
+        location=made.path,
+        table=None,
+        partitions=(Partition(key="a", values={"day": "a"}),),
+    )
+    with pytest.raises(TableError, match=r"char\(3\)"):
+        Inputs(spark, (read,), tables).read("t")
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "DOUBLE", "CHAR(30)"])
+def test_an_input_may_be_partitioned_by_anything_if_it_is_read_whole(
+    spark: SparkSession, table: Callable[..., Any], tables: Tables, kind: str
+) -> None:
+    made = table("part")
+    name = f"delta.`{made.path}`"
+    spark.sql(f"CREATE TABLE {name} (part {kind}, n INT) USING delta PARTITIONED BY (part)")
+    value = {"TIMESTAMP": "TIMESTAMP'2024-01-01 05:00:00'", "DOUBLE": "1.5", "CHAR(30)": "'a'"}[
+        kind
+    ]
+    spark.sql(f"INSERT INTO {name} VALUES ({value}, 1), (NULL, 2)")
+    for columns in ((), ("part",)):
+        whole = InputSpec(
+            dataset=made.target.dataset,
+            format="delta",
+            columns=columns,
+            location=made.path,
+            table=None,
+            partitions=None,
+        )
+        inputs = Inputs(spark, (whole,), tables)
+        frame = inputs.read("t")
+        assert frame is not None
+        assert sorted(row["n"] for row in frame.collect()) == [1, 2]
+        (result,) = inputs.results()
+        assert len(result.partitions) == 2
+        assert result.types == {"part": kind.lower()}
+        keyed = replace(
+            whole, columns=("part",), partitions=(Partition(key="a", values={"part": "a"}),)
+        )
+        with pytest.raises(TableError, match="whose values have no one text"):
+            Inputs(spark, (keyed,), tables).read("t")
 
 
 def test_a_table_that_numbers_its_rows_is_written_and_not_undone(

@@ -10,7 +10,7 @@ import pytest
 
 from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import VerificationError, WriteConflictError
+from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
 from spark_runtime.spec import DatasetName, Target
 
 if TYPE_CHECKING:
@@ -140,6 +140,60 @@ def test_a_commit_outside_the_scope_is_taken_back(
     with pytest.raises(VerificationError, match="touched day=d2 outside its scope"):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert filled.rows() == before
+    # Whoever starts the same attempt again is not told that it has succeeded.
+    monkeypatch.undo()
+    with pytest.raises(StaleAttemptError):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    filled.write(rows(spark, ("d1", 7)), ["d1"], attempt=2)
+    assert ("d1", 7) in filled.rows()
+
+
+def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between its commit and the look at it, a process finds its own token in the log."""
+
+    class Killed(BaseException):
+        pass
+
+    def late(*arguments: Any) -> None:
+        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
+        replace(*arguments)
+        raise Killed
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    with pytest.raises(Killed):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert filled.rows()[0] == ("d1", 7)
+    monkeypatch.undo()
+    with pytest.raises(VerificationError, match="is not what the run was to write"):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
+    with pytest.raises(StaleAttemptError):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+
+
+def test_what_others_have_built_on_a_wrong_commit_is_not_taken_back(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    class Killed(BaseException):
+        pass
+
+    def late(*arguments: Any) -> None:
+        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
+        replace(*arguments)
+        raise Killed
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    with pytest.raises(Killed):
+        filled.write(rows(spark, ("d1", 7)), ["d1"])
+    monkeypatch.undo()
+    spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 9)")
+    for _ in range(2):
+        with pytest.raises(VerificationError, match="is not what the run was to write"):
+            filled.write(rows(spark, ("d1", 7)), ["d1"])
+    assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 7), ("d1", 9)]
 
 
 def test_a_job_that_computes_other_rows_each_time_is_found_out(

@@ -44,6 +44,21 @@ def test_a_merge_updates_inserts_and_never_overwrites_newer_rows(
     assert again.partitions[0].fingerprint == result.partitions[0].fingerprint
 
 
+def test_rows_that_are_held_have_nothing_in_a_column_that_a_merge_adds(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    made.write(rows(spark, ("d1", 1, 10, "a"), ("d1", 2, 10, "b")), ["d1"], run_id="r-0")
+    # Names that a merge might have taken for columns of its own.
+    new = rows(spark, ("d1", 1, 11, "c")).selectExpr("*", "7 AS rank", "8 AS Age")
+    result = made.write(new, ["d1"], BY_ID, mode="merge", on_drift="add")
+    expected = [("d1", 1, 11, "c", 7, 8), ("d1", 2, 10, "b", None, None)]
+    assert made.rows() == expected
+    assert result.drift == ("rank was added", "Age was added")
+    made.write(new.selectExpr("*"), ["d1"], BY_ID, mode="merge", run_id="r-2")
+    assert made.rows() == expected
+
+
 def test_a_merge_keeps_to_its_scope_and_refuses_null_keys(spark: SparkSession, filled: Any) -> None:
     with pytest.raises(Unexpected, match="day=d2"):
         filled.write(rows(spark, ("d2", 3, 99, "x")), ["d1"], BY_ID, mode="merge")

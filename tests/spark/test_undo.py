@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import StaleAttemptError, UndoRefusedError
+from spark_runtime.errors import ConstraintError, StaleAttemptError, UndoRefusedError
 from spark_runtime.undo import preflight, undo_run, undo_runs
 
 if TYPE_CHECKING:
@@ -68,6 +70,87 @@ def test_somebody_elses_later_change_is_not_undone(spark: SparkSession, delta: A
     ):
         undo_run(spark, token="t-2", location=delta.path)
     assert ("d2", 9) in delta.rows()
+
+
+def test_a_change_that_slips_in_unseen_stays_and_so_does_what_was_to_be_undone(
+    spark: SparkSession, delta: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> None:
+        if meanwhile:
+            rows(spark, meanwhile.pop()).write.format("delta").mode("append").save(delta.path)
+        replace(*arguments)
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    before = delta.rows()
+    meanwhile = [("d2", 9)]
+    with pytest.raises(UndoRefusedError, match=r"\(WRITE by .* changed the same partitions"):
+        undo_run(spark, token="t-2", location=delta.path)
+    assert delta.rows() == sorted([*before, ("d2", 9)])
+    # It was not undone: that can still be tried, and is still refused.
+    with pytest.raises(UndoRefusedError, match="changed day=d2"):
+        undo_run(spark, token="t-2", location=delta.path)
+    spark.sql(f"DELETE FROM delta.`{delta.path}` WHERE n = 9")
+    assert delta.rows() == before
+
+
+def test_an_undoing_that_was_taken_back_can_be_done_again(
+    spark: SparkSession, delta: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> None:
+        if meanwhile:
+            said = json.dumps({"lineage_backfill": {"token": meanwhile.pop(), "partitions": []}})
+            writer = rows(spark, ("d2", 9)).write.format("delta").mode("append")
+            writer.option("userMetadata", said).save(delta.path)
+        replace(*arguments)
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    meanwhile = ["theirs"]
+    with pytest.raises(UndoRefusedError, match="changed the same partitions"):
+        undo_run(spark, token="t-2", location=delta.path)
+    undo_run(spark, token="theirs", location=delta.path)
+    undo_run(spark, token="t-2", location=delta.path)
+    undo_run(spark, token="t-1", location=delta.path)
+    assert delta.rows() == [("d1", 0), ("d2", 0), ("d3", 0)]
+
+
+def test_old_rows_come_back_under_the_columns_that_the_table_has_by_now(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    name = f"delta.`{made.path}`"
+    spark.sql(
+        f"CREATE TABLE {name} (day STRING, n INT, v INT, s STRUCT<a: INT>, gone INT) USING delta "
+        "PARTITIONED BY (day) TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+        "'delta.enableTypeWidening' = 'true')"
+    )
+    shape = "day STRING, n INT, v INT, s STRUCT<a: INT>, gone INT"
+    for number, v in enumerate((10, 11)):
+        frame = spark.createDataFrame([("d1", 1, v, (v,), v), ("d2", 2, v, (v,), v)], shape)
+        made.write(frame, ["d1", "d2"], run_id=f"r-{number}", token=f"t-{number}")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN v TO w")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN day TO date")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"ALTER TABLE {name} DROP COLUMN gone")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (v STRING, s.b STRING)")
+    undo_run(spark, token="t-1", location=made.path)
+    assert [row[:3] for row in made.rows()] == [("d1", 1, 10), ("d2", 2, 10)]
+    assert [row[4] for row in made.rows()] == [None, None]
+    assert [row[3].asDict() for row in made.rows()] == [{"a": 10, "b": None}] * 2
+
+
+def test_old_rows_that_do_not_fit_any_more_are_refused(spark: SparkSession, delta: Any) -> None:
+    name = f"delta.`{delta.path}`"
+    undo_run(spark, token="t-2", location=delta.path)
+    spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT more CHECK (n > 1 OR day <> 'd2')")
+    before = delta.rows()
+    with pytest.raises(ConstraintError, match="break a constraint"):
+        undo_run(spark, token="t-1", location=delta.path)
+    spark.sql(f"ALTER TABLE {name} DROP CONSTRAINT more")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    assert any("append-only" in problem for problem in preflight(DeltaLog(delta.path)))
+    with pytest.raises(UndoRefusedError, match="append-only"):
+        undo_run(spark, token="t-1", location=delta.path)
+    assert delta.rows() == before
 
 
 def test_files_that_are_gone_are_found_before_anything_is_changed(

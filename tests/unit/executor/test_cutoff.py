@@ -300,6 +300,40 @@ def test_partitions_of_tables_read_whole_are_known_by_the_values_of_their_column
     assert dict(world.engine.ran) == {("clean", SLICES[5]): 1}
 
 
+@pytest.mark.parametrize(("kind", "ran"), [("integer", 1), ("string", 6)])
+def test_numbers_in_tables_read_whole_are_known_without_the_zeros_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ran: int
+) -> None:
+    """A declared `03` is the `3` of an INT column; of texts it is another one."""
+    days = """
+    [[dataset]]
+    name = "days"
+    grain = "day"
+    start = "2024-03-28"
+    columns = { y = "%Y", m = "%m", d = "%d" }
+"""
+    monkeypatch.setattr(f"{__name__}.TOML", TOML + days)
+    world = World(tmp_path)
+    parts = world.engine._parts
+
+    def by_values(asked: Any) -> list[dict[str, Any]]:
+        said = parts(asked)
+        for part in said:
+            if part["dataset"]["name"] == "days":
+                for one in part["partitions"]:
+                    day = zip("ymd", one["key"].split("-"), strict=True)
+                    one["values"] = {name: str(int(text)) for name, text in day}
+                part["types"] = dict.fromkeys("ymd", kind)
+        return said
+
+    monkeypatch.setattr(world.engine, "_parts", by_values)
+    made = world.plan(SLICES[5])
+    world.change(s5=9)
+    world.backfill(made)
+    world.backfill(made)
+    assert len(world.engine.ran) == ran
+
+
 def test_a_change_is_followed_as_far_as_it_goes(world: World) -> None:
     made = world.plan(*SLICES[4:9])
     world.backfill(made)

@@ -41,6 +41,28 @@ def test_rows_per_partition_follow_adds_and_removes(log: Log) -> None:
     assert touched == {1: {("d1",), ("d2",), (None,)}, 2: {("d1",), (None,)}}
 
 
+def test_a_file_may_be_removed_without_a_word_of_its_partition(log: Log) -> None:
+    """The format lets a writer name the file only."""
+    log.commit(add("a", "d1", 3), add("b", None, 4), ours("t", [["d1"], 3, "f"]))
+    log.commit({"remove": {"path": "a"}}, {"remove": {"path": "never there"}})
+    log.commit({"remove": {"path": "b", "dataChange": False}}, add("c", None, 4, dataChange=False))
+    log.commit({"remove": {"path": "c"}})
+    reader = DeltaLog(str(log.root))
+    assert rows(reader, "d1", None) == [0, 0]
+    assert rows(reader, "d1", None, version=3) == [0, 4]
+    touched = [commit.touched for commit in DeltaLog(str(log.root)).commits(1, 4)]
+    assert touched == [{("d1",)}, frozenset(), {(None,)}]
+    log.path(0).unlink()
+    log.path(1).with_name(f"{1:020}.checkpoint.parquet").touch()
+    checksum = json.dumps({"metadata": METADATA["metaData"]})
+    log.path(1).with_suffix(".crc").write_text(checksum)
+    log.path(4).with_suffix(".crc").write_text(checksum)
+    with pytest.raises(TableError, match=r"version 2 .* removes a file without saying"):
+        DeltaLog(str(log.root)).state()
+    with pytest.raises(TableError, match=r"version 2 .* removes a file without saying"):
+        list(DeltaLog(str(log.root)).commits(1, 4))
+
+
 def test_rows_without_statistics_are_unknown(log: Log) -> None:
     log.commit(add("a", "d1", None), add("b", "d1", 2), add("c", "d2", 1))
     assert rows(DeltaLog(str(log.root)), "d1", "d2") == [None, 1]

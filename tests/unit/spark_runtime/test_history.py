@@ -99,11 +99,12 @@ def test_the_same_contents_again_are_made_and_not_changed(log: Log) -> None:
     assert events(told(log)) == [(5, ["d1"], ["d1"])]
 
 
-def test_what_was_undone_holds_what_was_made_before(log: Log) -> None:
+@pytest.mark.parametrize("undo_of", ["t2", ["t2"], ["other", "t2"]])
+def test_what_was_undone_holds_what_was_made_before(log: Log, undo_of: str | list[str]) -> None:
     log.commit(METADATA, INFO)
     log.commit(add("a", "d1"), INFO)
     log.commit(remove("a", "d1"), add("b", "d1"), add("c", "d2"), ours("t2"))
-    log.commit(remove("b", "d1"), add("a", "d1"), remove("c", "d2"), ours("u", undo_of="t2"))
+    log.commit(remove("b", "d1"), add("a", "d1"), remove("c", "d2"), ours("u", undo_of=undo_of))
     found = told(log)
     # The second day was never there: nothing made it.
     assert events(found) == [(1, [], ["d1"]), (3, ["d1", "d2"], [])]
@@ -114,6 +115,15 @@ def test_a_commit_that_was_taken_back_made_nothing(log: Log) -> None:
     log.commit(add("a", "d1"), ours("t1"))
     log.commit(remove("a", "d1"), ours("t1b", taken_back=1))
     assert events(told(log)) == [(2, ["d1"], [])]
+
+
+def test_an_undoing_that_was_taken_back_undid_nothing(log: Log) -> None:
+    log.commit(METADATA, INFO)
+    log.commit(add("a", "d1"), ours("t1"))
+    log.commit(remove("a", "d1"), add("b", "d1"), ours("t2"))
+    log.commit(remove("b", "d1"), add("a", "d1"), ours("u", undo_of=["t2"]))
+    log.commit(remove("a", "d1"), add("b", "d1"), ours("v", taken_back=3))
+    assert events(told(log)) == [(2, [], ["d1"]), (4, ["d1"], [])]
 
 
 def test_other_partition_columns_are_a_new_table(log: Log) -> None:

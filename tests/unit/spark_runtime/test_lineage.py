@@ -238,6 +238,40 @@ def test_an_event_that_is_being_written_is_left_for_later(
     assert kinds() == ["START", "COMPLETE"]
 
 
+def test_an_address_is_one_with_and_without_a_slash_at_its_end(
+    document: dict[str, Any], endpoint: str
+) -> None:
+    emit(parse_spec(document))
+    folder = Path(document["lineage"]["outbox"])
+    assert replay(folder, f"{endpoint}/") == Sent(now=2)
+    assert replay(folder, endpoint) == Sent(before=2)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from spark_runtime.outbox import append
+
+file = Path(sys.argv[1])
+append(file, "first")
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+try:
+    append(file, "too long for the room that is left")
+except OSError as error:
+    print(error.strerror)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+append(file, "last")
+"""
+
+
+def test_an_event_that_finds_no_room_spoils_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "outbox.ndjson"
+    command = [sys.executable, "-c", FULL, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "No space left on device\n"
+    assert file.read_text() == "first\nlast\n"
+
+
 def test_a_run_that_follows_on_a_failure_sends_what_was_left(
     document: dict[str, Any], endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

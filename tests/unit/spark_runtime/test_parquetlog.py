@@ -20,7 +20,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.parquetlog import FOLDER, ParquetLog, Record
-from spark_runtime.state import EMPTY_FINGERPRINT
+from spark_runtime.state import EMPTY_FINGERPRINT, undo_token
 from tests.swap_driver import SCHEMA, publish, transaction
 
 DRIVER = Path(__file__).parents[2] / "swap_driver.py"
@@ -145,6 +145,8 @@ def test_rows_that_nobody_had_seen_are_put_back(log: ParquetLog) -> None:
         "theirs.parquet",
     ]
     assert (log.root / "day=d2" / "old.parquet").exists()
+    # Whoever asks for that attempt is told that it does not stand.
+    assert undo_token("new") in log.state().tokens
 
 
 def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(

@@ -131,7 +131,9 @@ def result(error: ErrorResult | None) -> RunResult:
                     PartitionRead(key="k", fingerprint=None),
                     PartitionRead(key="day=NULL", fingerprint="f", values={"day": None}),
                 ),
+                types={"day": "date"},
             ),
+            InputResult(dataset=name, version=None, partitions=()),
         ),
         error=error,
         started_at=datetime(2024, 1, 1, tzinfo=UTC),
@@ -154,6 +156,7 @@ def test_the_result_file_is_what_its_schema_says(tmp_path: Path, error: ErrorRes
         {"day": None},
     ]
     assert "values" not in written["inputs"][0]["partitions"][0]
+    assert [one.get("types", "untold") for one in written["inputs"]] == [{"day": "date"}, "untold"]
     if error is not None:
         assert written["error"] == {"class": "ValueError", "message": "é", "transient": True}
     assert [entry.name for entry in path.parent.iterdir()] == ["result.json"]

@@ -6,7 +6,14 @@ import pytest
 
 from spark_runtime.errors import PartitionValueError, TableError
 from spark_runtime.spec import Partition
-from spark_runtime.values import PartitionColumn, describe, predicate, scope_values
+from spark_runtime.values import (
+    PartitionColumn,
+    describe,
+    logged,
+    predicate,
+    refuse_inexact,
+    scope_values,
+)
 
 DAY, HOUR, TEXT = (
     PartitionColumn("day", "date"),
@@ -58,10 +65,16 @@ def test_a_text_that_is_no_value_of_its_column_is_refused(
         column.canonical(text)
 
 
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "double", "float", "binary", "map"])
+@pytest.mark.parametrize(
+    "kind", ["timestamp", "timestamp_ntz", "double", "float", "binary", "map", "char5"]
+)
 def test_types_without_one_text_cannot_partition(kind: str) -> None:
-    with pytest.raises(TableError, match="whose values have no one text"):
-        PartitionColumn("x", kind)
+    column = PartitionColumn("x", kind)
+    for use in (column.canonical, column.literal, lambda text: refuse_inexact([DAY, column])):
+        with pytest.raises(TableError, match=f"'x' is of type {kind}, whose values have no one"):
+            use("1")
+    # A table may be partitioned by it all the same: what its log says is taken as it stands.
+    assert [logged(column, text) for text in ("1.50", "", None)] == ["1.50", None, None]
 
 
 def test_a_predicate_is_grouped_by_all_columns_but_the_widest() -> None:
