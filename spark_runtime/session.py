@@ -177,13 +177,13 @@ def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
 def unsorted(spark: SparkSession, partitions: int) -> Iterator[None]:
     """Let a write into one partition go without the sort by partition that Spark makes of any.
 
-    Spark's writer then keeps one file open, and sorts only what does not belong into it: with one
-    partition nothing. More open files would be more memory (each buffers a row group).
+    Spark's writer then keeps files open, and sorts what is left once it has as many as it may:
+    two, so that with one partition it never does. More of them would take more memory.
     """
     if partitions != 1:
         yield
         return
-    with setting(spark, "spark.sql.maxConcurrentOutputFileWriters", "1"):
+    with setting(spark, "spark.sql.maxConcurrentOutputFileWriters", "2"):
         yield
 
 

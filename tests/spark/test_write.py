@@ -91,7 +91,7 @@ def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
     assert kept() == before
 
 
-@pytest.mark.parametrize(("written", "open_files"), [(1, "1"), (2, "0")])
+@pytest.mark.parametrize(("written", "open_files"), [(1, "2"), (2, "0")])
 def test_only_a_write_into_one_partition_goes_unsorted_into_one_open_file(
     spark: SparkSession,
     delta: Any,
