@@ -253,6 +253,16 @@ class LineageBuilder:
         named = last.footprint
         return last.started is None and not (named.reads and named.writes)
 
+    def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
+        """Return (namespace, name) of what the job reads and writes by what was said so far."""
+        now, _, _ = self._jobs[job.namespace, job.name].edges()
+        return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
+
+    def completed_at(self, job: JobRef) -> datetime | None:
+        """Return when the last completed run of the job ended."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        return max((run.completed for run in runs if run.completed), default=None)
+
     def run_ids(self, job: JobRef) -> list[str]:
         """Return the ids of a job's runs, the one of the newest event last."""
         runs = self._jobs[job.namespace, job.name].runs
@@ -690,8 +700,8 @@ def _keep_newest(
     kept: dict[str, tuple[datetime, Any]], facets: Any, wanted: frozenset[str], when: datetime
 ) -> None:
     for name in facets:
-        if name in wanted:
-            value = facets[name]
+        # Marquez gives null for what was not said.
+        if name in wanted and (value := facets[name]) is not None:
             old = kept.get(name)
             if old is None or when > old[0]:
                 kept[name] = (when, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
@@ -21,6 +22,7 @@ from lineage_backfill.sources.marquez.api import (
     segment,
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
+from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
 
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
@@ -30,15 +32,18 @@ _MAX_NAMES = 100
 class Catalogue:
     """Folds into a builder what the catalogue knows besides the events in it.
 
-    `history` has read the events that are folded into its builder.
+    `history` has read the events that are folded into its builder. What events without a run said
+    is kept in the file `cache`.
     """
 
-    def __init__(self, api: Api, history: EventHistory) -> None:
+    def __init__(self, api: Api, history: EventHistory, cache: Path | None = None) -> None:
         #: Jobs with events, by the one name under which Marquez has stored each.
         self.stored: dict[Name, Name] = {}
         #: All datasets that Marquez knows; empty where it cannot list them.
         self.datasets: set[Name] = set()
         self._api = api
+        self._history = history
+        self._cache = cache
         self._builder = history.builder
         self._parents = history.parents
         self._heard = history.heard
@@ -66,6 +71,8 @@ class Catalogue:
             self._complete(name, stored[0])
         self._walk(sorted(listed - covered))
         self._list_datasets()
+        datasets = self.datasets or self._builder.dataset_names()
+        fold_unshown(self._api, self._history, self.stored, datasets, self._cache)
 
     def _list_namespaces(self) -> None:
         try:
@@ -190,6 +197,8 @@ class Catalogue:
             )
         for namespace, name in sorted(self.datasets):
             self._builder.add_dataset(namespace, name)
+            if not self._history.oldest and (namespace, name) not in self._datasets_asked:
+                self._read_dataset((namespace, name))  # no events tell of it
 
     def _walk(self, names: list[Name]) -> None:
         """Read jobs without events, and all that their surroundings name, until nothing is new."""
@@ -224,6 +233,10 @@ class Catalogue:
         if not told:
             event |= {"inputs": self._known(inputs), "outputs": self._known(outputs)}
         self._builder.add(event)
+        ref = JobRef(name[0], page["name"])
+        for other in list(declared(self._api, self._builder, name, ref, page)) if told else ():
+            self._known([*other["inputs"], *other["outputs"]])
+            self._builder.add(other)
         return around
 
     def _fold_runs(self, name: Name, item: dict[str, Any], *, newest: bool = False) -> bool:

@@ -1,7 +1,8 @@
 """The event history of Marquez, folded; read once, then only what is new, from a cache on disk.
 
 The server counts the events of any span of time, cheaply. What was read is therefore known by
-windows of time with their counts: one that has another count now is read again.
+windows of time with their counts: one that has another count now is read again. Events of jobs and
+of datasets are counted, and not shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lineage_backfill.sources.records import read_records, write_records
 from lineage_backfill.sources.web import Answer
 
 _log = logging.getLogger(__name__)
-#: The server hides what lies after 2030 unless it is told otherwise.
+#: Before all events; and after all, as the server hides what lies after 2030 unless told otherwise.
 _FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
 #: Pages grow from so many events up to so many, unless they have that many bytes already.
 _PAGE = 1_000
@@ -38,16 +39,20 @@ _TRIES = 3
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A half-open span of event times, as texts in UTC, and how many events it held when read."""
+    """A half-open span of event times, as texts in UTC, and how many events it held when read.
+
+    So many of the `count` were `shown`; the others were of jobs and datasets.
+    """
 
     start: str
     end: str
     count: int
+    shown: int
 
 
 class EventHistory:
@@ -61,6 +66,10 @@ class EventHistory:
         self.heard: set[Name] = set()
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
+        self._tail = (
+            _FIRST,
+            0,
+        )  # the end of the last window, events not shown after it
         self._oldest = ""  # the time of the oldest event
         self._newest: list[Any] = []  # the key of the newest one
         self._unsaved = 0
@@ -90,6 +99,18 @@ class EventHistory:
                 api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
         return history
 
+    @property
+    def unshown(self) -> tuple[int, str]:
+        """How many events are counted and not shown, and a time before which there are none."""
+        hidden = [(window.start, window.count - window.shown) for window in self._windows]
+        found = [(start, number) for start, number in (*hidden, self._tail) if number > 0]
+        return sum(number for _, number in found), found[0][0] if found else _LAST
+
+    @property
+    def oldest(self) -> str:
+        """The time of the oldest event; empty where there is none."""
+        return self._oldest
+
     # Reading
 
     def _is_begun(self, api: Api) -> bool:
@@ -109,30 +130,40 @@ class EventHistory:
         after = self._windows[-1].end if self._windows else _FIRST
         # What comes while this is read lies after the last window, and changes no count.
         until = max(after, _just_before(newest[0]))
-        known = self._newest
+        known, last, tail = self._newest, list[Any](), 0
         start, total, first = after, _count(api, after, until), True
         for begin, events, count in chain(_pages(api, after, until), _pages(api, until, _LAST)):
-            self._close(start, min(begin, until), total - (count if begin < until else 0))
-            start, total = begin, count
+            end, left = (begin, count) if begin < until else (until, 0)
+            if start < until:
+                self._close(_Window(start, end, total - left, _before(last, end)))
+            # What comes from `until` on is in no window: it is read again next time.
+            if begin == until:
+                tail = count
+            elif begin > until:
+                tail -= _before(last, begin)
+            start, total, last = begin, count, events
             self._fold(events)
             # The newest event so far lies on the first page, whatever comes at its time now.
             if first and known and known not in map(_key, events):
                 return False
             first = False
+        self._tail = (until, tail - len(last))
         return True
 
-    def _close(self, start: str, end: str, count: int) -> None:
+    def _close(self, window: _Window) -> None:
         """Add a window of time that was read.
 
         The server counts after it has found the events of a page. One that comes in between is
         counted and not shown; it is missing in the count of the window before, which tells of it.
         """
-        if start < end or count:
-            self._windows.append(_Window(start, end, count))
-            self._unsaved += count
+        if window.start < window.end or window.count:
+            self._windows.append(window)
+            self._unsaved += window.count
         if len(self._windows) > _MAX_WINDOWS and len(self._windows) % 2 == 0:
             pairs = zip(self._windows[::2], self._windows[1::2], strict=True)
-            self._windows = [_Window(a.start, b.end, a.count + b.count) for a, b in pairs]
+            self._windows = [
+                _Window(a.start, b.end, a.count + b.count, a.shown + b.shown) for a, b in pairs
+            ]
 
     def _fold(self, events: list[Any]) -> None:
         """Fold in events, and remember which job was sent under which parents."""
@@ -180,12 +211,15 @@ class EventHistory:
         """Fold in a window once more, until its number of events stands still."""
         count = _count(api, window.start, window.end)
         for _ in range(_TRIES):
-            for _, events, _ in _pages(api, window.start, window.end):
+            shown, last = 0, list[Any]()
+            for begin, events, _ in _pages(api, window.start, window.end):
                 self._fold(events)
+                shown += _before(last, begin)
+                last = events
             before, count = count, _count(api, window.start, window.end)
             if count == before:
                 self._unsaved += count
-                return replace(window, count=count)
+                return replace(window, count=count, shown=shown + len(last))
         raise LineageError(
             f"the events from {window.start} to {window.end} keep changing while they are read",
             hint="Try again when no old events are being loaded into Marquez.",
@@ -302,6 +336,14 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
 def _count_rows(api: Api, answer: Answer) -> tuple[int, Any]:
     events = api.rows(answer.value(), "events")
     return len(events), events[-1] if events else None
+
+
+def _before(events: list[Any], end: str) -> int:
+    """Return how many of the events, which go by time, lie before `end`."""
+    number, when = len(events), _time(end)
+    while number and _time(events[number - 1]["eventTime"]) >= when:
+        number -= 1
+    return number
 
 
 def _key(event: Any) -> list[Any]:

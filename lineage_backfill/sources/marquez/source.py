@@ -51,6 +51,7 @@ class MarquezSource:
         self._view = view
         self._settings = settings
         self._cache = cache and cache / f"marquez-{self._identity()}.events.gz"
+        self._unshown = cache and cache / f"marquez-{self._identity()}.unshown.gz"
         self._clock = clock or partial(datetime.now, UTC)
 
     def read(self) -> LineageSnapshot:
@@ -69,9 +70,14 @@ class MarquezSource:
         history = EventHistory() if self._view == "graph" else EventHistory.read(api, self._cache)
         builder = history.builder
         if self._view == "events":
+            if hidden := history.unshown[0]:
+                api.warnings.append(
+                    f"{hidden} events of jobs and datasets, which have no run, are not in the event"
+                    " history; --lineage-view both asks for what they said"
+                )
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
-            catalogue = Catalogue(api, history)
+            catalogue = Catalogue(api, history, self._unshown)
             catalogue.read()
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             compare(api, lineage, catalogue.stored, catalogue.datasets)

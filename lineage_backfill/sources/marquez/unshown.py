@@ -1,0 +1,134 @@
+"""What Marquez does not show in its history: events of jobs and of datasets, without a run.
+
+It counts them there, and keeps what they said as versions of jobs and datasets that no run made.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import HTTPStatusError
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.facets import parse_time
+from lineage_backfill.model import JobRef
+from lineage_backfill.sources.marquez.api import Api, Name, dataset_path, job_path
+from lineage_backfill.sources.marquez.history import EventHistory
+from lineage_backfill.sources.records import read_records, write_records
+
+_FORMAT = "lineage-backfill events that Marquez does not show"
+_VERSION = 1
+_LATER = timedelta(microseconds=1)
+
+
+def fold_unshown(
+    api: Api,
+    history: EventHistory,
+    jobs: Mapping[Name, Name],
+    datasets: Iterable[Name],
+    cache: Path | None,
+) -> None:
+    """Fold in what these events said; `jobs` maps Marquez's names of jobs to ours.
+
+    Each job and each dataset is asked for; in the file `cache` the answers are kept until the
+    server counts others.
+    """
+    number, since = history.unshown
+    if not number:
+        return
+    header = {"format": _FORMAT, "version": _VERSION, "oldest": history.oldest, "number": number}
+    events = _load(cache, header) if cache else None
+    if events is None:
+        events = list(chain(_of_jobs(api, history, jobs), _of_datasets(api, datasets, since)))
+        if cache:
+            try:
+                # Made anew in minutes at most: fast to write rather than small.
+                write_records(cache, chain([header], events), level=1)
+            except OSError as error:
+                api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
+    for event in events:
+        history.builder.add(event)
+
+
+def declared(
+    api: Api, builder: LineageBuilder, stored: Name, ref: JobRef, page: Any
+) -> Iterator[Any]:
+    """Yield what was declared of a job, as job events, where its page names other datasets.
+
+    That is its versions that no run made. Marquez dates them back to when the job was made; the one
+    that its page shows came later than all runs that have ended.
+    """
+    shown = _named(page)
+    if shown == builder.named_by(ref):
+        return
+    ended = builder.completed_at(ref)
+    for row in api.pages(f"{job_path(stored)}/versions", "versions"):
+        if row.get("latestRun") is None:
+            last = ended if _named(row) == shown else None
+            yield {
+                "eventTime": (last + _LATER).isoformat() if last else row["createdAt"],
+                "job": {"namespace": ref.namespace, "name": ref.name},
+                "inputs": _items(row["inputs"]),
+                "outputs": _items(row["outputs"]),
+            }
+
+
+def _named(row: Any) -> tuple[set[Name], set[Name]]:
+    """Return what a job reads and writes by its own page, or by one of its versions."""
+    reads, writes = (
+        {(item["namespace"], item["name"]) for item in row.get(side) or ()}
+        for side in ("inputs", "outputs")
+    )
+    return reads, writes
+
+
+def _of_jobs(api: Api, history: EventHistory, jobs: Mapping[Name, Name]) -> Iterator[Any]:
+    for stored, name in sorted(jobs.items()):
+        ref = JobRef(*name)
+        try:
+            page = api.get(job_path(stored))
+            facets = page.get("facets")
+            if facets:
+                item = {"namespace": name[0], "name": name[1], "facets": facets}
+                yield {"eventTime": page["updatedAt"], "job": item}
+            yield from declared(api, history.builder, stored, ref, page)
+        except HTTPStatusError as error:
+            _report(api, str(ref), error)
+
+
+def _of_datasets(api: Api, names: Iterable[Name], since: str) -> Iterator[Any]:
+    begin = parse_time(since)
+    for name in sorted(names):
+        try:
+            for row in api.pages(f"{dataset_path(name)}/versions", "versions"):
+                if parse_time(row["createdAt"]) < begin:
+                    break  # the newest comes first
+                facets = row.get("facets")
+                if facets and row.get("createdByRun") is None:
+                    item = {"namespace": name[0], "name": name[1], "facets": facets}
+                    yield {"eventTime": row["createdAt"], "dataset": item}
+        except HTTPStatusError as error:
+            _report(api, ":".join(name), error)
+
+
+def _report(api: Api, what: str, error: HTTPStatusError) -> None:
+    if error.status not in (404, 500):
+        raise error
+    api.warnings.append(f"{what}: what events without a run said of it cannot be read: {error}")
+
+
+def _items(refs: Iterable[Any] | None) -> list[dict[str, str]]:
+    return [{"namespace": ref["namespace"], "name": ref["name"]} for ref in refs or ()]
+
+
+def _load(file: Path, header: Mapping[str, Any]) -> list[Any] | None:
+    """Return what was kept in the file; None if there is none, or of another state."""
+    try:
+        records = list(read_records(file))
+    except (OSError, EOFError, zlib.error, ValueError):
+        return None
+    return records[1:] if records and records[0] == header else None
