@@ -27,6 +27,13 @@ Answer = tuple[int, Any]
 _API = "/api/v1/"
 _NAMESPACE = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 _STATES = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
+#: The facets that Marquez gives back as null where they were not sent.
+_OF_RUNS = ("nominalTime", "parent")
+_OF_JOBS = ("documentation", "sourceCodeLocation", "sql", "jobType")
+_OF_DATASETS = (
+    *("documentation", "schema", "dataSource", "description", "lifecycleStateChange"),
+    *("columnLineage", "symlinks"),
+)
 _NOT_FOUND = (404, {"code": 404, "message": "not found"})
 _BROKEN = (500, {"code": 500, "message": "There was an error processing your request."})
 
@@ -71,6 +78,7 @@ class _Job:
     is_hidden: bool = False
     facets: dict[str, Any] = field(default_factory=dict)
     runs: list[_Run] = field(default_factory=list)
+    declared: list[_Edges] = field(default_factory=list)  # versions that no run made
 
 
 class FakeMarquez:
@@ -80,6 +88,8 @@ class FakeMarquez:
         self.events: list[Any] = []
         self.jobs: dict[Name, _Job] = {}
         self.datasets: dict[Name, dict[str, Any]] = {}
+        #: Versions of datasets that no run made: when, and with which facets.
+        self.told: dict[Name, list[tuple[str, Any]]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
         self._namespace("default", "2023-01-01T00:00:00Z")
         self.runs: dict[str, _Run] = {}
@@ -103,7 +113,7 @@ class FakeMarquez:
             return 400  # refused, and kept
         when = _instant(event["eventTime"])
         if "job" not in event:
-            self._see(event["dataset"], when)
+            self._see(event["dataset"], when, has_run=False)
             return 201
         name = (_NAMESPACE.sub("_", item["namespace"]), item["name"])
         self._namespace(name[0], when)
@@ -113,11 +123,17 @@ class FakeMarquez:
         job.facets |= facets
         job.is_stream = (facets.get("jobType") or {}).get("processingType") == "STREAMING"
         edges = _Edges(
-            frozenset(self._see(one, when) for one in event.get("inputs") or ()),
-            frozenset(self._see(one, when) for one in event.get("outputs") or ()),
+            *(
+                frozenset(
+                    self._see(one, when, has_run="run" in event, is_output=side == "outputs")
+                    for one in event.get(side) or ()
+                )
+                for side in ("inputs", "outputs")
+            )
         )
         if "run" not in event:
             job.version = job.graph = edges
+            job.declared.append(edges)
             return 201
         run = self._run(name, job, event, when)
         self._move(job, run, edges, ended=event.get("eventType") in _STATES)
@@ -175,15 +191,20 @@ class FakeMarquez:
                 job.graph = job.graph.where(edges)
         elif ended:
             job.version = job.graph = named
+            job.declared = [edges for edges in job.declared if edges != named]
         else:
             job.graph = job.graph.where(edges)
 
-    def _see(self, item: Any, when: str) -> Name:
+    def _see(self, item: Any, when: str, *, has_run: bool, is_output: bool = False) -> Name:
         name = (item["namespace"], item["name"])
         self._namespace(name[0], when)
-        row = self.datasets.setdefault(name, {"createdAt": when, "facets": {}})
+        row = self.datasets.setdefault(name, {"createdAt": when, "facets": {}, "isOnlyRead": True})
+        row["isOnlyRead"] &= not is_output
         row["updatedAt"] = when
         row["facets"] |= item.get("facets") or {}
+        facets = {**(item.get("facets") or {}), **(item.get("inputFacets") or {})}
+        if not has_run or (facets and row["isOnlyRead"] and name not in self.told):
+            self.told.setdefault(name, []).insert(0, (when, facets))
         return name
 
     def _namespace(self, name: str, when: str) -> None:
@@ -213,6 +234,13 @@ class FakeMarquez:
                 return (200, _run_row(run)) if run else _NOT_FOUND
             case ["lineage"]:
                 return self._lineage(query["nodeId"], int(query["depth"]))
+            case ["namespaces", namespace, "datasets", name, "versions"]:
+                told = self.told.get((namespace, name), [])
+                rows = [
+                    (when, {"createdAt": when, "createdByRun": None, "facets": facets})
+                    for when, facets in told
+                ]
+                return 200, {"versions": _page(rows, query), "totalCount": len(rows)}
             case ["namespaces", namespace, "datasets", name]:
                 row = self.datasets.get((namespace, name))
                 return (200, _dataset_row((namespace, name), row)) if row else _NOT_FOUND
@@ -222,6 +250,9 @@ class FakeMarquez:
                     return _NOT_FOUND
                 if rest == ["runs"]:
                     return 200, self._runs(job, query)
+                if rest == ["versions"]:
+                    versions = [(None, _version_row(job, edges)) for edges in job.declared]
+                    return 200, {"versions": _page(versions, query), "totalCount": len(versions)}
                 return 200, _job_row((namespace, name), job)
         return _NOT_FOUND
 
@@ -231,7 +262,10 @@ class FakeMarquez:
         first = int(query["offset"])
         page = shown[first : first + int(query["limit"])]
         self.before_count()
-        return {"events": [event for _, event in page], "totalCount": len(self._window(query))}
+        return {
+            "events": [as_shown(event) for _, event in page],
+            "totalCount": len(self._window(query)),
+        }
 
     def _window(self, query: dict[str, str]) -> list[tuple[str, Any]]:
         after, before = _instant(query["after"]), _instant(query["before"])
@@ -339,6 +373,26 @@ class FakeMarquez:
             thread.join()
 
 
+def as_shown(event: Any) -> Any:
+    """Return an event as Marquez gives it back: what it knows and was not told is null."""
+
+    def dataset(item: Any) -> Any:
+        nothing = {"facets": None, "inputFacets": None, "outputFacets": None}
+        facets = item.get("facets")
+        return nothing | item | {"facets": facets and dict.fromkeys(_OF_DATASETS) | facets}
+
+    run, job = dict(event["run"]), dict(event["job"])
+    for item, known in ((run, _OF_RUNS), (job, _OF_JOBS)):
+        if item.get("facets") is not None:
+            item["facets"] = dict.fromkeys(known) | item["facets"]
+    return event | {
+        "run": run,
+        "job": job,
+        "inputs": [dataset(item) for item in event.get("inputs") or ()],
+        "outputs": [dataset(item) for item in event.get("outputs") or ()],
+    }
+
+
 def _asked(url: str) -> tuple[str, dict[str, str]]:
     parts = urlsplit(url)
     return parts.path.partition(_API)[2], dict(parse_qsl(parts.query))
@@ -380,6 +434,11 @@ def _job_row(name: Name, job: _Job) -> dict[str, Any]:
         "facets": job.facets,
         "tags": [],
     }
+
+
+def _version_row(job: _Job, edges: _Edges) -> dict[str, Any]:
+    ends = {"inputs": _names(edges.reads), "outputs": _names(edges.writes)}
+    return {"createdAt": job.created, "latestRun": None} | ends
 
 
 def _dataset_row(name: Name, row: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import requests
 import responses
 
 from lineage_backfill.graph.facets import parse_time
+from tests.fake_marquez import as_shown
 
 DATA = Path(__file__).parents[1] / "data" / "marquez"
 ADDRESS = "http://marquez.example"
@@ -115,6 +116,7 @@ class Replay:
         shown = shown if query["sortDirection"] == "asc" else shown[::-1]
         first = int(query["offset"])
         page = shown[first : first + int(query["limit"])]
+        page = [as_shown(event) for event in page]
         return 200, {}, json.dumps({"events": page, "totalCount": len(window)})
 
     def _search(self, kind: str) -> Answer:

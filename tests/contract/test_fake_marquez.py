@@ -13,6 +13,7 @@ _API = "/api/v1/"
 #: What the fake does not do: parents that rename jobs, symlinks, renaming, namespaces that break.
 BEYOND = {
     "dataset_symlinks",
+    "events_without_run",
     "parent_facet.2_twin",
     "parent_facet.3_kinds",
     "poisoned_namespace.2_after_bad_output",
@@ -61,6 +62,8 @@ def _is_asked(path: str, query: dict[str, str]) -> bool:
             return query.keys() == {"q", "filter", "limit"} and query["q"] == "%"
         case ["namespaces"] | ["namespaces", _, "jobs", _, "runs"]:
             return query.keys() == {"limit", "offset"}
+        case ["namespaces", _, "jobs" | "datasets", _, "versions"]:
+            return query.keys() == {"limit", "offset"}
         case ["namespaces", _, "jobs" | "datasets", name]:
             return bool(name)
         case ["jobs", "runs", _]:
@@ -86,6 +89,14 @@ def _seen(path: str, body: Any) -> Any:
             return [_run(run) for run in body["runs"]]
         case ["jobs", "runs", _]:
             return _run(body)
+        case [*_, "jobs", _, "versions"]:
+            rows = [row for row in body["versions"] if row["latestRun"] is None]
+            return sorted((_names(row["inputs"]), _names(row["outputs"])) for row in rows)
+        case [*_, "versions"]:
+            told = [row for row in body["versions"] if row["createdByRun"] is None]
+            return sorted(
+                (row["createdAt"][:19], sorted(row["facets"])) for row in told if row["facets"]
+            )
         case [*_, "datasets", _]:
             return body["name"]
     return body["name"], _names(body["inputs"]), _names(body["outputs"])

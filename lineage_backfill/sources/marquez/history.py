@@ -8,9 +8,11 @@ of datasets are counted, and not shown.
 from __future__ import annotations
 
 import logging
+import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -34,6 +36,10 @@ _PAGE = 1_000
 _LARGE_PAGE = 8_000
 _LARGE = 8 * 1024 * 1024
 _MAX_PAGE = 1_000_000
+#: So many pages are asked for while one is worked on.
+_AHEAD = 2
+#: Seconds for which Python lets one thread go on while another one could.
+_SWITCH_INTERVAL = 0.0005
 _MAX_WINDOWS = 512
 _TRIES = 3
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
@@ -300,37 +306,67 @@ def _count(api: Api, after: str, before: str) -> int:
     return int(_ask(api, after, before, limit=0)["totalCount"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One answer of the history: the time that it was asked from, and how to go on after it."""
+
+    begin: str
+    answer: Answer
+    following: tuple[str, int] | None  # the time and the limit of the next page
+
+
 def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], int]]:
     """Yield all events at least once: by time, which no insertion or deletion shifts.
 
     With each page comes the time that it begins at, and how many events there are from there on.
-    While one is parsed and worked on, the next one is asked for.
+    While one is parsed and worked on, others are asked for, one after the other.
     """
     if after >= before:
         return
-    limit = _PAGE
-    with ThreadPoolExecutor(1) as pool:
-        answer: Answer | None = _send(api, after, before, limit=limit)
-        while answer is not None:
-            begin, following = after, None
-            number, last = glance(answer.body) or _count_rows(api, answer)
-            if number >= limit:
-                newest = _just_before(last)
-                if newest > after:
-                    # The server counts all that follows for each page, so that few are better.
-                    limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
-                elif limit < _MAX_PAGE:
-                    limit *= 2  # more events at one time than fit on a page
-                else:
-                    raise LineageError(
-                        f"more than {_MAX_PAGE} events at {after}",
-                        hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
-                    )
-                after = max(after, newest)
-                following = pool.submit(_send, api, after, before, limit=limit)
-            page = answer.value()
-            yield begin, api.rows(page, "events"), int(page["totalCount"])
-            answer = following.result() if following else None
+    pool, interval = ThreadPoolExecutor(1), sys.getswitchinterval()
+    # A body comes in hundreds of small parts, for each of which its reader waits that long.
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    try:
+        ahead = deque([pool.submit(_page, api, after, before, _PAGE)])
+        while True:
+            while len(ahead) <= _AHEAD:
+                ahead.append(pool.submit(_next_page, api, ahead[-1], before))
+            page = ahead.popleft().result()
+            if page is None:
+                return
+            value = page.answer.value()
+            yield page.begin, api.rows(value, "events"), int(value["totalCount"])
+    finally:
+        sys.setswitchinterval(interval)
+        pool.shutdown(cancel_futures=True)
+
+
+def _next_page(api: Api, last: Future[_Page | None], before: str) -> _Page | None:
+    """Return the page after the last one, which the same thread has asked for before."""
+    page = last.result()
+    if page is None or page.following is None:
+        return None
+    after, limit = page.following
+    return _page(api, after, before, limit)
+
+
+def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
+    answer = _send(api, after, before, limit=limit)
+    number, last = glance(answer.body) or _count_rows(api, answer)
+    if number < limit:
+        return _Page(after, answer, None)
+    newest = _just_before(last)
+    if newest > after:
+        # The server counts all that follows for each page, so that few are better.
+        limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
+    elif limit < _MAX_PAGE:
+        limit *= 2  # more events at one time than fit on a page
+    else:
+        raise LineageError(
+            f"more than {_MAX_PAGE} events at {after}",
+            hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
+        )
+    return _Page(after, answer, (max(after, newest), limit))
 
 
 def _count_rows(api: Api, answer: Answer) -> tuple[int, Any]:

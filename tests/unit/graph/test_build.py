@@ -249,6 +249,16 @@ def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
     assert dataset.partitioning == {"grain": "hour"}
 
 
+def test_a_facet_that_is_null_takes_nothing_away() -> None:
+    link = {"identifiers": [{"namespace": "n", "name": "other", "type": "TABLE"}]}
+    builder = LineageBuilder()
+    for second, facet in ((1, link), (2, None)):
+        item = {"namespace": "n", "name": "table", "facets": {"symlinks": facet}}
+        builder.add({"eventTime": f"2024-01-01T00:00:0{second}Z", "dataset": item})
+    (node,) = builder.snapshot().datasets.values()
+    assert {ref.name for ref in (node.ref, *node.aliases)} == {"table", "other"}
+
+
 def test_a_dataset_event_speaks_of_a_dataset_alone() -> None:
     snapshot = build(
         {
