@@ -297,9 +297,9 @@ class Catalogue:
                 raise
             self._api.warnings.append(f"{name[0]}:{name[1]}: its page cannot be read: {error}")
             return
-        # `/column-lineage` tells no more of the current version than these facets: not which columns
-        # are INDIRECT, nothing of columns in no schema, and of two writers' one. Edges that it shows
-        # besides are those of older versions and of failed runs, which must not be followed.
+        # `/column-lineage` tells no more of the current version than these facets: not which
+        # columns are INDIRECT, nothing of columns in no schema, and of two writers' one. Edges that
+        # it shows besides are of older versions and of failed runs, which must not be followed.
         facets = {"schema": {"fields": page.get("fields")}, **_tagged(page)}
         # An alias has the page of the dataset that it is another name of.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
