@@ -16,6 +16,7 @@ from spark_runtime.places import is_remote, place
 from spark_runtime.spec import OutputSpec, Target
 from spark_runtime.state import TableLog, TableState
 from spark_runtime.storage import Storage
+from spark_runtime.values import partition_columns, refuse_inexact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ class Tables:
         return DeltaStorage(self.spark, log)
 
     def create(self, output: OutputSpec, schema: StructType) -> None:
-        """Make the table, empty, if there is none; raises SchemaMismatchError."""
+        """Make the table, empty, if there is none; raises SchemaMismatchError and TableError."""
         log = None if output.table is not None else self._log(output)
         if isinstance(log, ParquetLog):
             if not log.is_recorded():
@@ -114,7 +115,10 @@ class Tables:
 
 
 def _check_storable(schema: StructType, output: OutputSpec) -> None:
-    """Raise SchemaMismatchError unless rows of this schema can be the first of the table."""
+    """Raise unless rows of this schema can be the first of the table.
+
+    A SchemaMismatchError, or a TableError where its partition columns cannot be keys.
+    """
     void = [field.name for field in schema if "void" in field.dataType.simpleString()]
     if void:
         raise SchemaMismatchError(
@@ -129,3 +133,5 @@ def _check_storable(schema: StructType, output: OutputSpec) -> None:
             f"{', '.join(names)}",
             hint="add it to the job's result, or correct `columns` in the project file",
         )
+    types = {field.name.lower(): str(field.dataType.jsonValue()) for field in schema}
+    refuse_inexact(partition_columns(output.columns, types))

@@ -163,7 +163,7 @@ class Planning:
         if log is not None and log.ignored:
             names = few(log.ignored, str)
             self._warn(f"dataset {changed.dataset}: changed, and no key that exists: {names}")
-        if log is not None and not changed.keys:
+        elif log is not None and not changed.keys:
             self._warn(
                 f"dataset {changed.dataset}: nothing changed in its table after version {log.after}"
             )

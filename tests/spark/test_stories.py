@@ -234,13 +234,15 @@ def test_another_time_zone_does_not_move_rows_between_days(shared: Shared, url: 
 
 
 @story(GITHUB + "delta-io/delta/pull/6544")
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
 def test_timestamps_whose_text_has_two_forms_are_no_keys(
-    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, url: str
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str, url: str
 ) -> None:
-    made = make_table(tmp_path / "t", ("at",))
+    made = make_table(tmp_path / "t", ("at",), kind)
     frame = spark.sql("SELECT TIMESTAMP'2024-01-01 00:00:00Z' AS at, 1 AS n")
     with pytest.raises(TableError, match="of type timestamp, whose values have no one text"):
         made.write(frame, ["2024-01-01T00:00:00Z"])
+    assert made.version is None  # not even an empty table
 
 
 @story(GITHUB + "dagster-io/dagster/issues/34064")

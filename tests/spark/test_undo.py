@@ -10,8 +10,14 @@ import pytest
 
 from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import ConstraintError, StaleAttemptError, UndoRefusedError
+from spark_runtime.errors import (
+    ConstraintError,
+    StaleAttemptError,
+    UndoRefusedError,
+    WriteConflictError,
+)
 from spark_runtime.undo import preflight, undo_run, undo_runs
+from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +117,24 @@ def test_an_undoing_that_was_taken_back_can_be_done_again(
     undo_run(spark, token="t-2", location=delta.path)
     undo_run(spark, token="t-1", location=delta.path)
     assert delta.rows() == [("d1", 0), ("d2", 0), ("d3", 0)]
+
+
+def test_nobody_goes_on_with_a_table_that_was_partitioned_anew_meanwhile(
+    spark: SparkSession, delta: Any
+) -> None:
+    """Also where its columns are by now what they were: all its rows are somebody else's."""
+    since = delta.version
+    for column in ("n", "day"):
+        frame = spark.read.format("delta").load(delta.path)
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.partitionBy(column).save(delta.path)
+    before = delta.rows()
+    # Of a partition that none of it had: only the change of columns tells.
+    with pytest.raises(WriteConflictError, match="changed day=d9"):
+        delta.write(rows(spark, ("d9", 1)), ["d9"], WriteOptions(since=since), run_id="r-9")
+    with pytest.raises(UndoRefusedError):
+        undo_run(spark, token="t-2", location=delta.path)
+    assert delta.rows() == before
 
 
 def test_old_rows_come_back_under_the_columns_that_the_table_has_by_now(

@@ -25,6 +25,7 @@ from lineage_backfill.plan.declarations import (
     Declarations,
 )
 from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.plan.request import ChangedDataset, LogRange, Request
 from tests.unit.plan.world import (
     NOW,
     dataset,
@@ -59,6 +60,28 @@ DAYS = """dataset = [
 
 
 # --- roots ------------------------------------------------------------------------------------
+
+
+STRANGE = "dataset w:a: changed, and no key that exists: ds=NULL"
+NOTHING_CHANGED = "dataset w:a: nothing changed in its table after version 3"
+
+
+@pytest.mark.parametrize(
+    ("found", "ignored", "said"),
+    [
+        (["2024-03-10"], (), []),
+        (["2024-03-10"], ("ds=NULL",), [STRANGE]),
+        ([], ("ds=NULL",), [STRANGE]),
+        ([], (), [NOTHING_CHANGED]),
+    ],
+)
+def test_what_a_log_tells_and_is_no_key_is_said(
+    found: list[str], ignored: tuple[str, ...], said: list[str]
+) -> None:
+    log = LogRange(after=3, until=5, ignored=ignored)
+    asked = Request(changed=(ChangedDataset(dataset=dataset("a"), keys=tuple(found), log=log),))
+    warnings = plan(asked, "a > j > b", DAYS).warnings
+    assert [warning for warning in warnings if "w:a" in warning] == said
 
 
 def test_several_roots_with_different_keys_come_together() -> None:
