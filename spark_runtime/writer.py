@@ -26,6 +26,7 @@ from spark_runtime.errors import (
     EntrypointError,
     StaleAttemptError,
     TableError,
+    UndoRefusedError,
     UnexpectedPartitionError,
     VerificationError,
     WriteConflictError,
@@ -43,6 +44,7 @@ from spark_runtime.spec import (
 from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
+from spark_runtime.undo import refuse_later_changes
 from spark_runtime.values import (
     PartitionColumn,
     Values,
@@ -136,6 +138,8 @@ class _Write:
                 f"has written to {self.output.dataset} already",
                 hint="retry the run as a new attempt",
             )
+        if self._adds and self.app_id in self.before.transactions:
+            self._take_back_earlier()
         if self.output.mode == "full":
             self._refuse_other_partitions()
         self._refuse_foreign_changes(self.before.version)
@@ -426,10 +430,33 @@ class _Write:
             )
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
+    def _take_back_earlier(self) -> None:
+        """Take back what earlier attempts of this run have added: it is to stand there once."""
+        everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
+        for ours in reversed(everything):
+            token = ours.metadata.get("token")
+            is_of_run = all(
+                ours.metadata.get(name) == getattr(self.run, name)
+                for name in ("backfill_id", "run_id")
+            )
+            if token is None or not is_of_run or undo_token(token) in self.before.tokens:
+                continue
+            later = [commit for commit in everything if commit.version >= ours.version]
+            try:
+                refuse_later_changes(self.log, [ours], later)
+            except UndoRefusedError as error:
+                raise WriteConflictError(
+                    f"an earlier attempt of this run has added its rows, and {error.message}",
+                    hint="take out the rows of one of the two, and start the run as a new one",
+                ) from error
+            self._take_back(ours)
+        self.before = self._counted(self.storage.before())
+
     def _take_back(self, ours: Commit) -> None:
+        app_id = f"{self.app_id}/taken-back"
         transaction = Transaction(
-            app_id=f"{self.app_id}/taken-back",
-            version=self.run.attempt,
+            app_id=app_id,
+            version=self.log.state().transactions.get(app_id, 0) + 1,
             metadata={"schema_version": 1, "run_id": self.run.run_id, "taken_back": ours.version},
         )
         self.storage.put_back([ours], transaction)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime import checks
-from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError
+from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError, WriteConflictError
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
 from spark_runtime.writer import WriteOptions
 
@@ -78,6 +78,28 @@ def test_an_append_adds_its_rows_once(spark: SparkSession, filled: Any) -> None:
     assert (part.rows_before, part.rows, part.fingerprint) == (2, 3, None)
     with pytest.raises(Unexpected):
         filled.write(rows(spark, ("d3", 9, 1, "x")), ["d1"], mode="append", run_id="r-2")
+
+
+def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
+    spark: SparkSession, filled: Any
+) -> None:
+    """An attempt may fail after it has added its rows: at its next output, say."""
+    before = filled.rows()
+    filled.write(rows(spark, ("d1", 8, 1, "wrong"), ("d2", 9, 1, "x")), ["d1", "d2"], mode="append")
+    new = rows(spark, ("d1", 9, 1, "right"))
+    result = filled.write(new, ["d1", "d2"], mode="append", attempt=2)
+    assert filled.rows() == sorted([*before, ("d1", 9, 1, "right")], key=repr)
+    assert [(part.rows_before, part.rows) for part in result.partitions] == [(2, 3), (1, 1)]
+    third = filled.write(new, ["d1", "d2"], mode="append", attempt=3)
+    assert filled.rows() == sorted([*before, ("d1", 9, 1, "right")], key=repr)
+    assert filled.write(new, ["d1", "d2"], mode="append", attempt=3) == third
+    # Another run adds its own beside them.
+    filled.write(new, ["d1", "d2"], mode="append", run_id="r-2")
+    assert len(filled.rows()) == len(before) + 2
+    # Now what the first run has added cannot be told from what is there any more.
+    with pytest.raises(WriteConflictError, match=r"an earlier attempt .* changed day=d1"):
+        filled.write(new, ["d1", "d2"], mode="append", attempt=4)
+    assert len(filled.rows()) == len(before) + 2
 
 
 def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, filled: Any) -> None:
