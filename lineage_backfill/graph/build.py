@@ -192,13 +192,15 @@ class _Job:
         unfinished = {
             id(run.footprint): run.footprint
             for run in self.runs.values()
-            if run.unfinished and (not done or run.last > done[0])
+            if run.completed is None and run.unfinished and (not done or run.last > done[0])
         }
         for footprint in unfinished.values():
             now |= footprint
         ever = self.declared[1] if self.declared else _NOTHING
         for footprint in {id(run.footprint): run.footprint for run in self.runs.values()}.values():
-            ever |= footprint
+            if footprint is not now and footprint is not _NOTHING:
+                ever |= footprint
+        ever = now if ever is _NOTHING else ever | now
         return now, ever, now == _NOTHING and done is not None and ever != _NOTHING
 
 
@@ -557,8 +559,12 @@ class LineageBuilder:
                     ref=ref,
                     reads=tuple(sorted(reads)),
                     writes=tuple(sorted(writes)),
-                    former_reads=tuple(sorted(_refs(ever.reads, refs) - reads)),
-                    former_writes=tuple(sorted(_refs(ever.writes, refs) - writes)),
+                    former_reads=()
+                    if ever is now
+                    else tuple(sorted(_refs(ever.reads, refs) - reads)),
+                    former_writes=()
+                    if ever is now
+                    else tuple(sorted(_refs(ever.writes, refs) - writes)),
                     parent=parent and JobRef(*parent),
                     after=after.get(name, ()),
                     **_told(job.facets, _OF_JOBS, ref, said),

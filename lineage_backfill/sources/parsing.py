@@ -33,19 +33,22 @@ def parse(data: bytes) -> Any:
 
 class _Events(msgspec.Struct):
     events: list[msgspec.Raw]
+    totalCount: int  # noqa: N815 - as the server spells it
 
 
 _decode_events = msgspec.json.Decoder(_Events).decode
 
 
-def glance(data: bytes) -> tuple[int, Any] | None:
-    """Return how many `events` an answer lists, and the last: far sooner than `parse` has them all.
+def glance(data: bytes) -> tuple[int, Any, int] | None:
+    """Return how many `events` an answer lists, the last one, and its `totalCount`.
 
-    None where only `parse` can tell: there are none, or something about the answer is strange.
+    It has them far sooner than `parse` has all events. None where only `parse` can tell: there are
+    none, or something about the answer is strange.
     """
     try:
-        events = _decode_events(data).events
-        return (len(events), parse(bytes(events[-1]))) if events else None
+        answer = _decode_events(data)
+        events = answer.events
+        return (len(events), parse(bytes(events[-1])), answer.totalCount) if events else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

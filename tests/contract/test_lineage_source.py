@@ -161,6 +161,8 @@ def test_a_renamed_job_is_one_job(version: str, stage: str) -> None:
 
 def test_events_are_paged_by_time_without_loss(version: str, tmp_path: Path) -> None:
     replay = Replay(version, "event_paging")
+    # Without those that have no run: of what is around them nothing was recorded.
+    replay.posted = [event for event in replay.posted if "run" in event]
     server = from_marquez(replay, "events")
     files = from_events(replay.posted, tmp_path)
     assert {run.run_id for run in server.history} == {run.run_id for run in files.history}

@@ -173,10 +173,11 @@ class EventHistory:
 
     def _fold(self, events: list[Any]) -> None:
         """Fold in events, and remember which job was sent under which parents."""
+        if events:
+            self._oldest = self._oldest or events[0]["eventTime"]
+            self._newest = _key(events[-1])
         for event in events:
             job, when = event["job"], event["eventTime"]
-            self._oldest = self._oldest or when
-            self._newest = _key(event)
             name = (job["namespace"], job["name"])
             if not all(name):
                 # Refused by the server and stored all the same; no page shows such a job.
@@ -193,7 +194,9 @@ class EventHistory:
                     f"the event of {when} of {':'.join(name)}: {error}",
                     hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}",
                 ) from error
-            parents = self.parents.setdefault(name, set())
+            parents = self.parents.get(name)
+            if parents is None:
+                parents = self.parents[name] = set()
             parent = ((event.get("run") or {}).get("facets") or {}).get("parent")
             if parent:
                 parents.add((parent["job"]["namespace"], parent["job"]["name"]))
@@ -352,13 +355,15 @@ def _next_page(api: Api, last: Future[_Page | None], before: str) -> _Page | Non
 
 def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
     answer = _send(api, after, before, limit=limit)
-    number, last = glance(answer.body) or _count_rows(api, answer)
+    number, last, total = glance(answer.body) or _count_rows(api, answer)
     if number < limit:
         return _Page(after, answer, None)
     newest = _just_before(last)
     if newest > after:
-        # The server counts all that follows for each page, so that few are better.
+        # The server counts all that follows for each page, so that few are better; but the last
+        # ones, which it counts at once, are worked on when nothing is left to wait for.
         limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
+        limit = min(limit, max(_PAGE, (total - number) // 3))
     elif limit < _MAX_PAGE:
         limit *= 2  # more events at one time than fit on a page
     else:
@@ -369,9 +374,10 @@ def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
     return _Page(after, answer, (max(after, newest), limit))
 
 
-def _count_rows(api: Api, answer: Answer) -> tuple[int, Any]:
-    events = api.rows(answer.value(), "events")
-    return len(events), events[-1] if events else None
+def _count_rows(api: Api, answer: Answer) -> tuple[int, Any, int]:
+    value = answer.value()
+    events = api.rows(value, "events")
+    return len(events), events[-1] if events else None, int(value["totalCount"])
 
 
 def _before(events: list[Any], end: str) -> int:

@@ -27,10 +27,10 @@ View = Literal["events", "graph", "both"]
 class MarquezSource:
     """Lineage from a Marquez server, 0.50 or 0.51.
 
-    `view` "events" reads the event history alone, "graph" the catalogue alone; "both" takes the
-    edges from the events and asks the catalogue for jobs that have none (left), for what was
-    renamed or deleted, and for edges that differ. A partial answer is an error. In the folder
-    `cache` the events are kept, so that the next read asks for new ones only.
+    `view` "events" reads the event history alone where that is whole, "graph" the catalogue alone;
+    "both" takes the edges from the events and asks the catalogue for jobs that have none (left),
+    for what was renamed or deleted, and for edges that differ. A partial answer is an error. In
+    the folder `cache` the events are kept, so that the next read asks for new ones only.
     """
 
     def __init__(
@@ -69,18 +69,20 @@ class MarquezSource:
         taken_at = self._clock()
         history = EventHistory() if self._view == "graph" else EventHistory.read(api, self._cache)
         builder = history.builder
-        if self._view == "events":
-            if hidden := history.unshown[0]:
-                api.warnings.append(
-                    f"{hidden} events of jobs and datasets, which have no run, are not in the event"
-                    " history; --lineage-view both asks for what they said"
-                )
+        unshown, _ = history.unshown
+        if self._view == "events" and not unshown:
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
             catalogue = Catalogue(api, history, self._unshown)
             catalogue.read()
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
-            compare(api, lineage, catalogue.stored, catalogue.datasets)
+            if self._view == "events":
+                api.warnings.append(
+                    f"the event history is without {unshown} events of jobs and datasets, which"
+                    " have no run; what they said was asked of the catalogue"
+                )
+            else:
+                compare(api, lineage, catalogue.stored, catalogue.datasets)
         return replace(lineage, warnings=(*api.all_warnings, *lineage.warnings))
 
     def _identity(self) -> str:

@@ -121,7 +121,10 @@ def test_versions_that_cannot_be_read_are_reported() -> None:
     assert [said for said in snapshot.warnings if said.startswith("n:d1: what events without a")]
 
 
-def test_the_events_alone_tell_how_many_they_are_without() -> None:
-    server = FakeMarquez([event(1), owned(2, "d1", "us"), declared(3, "j1", [], ["d1"])])
-    (said,) = read(server, view="events").warnings
-    assert said.startswith("2 events of jobs and datasets, which have no run")
+def test_events_alone_are_whole_too() -> None:
+    server = FakeMarquez([event(1), owned(2, "d1", "us"), declared(3, "more", ["d1"], ["end"])])
+    snapshot = read(server, view="events")
+    assert snapshot.jobs.keys() == {JobRef("n", "j1"), JobRef("n", "more")}
+    assert owners(snapshot, "d1") == ("us",)
+    (said,) = snapshot.warnings
+    assert said.startswith("the event history is without 2 events of jobs and datasets")

@@ -73,10 +73,13 @@ def test_a_glance_tells_what_the_whole_would() -> None:
         found = glance(data)
         if found is not None:
             told += 1
-            assert repr(found) == repr((len(value["events"]), value["events"][-1])), data[:80]
+            whole = (len(value["events"]), value["events"][-1], value["totalCount"])
+            assert repr(found) == repr(whole), data[:80]
     assert told > 500
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"events": []}', b'{"events": 1}', b"{"])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"events": []}', b'{"events": 1}', b'{"events": [1]}', b"{"]
+)
 def test_a_glance_that_tells_nothing(text: bytes) -> None:
     assert glance(text) is None
