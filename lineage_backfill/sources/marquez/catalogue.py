@@ -158,7 +158,8 @@ class Catalogue:
             return
         item = {"namespace": name[0], "name": name[1]}
         try:
-            if self._fold_runs(stored, item, newest=True) or not silent:
+            told, _ = self._fold_runs(stored, item, newest=True)
+            if told or not silent:
                 return
             page = self._api.get(job_path(stored))
         except HTTPStatusError as error:
@@ -221,7 +222,7 @@ class Catalogue:
                 hint="Repair it in Marquez, or delete the job there.",
             ) from error
         item = {"namespace": name[0], "name": page["name"], "facets": _tagged(page)}
-        told = self._fold_runs(name, item)
+        told, failed = self._fold_runs(name, item)
         inputs, outputs = list(page.get("inputs") or ()), list(page.get("outputs") or ())
         around: list[Name] = []
         # The page names all that `/lineage` shows, which takes a large server seconds.
@@ -230,7 +231,10 @@ class Catalogue:
             inputs += _items(reads)
             outputs += _items(writes)
         event: dict[str, Any] = {"eventTime": page["updatedAt"], "job": item}
-        if not told:
+        # The page may show what a failed run named, which makes no edges.
+        if not told and not failed.issuperset(
+            (one["namespace"], one["name"]) for one in (*inputs, *outputs)
+        ):
             event |= {"inputs": self._known(inputs), "outputs": self._known(outputs)}
         self._builder.add(event)
         ref = JobRef(name[0], page["name"])
@@ -239,12 +243,15 @@ class Catalogue:
             self._builder.add(other)
         return around
 
-    def _fold_runs(self, name: Name, item: dict[str, Any], *, newest: bool = False) -> bool:
-        """Fold in a job's runs as events; return whether a completed one names its datasets.
+    def _fold_runs(
+        self, name: Name, item: dict[str, Any], *, newest: bool = False
+    ) -> tuple[bool, set[Name]]:
+        """Fold in a job's runs as events.
 
-        With `newest` those before the last one that was started and completed are left out.
+        Returns whether a completed one names its datasets, and the datasets of failed ones. With
+        `newest` those before the last one that was started and completed are left out.
         """
-        told = False
+        told, failed = False, set[Name]()
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
             state = _STATES.get(run["state"], "RUNNING")
             event = {
@@ -254,15 +261,19 @@ class Catalogue:
                 "outputs": self._known(map(_version, run.get("outputDatasetVersions") or ())),
             }
             told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
+            if state in ("FAIL", "ABORT"):
+                sides = (*event["inputs"], *event["outputs"])
+                failed |= {(one["namespace"], one["name"]) for one in sides}
+            began = "START" if run.get("startedAt") else "OTHER"
             started = run.get("startedAt") or run["createdAt"]
-            self._builder.add(event | {"eventType": "START", "eventTime": started})
+            self._builder.add(event | {"eventType": began, "eventTime": started})
             if state != "RUNNING":
                 ended = run.get("endedAt") or run["updatedAt"]
                 self._builder.add(event | {"eventType": state, "eventTime": ended})
             # The newest start comes first, runs that never started last.
             if newest and state == "COMPLETE" and run.get("startedAt"):
                 break
-        return told
+        return told, failed
 
     def _surroundings(self, name: Name) -> tuple[Edges, list[Name]]:
         """Return the edges that `/lineage` shows of the job, and other jobs in its answer.

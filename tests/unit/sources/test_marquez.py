@@ -93,6 +93,21 @@ def test_what_only_pages_and_the_graph_show_is_read_too() -> None:
     assert snapshot.datasets[DatasetRef("n", "d1")].fields == ("x",)
 
 
+def test_a_job_of_which_every_run_failed_has_no_edges_in_the_catalogue_either() -> None:
+    start = event(1, 1, eventType="START", **WHOLE)
+    server = FakeMarquez([start, event(1, 2, eventType="FAIL", **WHOLE)])
+    for view in ("events", "graph"):
+        snapshot = read(server, view=view)
+        assert ends(snapshot, "j1") == []
+        assert [ref.name for ref in snapshot.jobs[JobRef("n", "j1")].former_writes] == ["b"]
+
+
+def test_a_run_that_told_of_its_end_alone_has_no_start() -> None:
+    server = FakeMarquez([event(1)])
+    (run,) = read(server, view="graph").history
+    assert (run.state, run.started_at) == ("COMPLETE", None)
+
+
 def test_nominal_times_of_runs_without_events_are_taken_from_their_arguments() -> None:
     server = FakeMarquez([event(1)])
     server.purge("2025-01-01T00:00:00Z")
