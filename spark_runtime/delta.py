@@ -37,7 +37,7 @@ MAX_CONFLICTS = 5
 #: Delta's conflicts have no common Python class; this is what their messages have in common.
 _CONFLICT = re.compile(
     r"\[?DELTA_(CONCURRENT_[A-Z_.]+|METADATA_CHANGED|PROTOCOL_CHANGED)"
-    r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction)Exception"
+    r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Transaction|Modification)Exception"
     r"|(Metadata|Protocol)ChangedException"
 )
 _APPEND_ONLY = "delta.appendOnly"
