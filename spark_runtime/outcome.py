@@ -9,6 +9,12 @@ from spark_runtime.state import Commit, TableLog, TableState
 from spark_runtime.values import Values
 
 
+def is_of(commit: Commit, run: RunSpec) -> bool:
+    """Whether an attempt of this run made a commit; the same plan has the same runs elsewhere."""
+    said = commit.metadata
+    return (said.get("backfill_id"), said.get("run_id")) == (run.backfill_id, run.run_id)
+
+
 def is_as_planned(
     ours: Commit, log: TableLog, scope: Collection[Values], output: OutputSpec, run: RunSpec
 ) -> bool:
@@ -23,8 +29,7 @@ def is_as_planned(
         rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
     )
     is_disturbed = any(
-        commit.metadata.get("run_id") != run.run_id
-        and (commit.repartitioned or not commit.touched.isdisjoint(scope))
+        not is_of(commit, run) and (commit.repartitioned or not commit.touched.isdisjoint(scope))
         for commit in log.commits(ours.metadata["since"], ours.version - 1)
     )
     return is_whole and not is_disturbed and ours.touched <= set(scope)

@@ -141,7 +141,8 @@ class RunSpec:
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
-    newest first, wrote to the outputs is put back.
+    newest first, wrote to the outputs is put back. `store` is the id of the run store that planned
+    it: names of backfills are its own.
     """
 
     backfill_id: str
@@ -157,6 +158,7 @@ class RunSpec:
     lineage: LineageSpec
     result_path: str | None
     undo: tuple[str, ...] | None = None
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +302,7 @@ def parse_spec(document: object) -> RunSpec:
     lineage = top.child("lineage") if top.peek("lineage") is not None else None
     return top.done(
         RunSpec(
+            store=top.get("store", str, default=""),
             backfill_id=top.get("backfill_id", str),
             run_id=top.get("run_id", str),
             attempt=top.get("attempt", int),

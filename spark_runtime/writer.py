@@ -32,7 +32,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
-from spark_runtime.outcome import is_as_planned, output_result
+from spark_runtime.outcome import is_as_planned, is_of, output_result
 from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe, interpreted
 from spark_runtime.spec import (
@@ -125,7 +125,8 @@ class _Write:
         self.fit = fit(frame.schema, found, output.on_drift)
         self.since = self.before.version if options.since is None else options.since
         self.fingerprints = is_wanted(self.spark)
-        self.app_id = f"lineage-backfill/{run.backfill_id}/{run.run_id}"
+        store = f"{run.store}/" if run.store else ""
+        self.app_id = f"lineage-backfill/{store}{run.backfill_id}/{run.run_id}"
 
     def make(self) -> OutputResult:
         done = self.before.tokens.get(self.run.token)
@@ -188,7 +189,7 @@ class _Write:
 
     def _refuse_foreign_changes(self, until: int) -> None:
         for commit in self.log.commits(self.since, until):
-            if commit.metadata.get("run_id") == self.run.run_id:
+            if is_of(commit, self.run):
                 continue  # an earlier attempt of this run, given up as lost, that had committed
             scope = self.scope.keys()
             touched = scope if commit.repartitioned else commit.touched & scope
@@ -435,11 +436,11 @@ class _Write:
         everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
         for ours in reversed(everything):
             token = ours.metadata.get("token")
-            is_of_run = all(
-                ours.metadata.get(name) == getattr(self.run, name)
-                for name in ("backfill_id", "run_id")
-            )
-            if token is None or not is_of_run or undo_token(token) in self.before.tokens:
+            if (
+                token is None
+                or not is_of(ours, self.run)
+                or undo_token(token) in self.before.tokens
+            ):
                 continue
             later = [commit for commit in everything if commit.version >= ours.version]
             try:
@@ -457,7 +458,12 @@ class _Write:
         transaction = Transaction(
             app_id=app_id,
             version=self.log.state().transactions.get(app_id, 0) + 1,
-            metadata={"schema_version": 1, "run_id": self.run.run_id, "taken_back": ours.version},
+            metadata={
+                "schema_version": 1,
+                "backfill_id": self.run.backfill_id,
+                "run_id": self.run.run_id,
+                "taken_back": ours.version,
+            },
         )
         self.storage.put_back([ours], transaction)
 

@@ -312,6 +312,7 @@ class Drive:
         result_path = attempt.spec_path.with_name(name)
         spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
         spec["backfill_id"] = self._lease.backfill_id
+        spec["store"] = self._store.id
         spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
         try:
             attempt.spec_path.parent.mkdir(parents=True, exist_ok=True)

@@ -221,6 +221,27 @@ def test_somebody_elses_commit_to_the_scope_since_the_start_is_a_conflict(
     assert ("2024-01-02", 7) in delta.rows()
 
 
+def test_a_backfill_of_the_same_plan_is_somebody_else(spark: SparkSession, delta: Any) -> None:
+    """Its runs bear the same names; only an earlier attempt of this very run is none."""
+    started = delta.version
+    delta.write(days(spark, ("2024-01-01", 5)), DAYS[:1], run_id="r-7", token="t-7")
+    again = {"run_id": "r-7", "attempt": 2}
+    later = WriteOptions(since=started)
+    with pytest.raises(WriteConflictError, match="of backfill b-1 at"):
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], later, **again, backfill_id="b-2")
+    delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], later, **again)
+    assert ("2024-01-01", 7) in delta.rows()
+
+
+def test_a_transaction_is_named_by_the_run_store_as_well(spark: SparkSession, delta: Any) -> None:
+    """Two stores may call their backfills alike: Delta would drop what the second one writes."""
+    for store in ("s-1", "s-2"):
+        frame = days(spark, ("2024-01-01", int(store[2:])))
+        delta.write(frame, DAYS[:1], store=store, run_id="r-8", token=f"{store}-t")
+        assert ("2024-01-01", int(store[2:])) in delta.rows()
+    assert {f"lineage-backfill/s-{n}/b-1/r-8" for n in (1, 2)} <= set(delta.state().transactions)
+
+
 def test_an_optimize_in_between_is_no_conflict(spark: SparkSession, delta: Any) -> None:
     days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
     started = delta.version

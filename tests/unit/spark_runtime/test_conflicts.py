@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def conditions() -> list[str]:
 def test_every_class_of_deltas_conflicts_is_one() -> None:
     from delta import exceptions
 
-    classes = [one for _, one in inspect.getmembers(exceptions, inspect.isclass)]
+    classes: list[Any] = [one for _, one in inspect.getmembers(exceptions, inspect.isclass)]
     assert len(classes) >= 8
     for one in classes:
         assert is_conflict(one("somebody else was faster")), one.__name__

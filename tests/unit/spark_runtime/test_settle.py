@@ -49,6 +49,7 @@ def write(table: Path, *commits: list[dict[str, Any]]) -> None:
 #: The commit of the attempt `t-1`, which counted two rows and started at version 0.
 OURS = {
     "token": "t-1",
+    "backfill_id": "b-1",
     "run_id": "r-1",
     "partitions": [[["2024-01-01"], 2, "f-2"]],
     "inputs": [["n:hours", 1]],
@@ -107,6 +108,10 @@ GOOD = add("2024-01-01", 2)
         ("a partition outside the scope", [[info(**OURS), GOOD, add("2024-01-02")]]),
         ("it was undone", [[info(**OURS), GOOD], [info(token="undo:t-1")]]),
         ("it was taken back", [[info(**OURS), GOOD], [info(run_id="r-1", taken_back=1)]]),
+        (
+            "a backfill of the same plan wrote meanwhile",
+            [[info(**{**OURS, "token": "x", "backfill_id": "b-2"}), GOOD], [info(**OURS), GOOD]],
+        ),
         ("somebody wrote meanwhile", [[add("2024-01-01", 0)], [info(**OURS), GOOD]]),
     ],
 )
