@@ -89,6 +89,7 @@ def undo_attempts(
     before = tables.state(output)
     if before is None:
         return output_result(output, {}, TableState(), TableState())
+    scope = scope_values(before.columns, output.scope)
     undo_runs(
         spark,
         tokens=tokens,
@@ -98,7 +99,6 @@ def undo_attempts(
     )
     after = tables.state(output)
     assert after is not None
-    scope = scope_values(before.columns, output.scope)
     return output_result(
         output, scope, before, before if after.version == before.version else after
     )

@@ -140,10 +140,19 @@ def unused(name: str, columns: Iterable[str]) -> str:
 def scope_values(
     columns: Sequence[PartitionColumn], partitions: Iterable[Partition]
 ) -> dict[Values, Key]:
-    """Return the key of each partition by its canonical values; raises PartitionValueError."""
+    """Return the key of each partition by its canonical values.
+
+    Raises PartitionValueError, and TableError where the columns are not those of the partitions.
+    """
     scope: dict[Values, Key] = {}
     for partition in partitions:
         by_name = {name.lower(): text for name, text in partition.values.items()}
+        if by_name.keys() != {column.name.lower() for column in columns}:
+            raise TableError(
+                f"the table is partitioned by {[column.name for column in columns]}, the run spec "
+                f"says {list(partition.values)}",
+                hint="correct `columns` in the project file",
+            )
         values = tuple(column.canonical(by_name[column.name.lower()]) for column in columns)
         other = scope.setdefault(values, partition.key)
         if other != partition.key:

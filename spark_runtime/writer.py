@@ -434,13 +434,15 @@ class _Write:
     def _take_back_earlier(self) -> None:
         """Take back what earlier attempts of this run have added: it is to stand there once."""
         everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
-        for ours in reversed(everything):
-            token = ours.metadata.get("token")
-            if (
-                token is None
-                or not is_of(ours, self.run)
-                or undo_token(token) in self.before.tokens
-            ):
+        attempts = [one for one in everything if is_of(one, self.run) and one.metadata.get("token")]
+        if not attempts:
+            raise WriteConflictError(
+                f"an earlier attempt of this run has added its rows to {self.output.dataset}, and "
+                "the log does not reach back to where: whether they are still there is not known",
+                hint="look for them, and start the run as a new one",
+            )
+        for ours in reversed(attempts):
+            if undo_token(ours.metadata["token"]) in self.before.tokens:
                 continue
             later = [commit for commit in everything if commit.version >= ours.version]
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from spark_runtime import checks
 from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError, WriteConflictError
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
-from spark_runtime.writer import WriteOptions
+from spark_runtime.tables import Tables
+from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +102,27 @@ def test_a_later_attempt_adds_its_rows_instead_of_those_of_an_earlier_one(
     with pytest.raises(WriteConflictError, match=r"an earlier attempt .* changed day=d1"):
         filled.write(new, ["d1", "d2"], mode="append", attempt=4)
     assert len(filled.rows()) == len(before) + 2
+
+
+def test_an_attempt_that_the_log_has_forgotten_is_not_added_to(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    made.write(rows(spark, ("d1", 1, 10, "a")), ["d1"], run_id="r-0")
+    made.write(rows(spark, ("d1", 8, 1, "x")), ["d1"], mode="append")
+    name = f"delta.`{made.path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    spark.sql(f"INSERT INTO {name} VALUES ('d2', 1, 1, 'y')")
+    log = Path(made.path) / "_delta_log"
+    assert (log / f"{4:020}.checkpoint.parquet").exists()
+    for version in range(4):
+        (log / f"{version:020}.json").unlink()
+    before = made.rows()
+    tables = Tables(spark)  # as another process would
+    run = made.run_spec(["d1"], mode="append", attempt=2)
+    with pytest.raises(WriteConflictError, match="does not reach back"):
+        write_partitions(rows(spark, ("d1", 9, 1, "z")), run.outputs[0], run, tables)
+    assert made.rows() == before
 
 
 def test_a_full_replacement_needs_every_partition_planned(spark: SparkSession, filled: Any) -> None:

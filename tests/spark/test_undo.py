@@ -13,16 +13,19 @@ from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     ConstraintError,
     StaleAttemptError,
+    TableError,
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.undo import preflight, undo_run, undo_runs
+from spark_runtime.undo import preflight, undo_attempts, undo_run, undo_runs
 from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from spark_runtime.tables import Tables
 
 
 def rows(spark: SparkSession, *values: tuple[str, int]) -> DataFrame:
@@ -160,6 +163,19 @@ def test_old_rows_come_back_under_the_columns_that_the_table_has_by_now(
     assert [row[:3] for row in made.rows()] == [("d1", 1, 10), ("d2", 2, 10)]
     assert [row[4] for row in made.rows()] == [None, None]
     assert [row[3].asDict() for row in made.rows()] == [{"a": 10, "b": None}] * 2
+
+
+def test_an_undo_that_is_told_other_partition_columns_changes_nothing(
+    spark: SparkSession, delta: Any, tables: Tables
+) -> None:
+    name = f"delta.`{delta.path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN day TO date")
+    before = delta.rows()
+    (output,) = delta.run_spec(["d2"]).outputs
+    with pytest.raises(TableError, match=r"partitioned by \['date'\], the run spec says \['day'\]"):
+        undo_attempts(spark, output, ["t-2"], tables)
+    assert delta.rows() == before
 
 
 def test_old_rows_that_do_not_fit_any_more_are_refused(spark: SparkSession, delta: Any) -> None:

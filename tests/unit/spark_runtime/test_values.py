@@ -103,3 +103,9 @@ def test_two_keys_in_one_partition_are_refused() -> None:
 def test_partitions_are_described_as_hive_writes_them() -> None:
     assert describe((DAY, HOUR), ("2024-01-01", None)) == "day=2024-01-01/hour=NULL"
     assert describe((), ()) == "*"
+
+
+@pytest.mark.parametrize("values", [{}, {"date": "2024-01-05"}, {"day": "2024-01-05", "hour": "1"}])
+def test_a_partition_names_the_columns_of_its_table(values: dict[str, str | None]) -> None:
+    with pytest.raises(TableError, match=r"partitioned by \['day'\], the run spec says"):
+        scope_values([DAY], [Partition(key="k", values=values)])
