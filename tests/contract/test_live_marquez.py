@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
+from lineage_backfill.model import JobRef
 from lineage_backfill.sources.events import EventSource
+from lineage_backfill.sources.marquez import View
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.spec import parse_spec
 from spark_runtime.state import TableState
@@ -50,6 +53,19 @@ def test_the_catalogue_of_a_real_server_gives_the_edges_of_its_events(tmp_path: 
             visit.repeat(load(VERSIONS[1], scenario))
         server = visit.read("graph")
     assert edges(server) == edges(visit.own(from_events(visit.posted, tmp_path)))
+
+
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+def test_downstream_of_etl_orders_are_the_five_known_jobs(view: View) -> None:
+    with Visit() as visit:
+        visit.repeat(load(VERSIONS[1], "food_delivery"))
+        graph = visit.read(view).graph()
+    (start,) = [node for node in graph if node.name == "etl_orders"]
+    below = nx.descendants(graph, start)
+    assert sorted(node.name for node in below if isinstance(node, JobRef)) == [
+        *("delivery_times_7_days", "email_discounts", "etl_delivery_7_days"),
+        *("etl_orders_7_days", "orders_popular_day_of_week"),
+    ]
 
 
 def test_a_job_deleted_in_a_real_server_is_left_out() -> None:
