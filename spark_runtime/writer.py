@@ -139,7 +139,7 @@ class _Write:
                 f"has written to {self.output.dataset} already",
                 hint="retry the run as a new attempt",
             )
-        if self._adds and self.app_id in self.before.transactions:
+        if self.app_id in self.before.transactions:
             self._take_back_earlier()
         if self.output.mode == "full":
             self._refuse_other_partitions()
@@ -421,7 +421,7 @@ class _Write:
     def _found(self, version: int) -> OutputResult:
         """Return what this attempt committed before it was stopped, which nobody has looked at."""
         (ours,) = self.log.commits(version - 1, version)
-        if not is_as_planned(ours, self.log, self.scope.keys(), self.output, self.run):
+        if not self._is_as_planned(ours):
             since = self.log.commits(version, self.before.version)
             if all(commit.touched.isdisjoint(ours.touched) for commit in since):
                 self._take_back(ours)
@@ -431,11 +431,17 @@ class _Write:
             )
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
+    def _is_as_planned(self, ours: Commit) -> bool:
+        return is_as_planned(ours, self.log, self.scope.keys(), self.output, self.run)
+
     def _take_back_earlier(self) -> None:
-        """Take back what earlier attempts of this run have added: it is to stand there once."""
+        """Take back what earlier attempts of this run have added: it is to stand there once.
+
+        What they have replaced may stay, unless it came over a change that nobody could notice.
+        """
         everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
         attempts = [one for one in everything if is_of(one, self.run) and one.metadata.get("token")]
-        if not attempts:
+        if not attempts and self._adds:
             raise WriteConflictError(
                 f"an earlier attempt of this run has added its rows to {self.output.dataset}, and "
                 "the log does not reach back to where: whether they are still there is not known",
@@ -444,10 +450,14 @@ class _Write:
         for ours in reversed(attempts):
             if undo_token(ours.metadata["token"]) in self.before.tokens:
                 continue
+            if not self._adds and self._is_as_planned(ours):
+                continue
             later = [commit for commit in everything if commit.version >= ours.version]
             try:
                 refuse_later_changes(self.log, [ours], later)
             except UndoRefusedError as error:
+                if not self._adds:
+                    continue
                 raise WriteConflictError(
                     f"an earlier attempt of this run has added its rows, and {error.message}",
                     hint="take out the rows of one of the two, and start the run as a new one",

@@ -12,6 +12,7 @@ from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
 from spark_runtime.spec import DatasetName, Target
+from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,6 +172,28 @@ def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
     assert [row for row in filled.rows() if row[0] == "d1"] == [("d1", 1), ("d1", 8)]
     with pytest.raises(StaleAttemptError):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
+
+
+def test_a_later_attempt_brings_back_what_an_earlier_one_has_overwritten_unseen(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    class Killed(BaseException):
+        pass
+
+    def late(*arguments: Any) -> None:
+        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
+        replace(*arguments)
+        raise Killed
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    by_n = WriteOptions(merge_on=("n",))
+    with pytest.raises(Killed):
+        filled.write(rows(spark, ("d1", 7)), ["d1"], by_n, mode="merge")
+    assert ("d1", 8) not in filled.rows()
+    monkeypatch.undo()
+    filled.write(rows(spark, ("d1", 7)), ["d1"], by_n, mode="merge", attempt=2)
+    assert [n for day, n in filled.rows() if day == "d1"] == [1, 7, 8]
 
 
 def test_what_others_have_built_on_a_wrong_commit_is_not_taken_back(
