@@ -615,15 +615,13 @@ class LineageBuilder:
             members.setdefault(ref, []).append(name)
         nodes, dropped = [], self._dropped()
         for ref, names in members.items():
-            kept: dict[str, tuple[datetime, Any]] = {}
             known = [self._datasets[name] for name in names if name in self._datasets]
-            for dataset in known:
-                for facet, (when, value) in dataset.facets.items():
-                    _keep_newest(kept, {facet: value}, _DATASET_FACETS, when)
+            kept = known[0].facets if len(known) == 1 else _newest_facets(known)
+            aliases = {DatasetRef(*name) for name in names} - {ref} if len(names) > 1 else ()
             nodes.append(
                 DatasetNode(
                     ref=ref,
-                    aliases=tuple(sorted({DatasetRef(*name) for name in names} - {ref})),
+                    aliases=tuple(sorted(aliases)),
                     written=_written(known),
                     dropped=any(one in dropped for one in known),
                     **_told(kept, _OF_DATASETS, ref, said),
@@ -675,6 +673,15 @@ class LineageBuilder:
                 if dataset in run.footprint.reads or dataset in run.footprint.writes:
                     del gone[dataset]
         return set(gone)
+
+
+def _newest_facets(datasets: Iterable[_Dataset]) -> dict[str, tuple[datetime, Any]]:
+    """Return what was told last of a dataset, under any of its names."""
+    kept: dict[str, tuple[datetime, Any]] = {}
+    for dataset in datasets:
+        for facet, (when, value) in dataset.facets.items():
+            _keep_newest(kept, {facet: value}, _DATASET_FACETS, when)
+    return kept
 
 
 def _written(datasets: Iterable[_Dataset]) -> Written | None:

@@ -72,10 +72,7 @@ class EventHistory:
         self.heard: set[Name] = set()
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
-        self._tail = (
-            _FIRST,
-            0,
-        )  # the end of the last window, events not shown after it
+        self._tail = (_FIRST, 0)  # the end of the last window, events not shown after it
         self._oldest = ""  # the time of the oldest event
         self._newest: list[Any] = []  # the key of the newest one
         self._unsaved = 0
