@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from spark_runtime.spec import Key, OutputResult, OutputSpec, PartitionResult, RunSpec
 from spark_runtime.state import Commit, TableLog, TableState
@@ -16,7 +17,7 @@ def is_of(commit: Commit, run: RunSpec) -> bool:
 
 
 def is_as_planned(
-    ours: Commit, log: TableLog, scope: Collection[Values], output: OutputSpec, run: RunSpec
+    ours: Commit, log: TableLog, scope: AbstractSet[Values], output: OutputSpec, run: RunSpec
 ) -> bool:
     """Whether a commit of a run did what it was to do, by the log alone, whenever one looks.
 
@@ -29,10 +30,10 @@ def is_as_planned(
         rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
     )
     is_disturbed = any(
-        not is_of(commit, run) and (commit.repartitioned or not commit.touched.isdisjoint(scope))
+        not is_of(commit, run) and commit.changed(scope)
         for commit in log.commits(ours.metadata["since"], ours.version - 1)
     )
-    return is_whole and not is_disturbed and ours.touched <= set(scope)
+    return is_whole and not is_disturbed and ours.touched <= scope
 
 
 def output_result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -98,6 +99,10 @@ class Commit:
         undone = map(undo_token, undone_by(self.metadata))
         token = self.metadata.get("token")
         return frozenset([*undone, token] if token else undone)
+
+    def changed(self, partitions: AbstractSet[Values]) -> AbstractSet[Values]:
+        """Return which of these partitions it changed: all, where it put them by other columns."""
+        return partitions if self.repartitioned else self.touched & partitions
 
     def __str__(self) -> str:
         backfill = self.metadata.get("backfill_id")

@@ -118,7 +118,7 @@ def _verify(storage: Storage, undone: Sequence[Commit], *, since: int) -> None:
             hint="look at its history, and report this",
         )
     for commit in log.commits(since, ours.version - 1):
-        if commit.repartitioned or not commit.touched.isdisjoint(wanted):
+        if commit.changed(wanted):
             metadata = {"schema_version": 1, "taken_back": ours.version}
             app_id = f"lineage-backfill/undo/{uuid.uuid4()}"
             storage.put_back([ours], Transaction(app_id=app_id, version=1, metadata=metadata))

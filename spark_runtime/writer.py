@@ -191,8 +191,7 @@ class _Write:
         for commit in self.log.commits(self.since, until):
             if is_of(commit, self.run):
                 continue  # an earlier attempt of this run, given up as lost, that had committed
-            scope = self.scope.keys()
-            touched = scope if commit.repartitioned else commit.touched & scope
+            touched = commit.changed(self.scope.keys())
             if touched:
                 raise WriteConflictError(
                     f"{commit} of {self.output.dataset} changed {self._describe(touched)} "
@@ -463,7 +462,7 @@ class _Write:
                     hint="take out the rows of one of the two, and start the run as a new one",
                 ) from error
             self._take_back(ours)
-        self.before = self._counted(self.storage.before())
+            self.before = self._counted(self.storage.before())
 
     def _take_back(self, ours: Commit) -> None:
         app_id = f"{self.app_id}/taken-back"

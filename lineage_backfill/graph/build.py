@@ -192,7 +192,7 @@ class _Job:
         unfinished = {
             id(run.footprint): run.footprint
             for run in self.runs.values()
-            if run.completed is None and run.unfinished and (not done or run.last > done[0])
+            if run.unfinished and (not done or run.last > done[0])
         }
         for footprint in unfinished.values():
             now |= footprint
@@ -553,18 +553,15 @@ class LineageBuilder:
             if cleared:
                 said.append(f"the last completed run of {ref} named no datasets; older runs did")
             reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
+            former = _NOTHING if ever is now else ever
             parent = parents.get(name)
             nodes.append(
                 JobNode(
                     ref=ref,
                     reads=tuple(sorted(reads)),
                     writes=tuple(sorted(writes)),
-                    former_reads=()
-                    if ever is now
-                    else tuple(sorted(_refs(ever.reads, refs) - reads)),
-                    former_writes=()
-                    if ever is now
-                    else tuple(sorted(_refs(ever.writes, refs) - writes)),
+                    former_reads=tuple(sorted(_refs(former.reads, refs) - reads)),
+                    former_writes=tuple(sorted(_refs(former.writes, refs) - writes)),
                     parent=parent and JobRef(*parent),
                     after=after.get(name, ()),
                     **_told(job.facets, _OF_JOBS, ref, said),
@@ -731,7 +728,7 @@ def _told(
         if name in kept:
             value = kept[name][1]
             try:
-                if value is not None and not value.get("_deleted"):
+                if not value.get("_deleted"):
                     found[member] = read(value)
             except _SHAPE_ERRORS:
                 said.append(f"{owner}: its facet `{name}` cannot be read; left out")

@@ -149,13 +149,14 @@ def test_a_commit_outside_the_scope_is_taken_back(
     assert ("d1", 7) in filled.rows()
 
 
-def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
+class Killed(BaseException):
+    """Ends a write as a killed process ends."""
+
+
+def kill_after_a_foreign_commit(
     spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between its commit and the look at it, a process finds its own token in the log."""
-
-    class Killed(BaseException):
-        pass
+    """Let somebody else write `d1` just before each write of ours, which is killed after it."""
 
     def late(*arguments: Any) -> None:
         spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
@@ -163,6 +164,13 @@ def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
         raise Killed
 
     monkeypatch.setattr("spark_runtime.delta.replace", late)
+
+
+def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between its commit and the look at it, a process finds its own token in the log."""
+    kill_after_a_foreign_commit(spark, filled, monkeypatch)
     with pytest.raises(Killed):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     assert filled.rows()[0] == ("d1", 7)
@@ -177,16 +185,7 @@ def test_a_commit_that_nobody_could_look_at_is_looked_at_by_the_next(
 def test_a_later_attempt_brings_back_what_an_earlier_one_has_overwritten_unseen(
     spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    class Killed(BaseException):
-        pass
-
-    def late(*arguments: Any) -> None:
-        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
-        replace(*arguments)
-        raise Killed
-
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    kill_after_a_foreign_commit(spark, filled, monkeypatch)
     by_n = WriteOptions(merge_on=("n",))
     with pytest.raises(Killed):
         filled.write(rows(spark, ("d1", 7)), ["d1"], by_n, mode="merge")
@@ -199,16 +198,7 @@ def test_a_later_attempt_brings_back_what_an_earlier_one_has_overwritten_unseen(
 def test_what_others_have_built_on_a_wrong_commit_is_not_taken_back(
     spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    class Killed(BaseException):
-        pass
-
-    def late(*arguments: Any) -> None:
-        spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
-        replace(*arguments)
-        raise Killed
-
-    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    kill_after_a_foreign_commit(spark, filled, monkeypatch)
     with pytest.raises(Killed):
         filled.write(rows(spark, ("d1", 7)), ["d1"])
     monkeypatch.undo()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 from urllib.parse import quote
@@ -115,6 +115,11 @@ def segment(text: str) -> str:
 def job_path(name: Name) -> str:
     """Return the path of a job's own page."""
     return f"namespaces/{segment(name[0])}/jobs/{segment(name[1])}"
+
+
+def as_items(names: Iterable[Name]) -> list[dict[str, str]]:
+    """Return datasets as events name them, in the order of their names."""
+    return [{"namespace": namespace, "name": name} for namespace, name in sorted(names)]
 
 
 def dataset_path(name: Name) -> str:

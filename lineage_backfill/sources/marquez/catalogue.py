@@ -14,6 +14,7 @@ from lineage_backfill.sources.marquez.api import (
     Api,
     Edges,
     Name,
+    as_items,
     as_stored,
     below,
     dataset_path,
@@ -228,8 +229,8 @@ class Catalogue:
         # The page names all that `/lineage` shows, which takes a large server seconds.
         if self._has_holes or not (told or inputs or outputs):
             (reads, writes), around = self._surroundings(name)
-            inputs += _items(reads)
-            outputs += _items(writes)
+            inputs += as_items(reads)
+            outputs += as_items(writes)
         event: dict[str, Any] = {"eventTime": page["updatedAt"], "job": item}
         # The page may show what a failed run named, which makes no edges.
         if not told and not failed.issuperset(
@@ -315,10 +316,6 @@ class Catalogue:
         # An alias has the page of the dataset that it is another name of.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
         self._builder.add({"eventTime": page["updatedAt"], "dataset": item})
-
-
-def _items(names: Iterable[Name]) -> list[dict[str, str]]:
-    return [{"namespace": namespace, "name": name} for namespace, name in sorted(names)]
 
 
 def _version(item: Any) -> dict[str, Any]:

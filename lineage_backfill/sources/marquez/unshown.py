@@ -16,7 +16,7 @@ from lineage_backfill.errors import HTTPStatusError
 from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.model import JobRef
-from lineage_backfill.sources.marquez.api import Api, Name, dataset_path, job_path
+from lineage_backfill.sources.marquez.api import Api, Edges, Name, as_items, dataset_path, job_path
 from lineage_backfill.sources.marquez.history import EventHistory
 from lineage_backfill.sources.records import read_records, write_records
 
@@ -68,16 +68,17 @@ def declared(
     ended = builder.completed_at(ref)
     for row in api.pages(f"{job_path(stored)}/versions", "versions"):
         if row.get("latestRun") is None:
-            last = ended if _named(row) == shown else None
+            reads, writes = named = _named(row)
+            last = ended if named == shown else None
             yield {
                 "eventTime": (last + _LATER).isoformat() if last else row["createdAt"],
                 "job": {"namespace": ref.namespace, "name": ref.name},
-                "inputs": _items(row["inputs"]),
-                "outputs": _items(row["outputs"]),
+                "inputs": as_items(reads),
+                "outputs": as_items(writes),
             }
 
 
-def _named(row: Any) -> tuple[set[Name], set[Name]]:
+def _named(row: Any) -> Edges:
     """Return what a job reads and writes by its own page, or by one of its versions."""
     reads, writes = (
         {(item["namespace"], item["name"]) for item in row.get(side) or ()}
@@ -119,10 +120,6 @@ def _report(api: Api, what: str, error: HTTPStatusError) -> None:
     if error.status not in (404, 500):
         raise error
     api.warnings.append(f"{what}: what events without a run said of it cannot be read: {error}")
-
-
-def _items(refs: Iterable[Any] | None) -> list[dict[str, str]]:
-    return [{"namespace": ref["namespace"], "name": ref["name"]} for ref in refs or ()]
 
 
 def _load(file: Path, header: Mapping[str, Any]) -> list[Any] | None:
