@@ -1,4 +1,4 @@
-"""Sends a file of OpenLineage events to a Marquez that does not know their namespace yet.
+"""Sends a file of OpenLineage events to a Marquez that does not have the last of them yet.
 
 `python seed.py ADDRESS FILE`, where FILE holds a JSON array, packed by gzip.
 """
@@ -14,12 +14,15 @@ import requests
 
 
 def seed(address: str, file: Path) -> str:
-    """Send the events in their order; return what was done. Raises requests.RequestException."""
+    """Send the events in their order; return what was done. Raises requests.RequestException.
+
+    Where an earlier time was cut short, all are sent again: Marquez takes an event twice.
+    """
     events = json.loads(gzip.decompress(file.read_bytes()))
-    namespace = events[0]["job"]["namespace"]
+    namespace, last = events[0]["job"]["namespace"], events[-1]["run"]["runId"]
     with requests.Session() as session:
-        known = session.get(f"{address}/api/v1/namespaces/{namespace}", timeout=30)
-        if known.ok:
+        run = session.get(f"{address}/api/v1/jobs/runs/{last}", timeout=30)
+        if run.ok and run.json()["state"] == "COMPLETED":
             return f"{namespace} is there already"
         for event in events:
             session.post(f"{address}/api/v1/lineage", json=event, timeout=30).raise_for_status()

@@ -226,7 +226,7 @@ def test_the_project_in_the_container_plans_food_delivery(
 
 
 class Server:
-    """Takes events as Marquez does, and knows the namespaces of those that it took."""
+    """Takes events as Marquez does; of those that it took it knows the namespaces and runs."""
 
     def __init__(self, refuse: bool = False) -> None:
         self.events: list[Any] = []
@@ -234,8 +234,14 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                known = {f"/api/v1/namespaces/{one['job']['namespace']}" for one in outer.events}
-                self._end(200 if self.path in known else 404)
+                states = {"START": "RUNNING", "COMPLETE": "COMPLETED"}
+                known: dict[str, dict[str, str]] = {}
+                for one in outer.events:
+                    space, run = one["job"]["namespace"], one["run"]["runId"]
+                    known[f"/api/v1/namespaces/{space}"] = {"name": space}
+                    known[f"/api/v1/jobs/runs/{run}"] = {"state": states[one["eventType"]]}
+                found = known.get(self.path)
+                self._end(200 if found else 404, json.dumps(found).encode())
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -243,10 +249,11 @@ class Server:
                     outer.events.append(json.loads(body))
                 self._end(500 if refuse or self.path != "/api/v1/lineage" else 201)
 
-            def _end(self, status: int) -> None:
+            def _end(self, status: int, body: bytes = b"") -> None:
                 self.send_response(status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -284,6 +291,16 @@ def test_the_events_are_sent_once_and_in_their_order(
     assert server.events == json.loads(gzip.decompress(FOOD.read_bytes()))
     assert seed(server.address, FOOD) == "food_delivery is there already"
     assert len(server.events) == 26
+
+
+@pytest.mark.parametrize("sent", [1, 24, 25])
+def test_events_of_which_only_the_first_have_arrived_are_sent_again(
+    sent: int, server: Server, seed: Callable[[str, Path], str]
+) -> None:
+    events = json.loads(gzip.decompress(FOOD.read_bytes()))
+    server.events += events[:sent]
+    assert seed(server.address, FOOD) == "26 events of food_delivery were sent"
+    assert server.events[sent:] == events
 
 
 @pytest.mark.parametrize("server", [True], indirect=True)
