@@ -21,7 +21,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import exclusively
 from spark_runtime.schema import numbered
-from spark_runtime.session import interpreted, setting, unsorted
+from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
 from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
@@ -83,16 +83,27 @@ class DeltaStorage:
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Keep the rows in Spark's storage.
+        """Keep the rows where Spark computes none of them anew.
 
         Not as a cache, which packs columns (more work than writing them) and which computes anew
         what an executor has lost: other rows, perhaps, than those that were looked at.
         """
+        plan = rows._jdf.queryExecution()
+        if keeps_shuffles(self._spark) and plan.executedPlan().nodeName() == "Exchange":
+            # What was shuffled lies in files, where it is read twice for less than one copy costs.
+            yield self._over(plan.toRdd(), rows)
+            return
         kept = rows.localCheckpoint(eager=False)
         try:
             yield kept
         finally:
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+    def _over(self, rdd: Any, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import DataFrame
+
+        made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
+        return DataFrame(made, self._spark)
 
     def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version."""

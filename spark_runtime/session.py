@@ -51,11 +51,15 @@ _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 #: Runs tell of themselves: by this namespace readers know the same told once more by the listener.
 _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
+_STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
+
 #: What makes Spark a library on one machine: loopback, no UI, work spread no wider than the cores,
 #: and for tables of megabytes, not terabytes. Measured on two cores with all of it: replacing one
 #: partition takes a third of the time, replacing 744 a quarter. `--conf` overrides each.
 LOCAL_CONF: Mapping[str, str] = {
     "spark.master": "local[*]",
+    # Here no executor gets lost; should a shuffle's file, then nothing is computed a second time.
+    _STAGE_ATTEMPTS: "1",
     "spark.app.name": "lineage-backfill",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -199,6 +203,12 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, before)
+
+
+def keeps_shuffles(spark: SparkSession) -> bool:
+    """Whether rows that were shuffled are never computed anew; a job that needs that fails."""
+    is_local = str(spark.sparkContext.master).startswith("local[")
+    return is_local and spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) == "1"
 
 
 def is_alive(spark: SparkSession) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 
+from spark_runtime.checks import Audit
 from spark_runtime.delta import replace
 from spark_runtime.errors import (
     ConstraintError,
@@ -68,8 +70,9 @@ def test_a_first_write_creates_the_table_partitioned_and_says_what_it_wrote(
     assert [column.name for column in made.state().columns] == ["day"]
 
 
+@pytest.mark.parametrize("written", [1, 3])
 def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
-    spark: SparkSession, delta: Any
+    spark: SparkSession, delta: Any, written: int
 ) -> None:
     computed = spark.sparkContext.accumulator(0)
 
@@ -84,11 +87,38 @@ def test_rows_are_computed_once_and_kept_no_longer_than_the_write(
 
     note = F.udf(noted, "INT").asNondeterministic()
     before = kept()
-    frame = days(spark, *[(day, n) for day in DAYS for n in (10, 20)])
-    delta.write(frame.withColumn("n", note("n")), DAYS, run_id="r-1")
-    assert len(delta.rows()) == 2 * len(DAYS)
-    assert computed.value == 2 * len(DAYS)
+    frame = days(spark, *[(day, n) for day in DAYS[:written] for n in (10, 20)])
+    delta.write(frame.withColumn("n", note("n")), DAYS[:written], run_id="r-1")
+    assert len(delta.rows()) == len(DAYS) + written
+    assert computed.value == 2 * written
     assert kept() == before
+
+
+@pytest.mark.parametrize("written", [1, 3])
+def test_rows_that_get_lost_after_they_were_looked_at_are_not_computed_anew(
+    spark: SparkSession, delta: Any, written: int
+) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    files = jvm.org.apache.spark.SparkEnv.get().blockManager()
+    stored = spark.sparkContext._jsc.getPersistentRDDs
+
+    def shuffled() -> set[str]:
+        found = files.diskBlockManager().getAllFiles().toList()
+        paths = {found.apply(i).getPath() for i in range(found.size())}
+        return {path for path in paths if Path(path).name.startswith("shuffle_")}
+
+    def lose(audit: Audit) -> None:
+        for path in shuffled() - before:
+            Path(path).unlink()
+        for number in set(stored()) - kept:
+            stored()[number].unpersist()
+
+    before, kept, old = shuffled(), set(stored()), delta.rows()
+    frame = days(spark, *[(day, 0) for day in DAYS[:written]])
+    others = frame.withColumn("n", (F.rand() * 1e9).cast("int"))
+    with pytest.raises(Exception, match=r"number of times: 1\.|Checkpoint block"):
+        delta.write(others, DAYS[:written], WriteOptions(checks=[lose]), run_id="r-1")
+    assert delta.rows() == old
 
 
 @pytest.mark.parametrize(("written", "open_files"), [(1, "2"), (2, "0")])
