@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from lineage_backfill.files import whole_file
 
 _CLOSING = "sha256"
 
@@ -21,10 +22,15 @@ def read_records(path: Path) -> Iterator[Any]:
     digest = hashlib.sha256()
     with gzip.open(path, "rb") as stream:
         for line in stream:
-            record = json.loads(line)
+            try:
+                record = json.loads(line)
+            except RecursionError as error:
+                raise ValueError("a line of it nests too deep") from error
             if isinstance(record, dict) and record.keys() == {_CLOSING}:
                 if record[_CLOSING] != digest.hexdigest():
                     raise ValueError("its hash differs")
+                if stream.read(1):
+                    raise ValueError("more follows where it ends")
                 return
             digest.update(line)
             yield record
@@ -37,18 +43,13 @@ def write_records(path: Path, records: Iterable[Any], *, level: int = 6) -> None
     `level` is gzip's, from 1 (fast) to 9 (small).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     digest = hashlib.sha256()
-    try:
-        with draft.open("wb") as file, gzip.GzipFile("", "wb", level, file, mtime=0) as stream:
-            for record in records:
-                line = _line(record)
-                digest.update(line)
-                stream.write(line)
-            stream.write(_line({_CLOSING: digest.hexdigest()}))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with whole_file(path) as file, gzip.GzipFile("", "wb", level, file, mtime=0) as stream:
+        for record in records:
+            line = _line(record)
+            digest.update(line)
+            stream.write(line)
+        stream.write(_line({_CLOSING: digest.hexdigest()}))
 
 
 def _line(record: Any) -> bytes:

@@ -144,7 +144,10 @@ def _written(value: dict[str, Any]) -> Written:
 
 
 def _instant(value: str | None) -> datetime | None:
-    return datetime.fromisoformat(value) if value else None
+    instant = datetime.fromisoformat(value) if value else None
+    if instant and instant.tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return instant
 
 
 #: How the members of each kind of record that are not plain JSON are read.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.errors import UsageError
+from lineage_backfill.files import whole_file
 
 if TYPE_CHECKING:
     from lineage_backfill.graph.lineage import LineageSnapshot
@@ -60,13 +60,9 @@ def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
 
     Raises UsageError where that cannot be done, or the file is there and not to be replaced.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        if replace:
-            unfinished.replace(path)
-        else:
-            path.hardlink_to(unfinished)  # at once, and only where nothing is
+        with whole_file(path, replace=replace) as file:
+            file.write(text.encode())
     except FileExistsError as error:
         raise UsageError(
             f"{path} is there already", hint="Replace it with --force, or name another with --out."
@@ -75,8 +71,6 @@ def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}", hint="Name another file with --out."
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,6 +84,13 @@ def repack(data: bytes, old: bytes, new: bytes) -> bytes:
     return gzip.compress(gzip.decompress(data).replace(old, new, 1))
 
 
+def forged(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return a snapshot with something else in it, and with the hash of that."""
+    *lines, _ = gzip.decompress(data).replace(old, new, 1).splitlines(keepends=True)
+    closing = json.dumps({"sha256": hashlib.sha256(b"".join(lines)).hexdigest()})
+    return gzip.compress(b"".join([*lines, closing.encode(), b"\n"]))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -95,6 +104,11 @@ def repack(data: bytes, old: bytes, new: bytes) -> bytes:
         (lambda _: gzip.compress(b"{}\n"), "first line is not ours"),
         (lambda _: gzip.compress(b"[]\n"), "first line is not ours"),
         (lambda _: b"", "not a whole"),
+        (lambda data: data + data, "more follows"),
+        (lambda data: data + b"x", "not a whole"),
+        (lambda data: data + gzip.compress(b"x"), "more follows"),
+        (lambda _: gzip.compress(b"[" * 100_000), "nests too deep"),
+        (lambda data: forged(data, b"+00:00", b""), "has no time zone"),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused(

@@ -1,0 +1,86 @@
+"""A file is written whole or not at all, and nothing but a file is ever replaced."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.files import whole_file
+from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.telling.documents import load, save
+
+
+def test_what_is_cut_short_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"old")
+
+    def half() -> None:
+        with whole_file(file) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert file.read_bytes() == b"old"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def write(path: Path) -> None:
+    with whole_file(path) as stream:
+        stream.write(b"{}")
+
+
+#: All that writes what a user names.
+WRITERS = [write, lambda path: save({}, path), lambda path: write_records(path, [1])]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_link_stays_and_what_it_names_is_replaced(
+    writer: Callable[[Path], None], tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    file, link = tmp_path / "folder" / "file", tmp_path / "link"
+    file.write_bytes(b"old")
+    link.symlink_to("folder/file")
+    writer(link)
+    assert link.readlink() == Path("folder/file")
+    assert file.read_bytes() != b"old"
+    file.unlink()
+    writer(link)  # it names what is not there
+    assert link.is_symlink()
+    assert file.is_file()
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_no_file_is_written_to_and_stays(
+    writer: Callable[[Path], None], tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    opened = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writing = threading.Thread(target=writer, args=(pipe,))
+    writing.start()
+    writing.join()
+    there = os.read(opened, 1000)
+    os.close(opened)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert there
+    file = tmp_path / "file"
+    file.write_bytes(there)
+    assert list(read_records(file)) == [1] if there[:2] == b"\x1f\x8b" else load(file) == {}
+
+
+def test_only_where_nothing_is(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "file", replace=False) as stream:
+        stream.write(b"first")
+    with (
+        pytest.raises(FileExistsError),
+        whole_file(tmp_path / "file", replace=False) as stream,
+    ):
+        stream.write(b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
