@@ -166,13 +166,15 @@ def svg(drawing: Drawing) -> str:
         f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{title}</text>',
     ]
     for (one, other), edge in edges.items():
-        if one != other:
-            side = 0.5 if places[one][0] <= places[other][0] else -0.5
-            start = (places[one][0] + side * sizes[one][0], places[one][1])
-            end = (places[other][0] - side * sizes[other][0], places[other][1])
-            bends = map(_shifted, layout.ways[one, other])
-            middle = ends[places[one][0]] + across / 2 if side > 0 else (start[0] + end[0]) / 2
-            parts.append(_curve(edge, [start, *bends, end], middle))
+        if one == other:
+            parts.append(_loop(edge, places[one], sizes[one]))
+            continue
+        side = 0.5 if places[one][0] <= places[other][0] else -0.5
+        start = (places[one][0] + side * sizes[one][0], places[one][1])
+        end = (places[other][0] - side * sizes[other][0], places[other][1])
+        bends = map(_shifted, layout.ways[one, other])
+        middle = ends[places[one][0]] + across / 2 if side > 0 else (start[0] + end[0]) / 2
+        parts.append(_curve(edge, [start, *bends, end], middle))
     parts += map(_shape, drawing.nodes, places, sizes)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -211,12 +213,21 @@ def _curve(edge: Edge, points: Sequence[Point], middle: float) -> str:
         half = (x + to_x) / 2
         path += f"C{half:.1f} {y:.1f} {half:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
         x, y = to_x, to_y
+    (_, y1), (_, y2) = points[:2]
+    return _drawn(edge, path, f'x="{middle:.1f}" y="{(y1 + y2) / 2 - 3:.1f}" text-anchor="middle"')
+
+
+def _loop(edge: Edge, place: Point, size: tuple[float, float]) -> str:
+    """Return an edge that leads back to where it begins: over the top of the node."""
+    x, top = place[0], place[1] - size[1] / 2
+    peak = top - _BETWEEN  # the curve itself stays below it
+    path = f"M{x + 8:.1f} {top:.1f}C{x + 20:.1f} {peak:.1f} {x - 20:.1f} {peak:.1f}"
+    path += f" {x - 8:.1f} {top:.1f}"
+    return _drawn(edge, path, f'x="{x + 16:.1f}" y="{top - 3:.1f}"')
+
+
+def _drawn(edge: Edge, path: str, at: str) -> str:
+    """Return an edge along a path, its label at a place."""
     faint = " faint" if edge.faint else ""
-    label = ""
-    if edge.label:
-        (_, y1), (_, y2) = points[:2]
-        label = (
-            f'<text class="label" x="{middle:.1f}" y="{(y1 + y2) / 2 - 3:.1f}"'
-            f' text-anchor="middle">{escape(safe(edge.label))}</text>'
-        )
+    label = f'<text class="label" {at}>{escape(safe(edge.label))}</text>' if edge.label else ""
     return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'

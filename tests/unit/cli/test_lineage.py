@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +64,10 @@ def test_a_snapshot_that_cannot_be_written_is_no_half_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "file").write_text("")
-    arguments = ["lineage", "pull", "--events", str(FOOD), "--out", "file/x.gz"]
-    assert "file/x.gz cannot be written" in told(capsys, *arguments, code=64)
-    assert [path.name for path in folder.iterdir()] == ["file"]
+    for out in ("file/x.gz", ".", "x" * 300):
+        arguments = ["lineage", "pull", "--events", str(FOOD), "--out", out]
+        assert f"{out} cannot be written" in told(capsys, *arguments, code=64)
+        assert [path.name for path in folder.iterdir()] == ["file"]
 
 
 def test_a_snapshot_that_is_damaged_is_refused(
@@ -209,6 +211,16 @@ def test_a_graph_in_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(list(ET.fromstring((folder / "svg").read_text()).iter())) > 30
 
 
+@pytest.mark.parametrize("out", ["file/x", "folder", ".", "x" * 300, "nowhere/x"])
+def test_a_graph_where_no_file_can_be(
+    out: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "file").write_text("")
+    (folder / "folder").mkdir()
+    said = told(capsys, *FOOD_GRAPH, "--format", "dot", "--out", out, code=64)
+    assert f"{out} cannot be written" in said
+
+
 @pytest.mark.parametrize("form", ["tree", "table", "mermaid", "dot", "svg"])
 def test_hostile_names_and_circles_are_drawn_as_text(
     folder: Path, form: str, capsys: pytest.CaptureFixture[str]
@@ -235,8 +247,16 @@ def test_a_job_that_reads_its_own_output_leads_to_itself(
     save_snapshot(lineage(("own", "c", "c")), folder / "s")
     document = json.loads(told(capsys, "graph", "--snapshot", "s", only, "--json"))
     assert document["edges"] == [{"from": "n0", "to": "n0"}]
-    for form in ("tree", "table", "mermaid", "dot", "svg"):
-        assert told(capsys, "graph", "--snapshot", "s", only, "--format", form)
+    name = {"--jobs": "own", "--datasets": "c"}[only]
+    for form, drawn in {
+        "tree": f"└ {name}",
+        "table": f"{name} +{name} +{name}",
+        "mermaid": "n0 --> n0",
+        "dot": "n0 -> n0",
+        "svg": '<path class="edge"',
+    }.items():
+        shown = told(capsys, "graph", "--snapshot", "s", only, "--format", form)
+        assert re.search(drawn, shown), form
 
 
 def test_declared_edges_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
