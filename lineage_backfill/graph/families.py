@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -53,6 +53,14 @@ _FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "year")
 _TIME_NAMES: Final = frozenset({*_FROM_FINE_TO_COARSE, "quarter"})
 #: How many names make a family: fewer where they tell more than a mere month or year.
 _LEAST, _LEAST_OF_COARSE = 2, 3
+#: What may be a key without being a date that is known by its looks: numbers, instants, ids.
+_WORD: Final = r"(?:(?<![A-Za-z])[A-Za-z]{1,3})?\d[0-9A-Za-z]*"
+_KEY: Final = re.compile(
+    rf"[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_WORD}(?:[-_.:]{_WORD})*", re.ASCII
+)
+#: How many of such names older runs of a job must have named that its last run does not: one with
+#: as many digits as a date has is no version.
+_LEAST_FORMER, _LONG = 2, 6
 #: What stands for the time placeholder until the finest part of the date is known.
 _TIME: Final = "\0"
 
@@ -61,12 +69,13 @@ _TIME: Final = "\0"
 class Family:
     """Names of one namespace that one pattern matches, sorted.
 
-    `dataset` is what they would be folded into.
+    `dataset` is what they would be folded into; `others` match as well, and are no members.
     """
 
     pattern: str
     dataset: DatasetRef
     members: tuple[DatasetRef, ...]
+    others: tuple[DatasetRef, ...] = ()
 
     def is_called(self, text: str) -> bool:
         """Return whether a text names the family, or a partition of it, bare or in full."""
@@ -83,6 +92,15 @@ class Family:
             f"namespace = {_quoted(self.dataset.namespace)}",
             *([] if named else [f"name = {_quoted(self.dataset.name)}"]),
             f"pattern = {_quoted(self.pattern)}",
+            *(
+                line  # a name that is declared is no partition
+                for ref in self.others
+                for line in (
+                    "[[dataset]]",
+                    f"namespace = {_quoted(ref.namespace)}",
+                    f"name = {_quoted(ref.name)}",
+                )
+            ),
         )
 
 
@@ -91,9 +109,14 @@ def find_families(
 ) -> tuple[Family, ...]:
     """Return the families among the names that are not declared, by namespace and pattern."""
     groups: dict[tuple[str, str], list[DatasetRef]] = {}
+    rest = []
     for ref in _names(snapshot):
         template = _template(ref.name)
-        if template is not None and not is_declared(ref):
+        if is_declared(ref):
+            continue
+        if template is None:
+            rest.append(ref)
+        else:
             groups.setdefault((ref.namespace, template), []).append(ref)
     varying = _varying(snapshot)
     found = []
@@ -106,7 +129,59 @@ def find_families(
             name = pattern.stem or "partitioned"
             dataset = DatasetRef(namespace, name)
             found.append(Family(pattern=pattern.text, dataset=dataset, members=tuple(members)))
-    return tuple(found)
+        else:
+            rest += members
+    return (*found, *_by_their_runs(snapshot, rest))
+
+
+def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> Iterator[Family]:
+    """Yield families of which each run of a job names others, whatever tells them apart."""
+    known = set(names)
+    shapes: set[tuple[str, str]] = set()
+    for job in snapshot.jobs.values():
+        for former in (job.former_reads, job.former_writes):
+            for shape, found in _by_shape(known.intersection(former)).items():
+                if len(found) >= _LEAST_FORMER or sum(map(str.isdecimal, found[0].name)) >= _LONG:
+                    shapes.add(shape)
+    for shape, members in sorted(_by_shape(names).items()) if shapes else ():
+        if shape not in shapes or len(members) < _LEAST:
+            continue
+        namespace = members[0].namespace
+        pattern = NamePattern(_keyed([ref.name for ref in members]))
+        others = (ref for ref in known.difference(members) if ref.namespace == namespace)
+        yield Family(
+            pattern=pattern.text,
+            dataset=DatasetRef(namespace, pattern.stem or "partitioned"),
+            members=tuple(members),
+            others=tuple(sorted(ref for ref in others if pattern.match(ref.name))),
+        )
+
+
+def _by_shape(names: Iterable[DatasetRef]) -> dict[tuple[str, str], list[DatasetRef]]:
+    """Return the names that may hold a key, by namespace and by what stands around it."""
+    found: dict[tuple[str, str], list[DatasetRef]] = {}
+    for ref in names:
+        around, keys = _KEY.subn("\0", ref.name)
+        if keys:
+            found.setdefault((ref.namespace, around), []).append(ref)
+    return found
+
+
+def _keyed(names: Sequence[str]) -> str:
+    """Return the pattern of names of one shape: a placeholder where they differ.
+
+    >>> _keyed(["s3.orders_20240601143000", "s3.orders_20240602143000"])
+    's3.orders_{key}'
+    """
+    plain = _KEY.split(names[0])
+    keys = [set(column) for column in zip(*map(_KEY.findall, names), strict=True)]
+    pattern, number = escaped(plain[0]), 0
+    for texts, behind in zip(keys, plain[1:], strict=True):
+        number += len(texts) > 1
+        placeholder = f"{{key{number if number > 1 else ''}}}"
+        pattern += placeholder if len(texts) > 1 else escaped(*texts)
+        pattern += escaped(behind)
+    return pattern
 
 
 @lru_cache(maxsize=10_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.plan.notices import few
 from lineage_backfill.plan.plan import Plan
@@ -17,7 +17,8 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     streams = {ref for ref, node in nodes.items() if node.processing == "STREAM"}
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
     after = {ref: node.after for ref, node in nodes.items() if node.after}
-    if not (streams or dropped or after):
+    former = {ref: node for ref, node in nodes.items() if node.former_reads or node.former_writes}
+    if not (streams or dropped or after or former):
         return  # without looking at the jobs of the plan, which are made when asked for
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
@@ -26,6 +27,27 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     if gone := dropped.intersection(chain.from_iterable(edges)):
         yield f"read or written although they were dropped since: {_names(gone)}"
     yield from _not_followed(plan, snapshot, after)
+    if former and not {"include_former", "reverse"} & plan.request.keys():
+        yield from _by_older_runs(plan, snapshot, former)
+
+
+def _by_older_runs(
+    plan: Plan, snapshot: LineageSnapshot, former: Mapping[JobRef, JobNode]
+) -> Iterator[str]:
+    """Tell of jobs to which only what older runs have read or written leads."""
+    planned = {job.job for job in plan.jobs if job.status != "skipped"}
+    written = (node.writes for ref in planned if (node := snapshot.jobs.get(ref)))
+    changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}.union(*written)
+    wrote = {ref for job in planned & former.keys() for ref in former[job].former_writes}
+    missed = {ref for one in wrote for ref in snapshot.readers.get(one, ())}
+    missed |= {
+        ref for ref, node in former.items() if not (changed | wrote).isdisjoint(node.former_reads)
+    }
+    if missed := missed - {job.job for job in plan.jobs}:
+        yield (
+            "not planned, for only older runs read or wrote what leads there (--include-former"
+            f" follows it): {_names(missed)}"
+        )
 
 
 def _not_followed(

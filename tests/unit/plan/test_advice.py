@@ -25,7 +25,9 @@ JOBS = [
 ]
 
 
-def said(*changed: JobNode, dropped: tuple[DatasetRef, ...] = ()) -> list[str]:
+def said(
+    *changed: JobNode, dropped: tuple[DatasetRef, ...] = (), include_former: bool = False
+) -> list[str]:
     """Return the advice where these jobs take the place of their namesakes."""
     jobs = {node.ref: node for node in [*JOBS, *changed]}
     snapshot = LineageSnapshot.of(
@@ -35,7 +37,10 @@ def said(*changed: JobNode, dropped: tuple[DatasetRef, ...] = ()) -> list[str]:
         name="*", calendar=CalendarDeclaration(grain="day", start="2024-01-01")
     )
     plan = build_plan(
-        Request(changed=(ChangedDataset(dataset=RAW, keys=("2024-01-02",)),)),
+        Request(
+            changed=(ChangedDataset(dataset=RAW, keys=("2024-01-02",)),),
+            include_former=include_former,
+        ),
         snapshot,
         Declarations(namespace="n", datasets=(every,)),
         now=datetime(2024, 1, 5, tzinfo=UTC),
@@ -55,6 +60,23 @@ def test_what_an_orchestrator_starts_after_a_planned_job_is_missed_aloud() -> No
         (text,) = said(JobNode(ref=MAIL, after=(waited_for,)))
         assert text.startswith("not planned, for no data is known to lead there")
         assert text.endswith(": n:mail")
+
+
+def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:
+    old = DatasetRef("n", "old")
+    for jobs in (
+        [JobNode(ref=MAIL, former_reads=(RAW,))],  # what changed
+        [JobNode(ref=MAIL, former_reads=(CLEAN,))],  # what a planned job writes
+        [JobNode(ref=TASK, reads=(RAW,), writes=(CLEAN,), former_writes=(old,))]
+        + [JobNode(ref=MAIL, reads=(old,))],  # what it wrote
+    ):
+        (text,) = said(*jobs)
+        assert text.startswith("not planned, for only older runs read or wrote what leads there")
+        assert text.endswith(": n:mail")
+        assert said(*jobs, include_former=True) == []
+    elsewhere = JobNode(ref=MAIL, former_reads=(old,))
+    assert said(elsewhere) == []
+    assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), former_reads=(RAW,))) == []
 
 
 def test_streams_and_dropped_datasets_are_planned_aloud() -> None:

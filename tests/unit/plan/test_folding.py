@@ -174,6 +174,27 @@ def test_the_lines_proposed_are_what_is_missing(
     assert planned(capsys)["etl_week"] == ["2021-06-02..2021-06-08"]
 
 
+def test_partitions_whose_names_hold_no_date_that_is_known_by_its_looks_are_no_empty_plan(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [
+        one
+        for number in range(2)
+        for one in (
+            event("load", number, ["raw"], [f"o_{day(number):%d_%m_%Y}"]),
+            event("report", number, [f"o_{day(number):%d_%m_%Y}"], ["page"]),
+        )
+    ]
+    page = '[[dataset]]\nname = "page"\ngrain = "none"\n'
+    asked = ["impact", "o_01_06_2021", "--now", NOW, "--json"]
+    assert main([*asked, *project(page, events)]) == 64
+    told = capsys.readouterr().err
+    assert "2 of db:o" in told
+    lines = "\n".join(line.strip() for line in told.splitlines() if line.startswith("    "))
+    assert main([*asked, *project(page + lines, events)]) == 0
+    assert list(planned(capsys)) == ["report"]
+
+
 def test_undeclared_partitions_elsewhere_hinder_nothing(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
