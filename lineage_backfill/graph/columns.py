@@ -36,13 +36,19 @@ def missed_edges(
     A column that decides which rows there are (filter, join, group by: an INDIRECT dependency of a
     whole output in OpenLineage's columnLineage facet) changes all columns of that output. Columns
     are told apart in any case of letters, as Spark does, and are changed with what they hold and
-    with what holds them: `address` with `address.city`.
+    with what holds them: `address` with `address.city`. Column lineage from a dataset that the job
+    is not known to read calls one of its inputs otherwise, and is as good as none.
     """
     by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
     traced: set[tuple[JobRef, DatasetRef]] = set()  # the outputs that column lineage is known of
+    astray: set[tuple[JobRef, DatasetRef]] = set()
+    read = {(job, ref) for ref, jobs in readers.items() for job in jobs}
     for edge in column_edges:
         by_reader.setdefault((edge.job, edge.input), []).append(edge)
         traced.add((edge.job, edge.output))
+        if (edge.job, edge.input) not in read and edge.input not in writes(edge.job):
+            astray.add((edge.job, edge.output))
+    traced -= astray
     dirty = {ref: set(map(str.casefold, columns)) for ref, columns in changed.items()}
     queue = deque(dirty)
     reached: set[tuple[JobRef, DatasetRef]] = set()

@@ -133,6 +133,15 @@ def test_column_lineage_of_one_output_tells_nothing_of_another() -> None:
     )
 
 
+def test_column_lineage_of_what_the_job_does_not_read_is_as_good_as_none() -> None:
+    """It may well be its input under another name."""
+    graph = "a > j > b c\nb > k > d\nc > l > e"
+    columns = "j: other.x > b.x\nj: a.y > c.y\nk: b.x > d.x\nl: c.y > e.y"
+    assert missed(graph, columns, {"a": {"x"}}) == (set(), {"j<a"})
+    # But what a merge keeps is its own output as it was.
+    assert missed("a > j > b", "j: b.x > b.x\nj: a.y > b.y", {"a": {"x"}}) == ({"j<a"}, set())
+
+
 def test_a_job_without_outputs_is_always_reached() -> None:
     assert missed("a > j > ", "", {"a": {"x"}}) == (set(), {"j<a"})
 
