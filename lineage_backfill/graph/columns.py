@@ -40,15 +40,9 @@ def missed_edges(
     is not known to read calls one of its inputs otherwise, and is as good as none.
     """
     by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
-    traced: set[tuple[JobRef, DatasetRef]] = set()  # the outputs that column lineage is known of
-    astray: set[tuple[JobRef, DatasetRef]] = set()
-    read = {(job, ref) for ref, jobs in readers.items() for job in jobs}
     for edge in column_edges:
         by_reader.setdefault((edge.job, edge.input), []).append(edge)
-        traced.add((edge.job, edge.output))
-        if (edge.job, edge.input) not in read and edge.input not in writes(edge.job):
-            astray.add((edge.job, edge.output))
-    traced -= astray
+    traced = _traced(by_reader, readers, writes)
     dirty = {ref: set(map(str.casefold, columns)) for ref, columns in changed.items()}
     queue = deque(dirty)
     reached: set[tuple[JobRef, DatasetRef]] = set()
@@ -81,3 +75,18 @@ def missed_edges(
                     held |= names
                     queue.append(output)
     return frozenset(touched - reached), frozenset(blind & reached)
+
+
+def _traced(
+    by_reader: Mapping[tuple[JobRef, DatasetRef], Iterable[ColumnEdge]],
+    readers: Mapping[DatasetRef, Iterable[JobRef]],
+    writes: Callable[[JobRef], Iterable[DatasetRef]],
+) -> set[tuple[JobRef, DatasetRef]]:
+    """Return the outputs that column lineage is known of, from inputs of their jobs alone."""
+    read = {(job, ref) for ref, jobs in readers.items() for job in jobs}
+    traced: set[tuple[JobRef, DatasetRef]] = set()
+    astray: set[tuple[JobRef, DatasetRef]] = set()
+    for (job, source), edges in by_reader.items():
+        known = (job, source) in read or source in writes(job)
+        (traced if known else astray).update((job, edge.output) for edge in edges)
+    return traced - astray
