@@ -127,6 +127,10 @@ class Shop:
         path = self.folder / "journal"
         return path.read_text().splitlines() if path.exists() else []
 
+    def started(self) -> list[str]:
+        """Return the jobs that have begun, in order."""
+        return [line.split()[0] for line in self.journal()]
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LINEAGE_BACKFILL")}
         root, home = str(Path(__file__).parents[2]), str(self.folder)

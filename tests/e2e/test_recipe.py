@@ -68,6 +68,19 @@ def impact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Impact:
     return plan
 
 
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def wait_for(shop: Shop, job: str) -> None:
+    """Return once the job has begun."""
+    deadline = time.monotonic() + 60
+    while job not in shop.started():
+        assert time.monotonic() < deadline, shop.journal()
+        time.sleep(0.05)
+
+
 def keys(plan: Any) -> dict[str, list[str]]:
     return {one["job"]["name"]: one["partitions"] for one in plan["jobs"]}
 
@@ -107,6 +120,24 @@ def test_32_a_join_below_a_diamond_waits_for_both_of_its_branches(impact: Impact
     assert runs["join"]["wave"] == 3
     order = [one["job"]["name"] for one in plan["jobs"]]
     assert order.index("join") > max(order.index("short"), order.index("long_2"))
+
+
+def test_32_a_join_is_started_once_both_of_its_branches_have_ended(shop: Shop) -> None:
+    shop.does({"long_2": "wait"})
+    shop.lineage(
+        ("short", "feed", "ca"),
+        ("long_1", "feed", "cb"),
+        ("long_2", "cb", "cc"),
+        ("join", "ca cc", "daily"),
+    )
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(shop, "long_2")
+    time.sleep(1)  # what does not wait has begun by then
+    assert sorted(shop.started()) == ["long_1", "long_2", "short"]
+    shop.go()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert shop.started()[-1] == "join"
 
 
 def test_33_a_cycle_comes_to_an_end_and_is_named(impact: Impact) -> None:
@@ -200,18 +231,19 @@ def test_the_recipes_example_is_planned_exactly_from_every_source(
     assert [run["job"]["name"] for run in below["runs"]] == BELOW_ORDERS
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
-
-
 def test_37_a_job_waits_for_what_it_reads_and_is_believed_by_its_result(shop: Shop) -> None:
-    shop.does({"clean": "sleep 0.5", "daily": "fail"})  # ends with 0, and says that it failed
+    shop.does({"clean": "wait", "daily": "fail"})  # ends with 0, and says that it failed
     shop.lineage(("clean", "feed", "clean"), ("daily", "clean", "daily"), ("last", "daily", "d2"))
     shop.declare('[[dataset]]\nname = "d2"\ngrain = "day"\nstart = "2024-01-01"\n')
     shop.declare('column = "day"\nlocation = "data/d2"\n')
-    shop("run", *FIX, "--yes", code=3)
-    assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
+    process = shop.start("run", *FIX, "--yes")
+    wait_for(shop, "clean")
+    time.sleep(1)  # what does not wait has begun by then
+    assert shop.started() == ["clean"]
+    shop.go()
+    process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert shop.started() == ["clean", "daily"]
 
 
 def test_38_a_failure_stops_its_followers_alone_and_a_retry_repeats_nothing(shop: Shop) -> None:
@@ -220,10 +252,10 @@ def test_38_a_failure_stops_its_followers_alone_and_a_retry_repeats_nothing(shop
         ("clean", "feed", "clean"), ("daily", "clean", "daily"), ("copy", "feed", "copied")
     )
     shop("run", *FIX, "--yes", code=3)
-    assert {line.split()[0] for line in shop.journal()} == {"clean", "copy"}
+    assert set(shop.started()) == {"clean", "copy"}
     shop.does({})
     shop("retry")
-    ran = [line.split()[0] for line in shop.journal()]
+    ran = shop.started()
     assert sorted(ran) == ["clean", "clean", "copy", "daily"]
 
 
@@ -290,7 +322,7 @@ def test_43_nothing_runs_unseen_unasked_or_without_a_limit_and_all_is_recorded(s
     text = text.replace("max_runs = 1", "max_runs = 9").replace("[[job]]", f"{protected}[[job]]", 1)
     (shop.folder / "lineage-backfill.toml").write_text(text)
     shop("run", *FIX, "--yes", code=3)
-    assert [line.split()[0] for line in shop.journal()] == ["clean"]
+    assert shop.started() == ["clean"]
     (backfill,) = shop.document("history", schema="history")["backfills"]
     assert backfill["started_at"]
     plan = shop.document("impact", *FIX, "--reason", "three bad hours", schema="plan")
@@ -298,17 +330,16 @@ def test_43_nothing_runs_unseen_unasked_or_without_a_limit_and_all_is_recorded(s
 
 
 def test_44_two_at_once_never_write_the_same_partition(shop: Shop) -> None:
+    """Two backfills; that one waits for a scheduled run is shown in test_cli.py."""
     shop.does({"clean": "wait"})
     first = shop.start("run", *FIX, "--yes")
-    deadline = time.monotonic() + 60
-    while not shop.journal() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(shop, "clean")
     second = shop("run", *FIX, "--yes", code=6)
     assert "clean" in second.stderr
     shop.go()
     first.communicate(timeout=120)
     assert first.returncode == 0
-    assert sorted(line.split()[0] for line in shop.journal()) == ["clean", "daily"]
+    assert sorted(shop.started()) == ["clean", "daily"]
 
 
 def test_45_no_command_of_an_orchestrator_is_made_up(shop: Shop) -> None:
