@@ -162,10 +162,6 @@ class _Run:
         self.partition_key: str | None = None
         self.backfill: str | None = None
 
-    @property
-    def unfinished(self) -> bool:
-        return self.completed is None and self.rank == 0
-
 
 class _Job:
     """A job while events are folded."""
@@ -183,25 +179,28 @@ class _Job:
     def edges(self) -> tuple[_Footprint, _Footprint, bool]:
         """Return what the job names now, what it ever named, and whether a run cleared it."""
         done: tuple[datetime, str, _Footprint] | None = None
+        named: dict[int, _Footprint] = {}
+        unfinished: list[_Run] = []
         if self.declared:
             done = (self.declared[0], "", self.declared[1])
+            named[id(done[2])] = done[2]
         for run_id, run in self.runs.items():
-            if run.completed and (not done or (run.completed, run_id) > done[:2]):
-                done = (run.completed, run_id, run.footprint)
+            named[id(run.footprint)] = run.footprint
+            if run.completed:
+                if done is None or (run.completed, run_id) > done[:2]:
+                    done = (run.completed, run_id, run.footprint)
+            elif run.rank == 0:
+                unfinished.append(run)
         now = done[2] if done else _NOTHING
-        unfinished = {
-            id(run.footprint): run.footprint
-            for run in self.runs.values()
-            if run.unfinished and (not done or run.last > done[0])
-        }
-        for footprint in unfinished.values():
+        later = [run.footprint for run in unfinished if done is None or run.last > done[0]]
+        for footprint in {id(footprint): footprint for footprint in later}.values():
             now |= footprint
-        ever = self.declared[1] if self.declared else _NOTHING
-        for footprint in {id(run.footprint): run.footprint for run in self.runs.values()}.values():
+        ever = now
+        for footprint in named.values():
             if footprint is not now and footprint is not _NOTHING:
                 ever |= footprint
-        ever = now if ever is _NOTHING else ever | now
-        return now, ever, now == _NOTHING and done is not None and ever != _NOTHING
+        cleared = done is not None and ever is not now and now == _NOTHING != ever
+        return now, ever, cleared
 
 
 class LineageBuilder:
@@ -553,24 +552,27 @@ class LineageBuilder:
             if cleared:
                 said.append(f"the last completed run of {ref} named no datasets; older runs did")
             reads, writes = _refs(now.reads, refs), _refs(now.writes, refs)
-            former = _NOTHING if ever is now else ever
+            former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
+            if ever is not now:
+                former = _refs(ever.reads, refs, reads), _refs(ever.writes, refs, writes)
             parent = parents.get(name)
             nodes.append(
                 JobNode(
                     ref=ref,
-                    reads=tuple(sorted(reads)),
-                    writes=tuple(sorted(writes)),
-                    former_reads=tuple(sorted(_refs(former.reads, refs) - reads)),
-                    former_writes=tuple(sorted(_refs(former.writes, refs) - writes)),
+                    reads=reads,
+                    writes=writes,
+                    former_reads=former[0],
+                    former_writes=former[1],
                     parent=parent and JobRef(*parent),
                     after=after.get(name, ()),
                     **_told(job.facets, _OF_JOBS, ref, said),
                 )
             )
-            untold = now.writes - {columns.output for columns in now.columns}
+            own = {lineage.output for lineage in now.columns}
+            told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
             # Told of the dataset, it is the job's where no other one has ever written it.
-            told = {one.told[1] for one in untold if one.told and writers[one] == 1}
-            columns += self._column_edges(ref, now.columns | told, refs, said)
+            if lineages := now.columns | {how for one, how in told if writers[one] == 1}:
+                columns += self._column_edges(ref, lineages, refs, said)
         return nodes, tuple(columns)
 
     def _column_edges(
@@ -613,14 +615,16 @@ class LineageBuilder:
         nodes, dropped = [], self._dropped()
         for ref, names in members.items():
             known = [self._datasets[name] for name in names if name in self._datasets]
+            aliases: tuple[DatasetRef, ...] = ()
+            if len(names) > 1:
+                aliases = tuple(sorted({DatasetRef(*name) for name in names} - {ref}))
             kept = known[0].facets if len(known) == 1 else _newest_facets(known)
-            aliases = {DatasetRef(*name) for name in names} - {ref} if len(names) > 1 else ()
             nodes.append(
                 DatasetNode(
                     ref=ref,
-                    aliases=tuple(sorted(aliases)),
+                    aliases=aliases,
                     written=_written(known),
-                    dropped=any(one in dropped for one in known),
+                    dropped=not dropped.isdisjoint(known),
                     **_told(kept, _OF_DATASETS, ref, said),
                 )
             )
@@ -739,8 +743,12 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _refs(datasets: Iterable[_Dataset], refs: Mapping[Name, DatasetRef]) -> set[DatasetRef]:
-    return {refs[dataset.name] for dataset in datasets}
+def _refs(
+    datasets: Iterable[_Dataset],
+    refs: Mapping[Name, DatasetRef],
+    besides: Iterable[DatasetRef] = (),
+) -> tuple[DatasetRef, ...]:
+    return tuple(sorted({refs[dataset.name] for dataset in datasets}.difference(besides)))
 
 
 def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:

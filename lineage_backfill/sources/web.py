@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -72,15 +73,25 @@ class WebClient:
     def __init__(self, address: str, settings: WebSettings) -> None:
         self._address = address.rstrip("/") + "/"
         self._settings = settings
-        self._retries_left = settings.retries
-        #: The bytes of the last answer.
-        self.size = 0
-        self._adapter = HTTPAdapter()
+        adapter = HTTPAdapter(
+            max_retries=_PatientRetry(
+                total=settings.retries,
+                # A person waits: that nothing listens there is said within seconds.
+                connect=min(_CONNECT_RETRIES, settings.retries),
+                # A request that was given up goes on in the server: again would double its load.
+                read=0,
+                allowed_methods=["GET"],
+                status_forcelist=_PASSING,
+                backoff_factor=0.3,
+                raise_on_status=False,
+                budget=_Budget(settings.retries),
+            )
+        )
         self._session = requests.Session()
         self._session.headers.update(settings.headers)
         self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, self._adapter)
+            self._session.mount(scheme, adapter)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -102,17 +113,6 @@ class WebClient:
         raise LineageError(f"{url}: redirects without end", hint=_ITSELF)
 
     def _ask(self, url: str, query: Mapping[str, str]) -> tuple[requests.Response, bytes]:
-        self._adapter.max_retries = _PatientRetry(
-            total=self._retries_left,
-            # A person waits: that nothing listens there is said within seconds.
-            connect=min(_CONNECT_RETRIES, self._retries_left),
-            # A request that was given up goes on in the server: asking again doubles its load.
-            read=0,
-            allowed_methods=["GET"],
-            status_forcelist=_PASSING,
-            backoff_factor=0.3,
-            raise_on_status=False,
-        )
         began = time.monotonic()
         try:
             with self._session.get(
@@ -122,7 +122,6 @@ class WebClient:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                self._retries_left -= len(getattr(response.raw.retries, "history", ()))
                 body = self._body(response)
                 asked, took = response.request.path_url, time.monotonic() - began
                 said = asked, response.status_code, len(body), took
@@ -159,7 +158,6 @@ class WebClient:
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
                     hint="See what the server sends there; it is more than lineage can need.",
                 )
-        self.size = len(body)
         return bytes(body)
 
     def _accepted(self, response: requests.Response, body: bytes) -> Answer:
@@ -197,8 +195,36 @@ def _reason(error: requests.RequestException) -> str:
     return text.partition("): ")[2] or text
 
 
+class _Budget:
+    """How many retries all requests have left together."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self._lock = Lock()
+
+    def take(self) -> bool:
+        """Return whether there was one left, which is taken."""
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+
 class _PatientRetry(Retry):
-    """Waits as long as the server asks for, within reason."""
+    """Waits as long as the server asks for, within reason; all requests share one budget."""
+
+    def __init__(self, *, budget: _Budget | None = None, **how: Any) -> None:
+        super().__init__(**how)
+        self._budget = budget
+
+    def new(self, **how: Any) -> Self:
+        fresh = super().new(**how)
+        fresh._budget = self._budget
+        return fresh
+
+    def increment(self, *args: Any, **how: Any) -> Self:
+        """Return what is left after one more failure; raises MaxRetryError where nothing is."""
+        left = self if self._budget is None or self._budget.take() else self.new(total=0)
+        return super(_PatientRetry, left).increment(*args, **how)
 
     def get_retry_after(self, response: Any) -> float | None:
         seconds = super().get_retry_after(response)

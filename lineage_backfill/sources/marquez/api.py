@@ -41,11 +41,6 @@ class Api:
         """Return the answer, not parsed yet."""
         return self._client.ask(_BASE + path, query)
 
-    @property
-    def size(self) -> int:
-        """The bytes of the last answer."""
-        return self._client.size
-
     def rows(self, answer: Any, member: str) -> list[Any]:
         """Return the list that an answer holds; raises TypeError if it holds none."""
         rows = answer[member]

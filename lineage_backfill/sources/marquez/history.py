@@ -13,11 +13,12 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph import state
@@ -38,6 +39,9 @@ _LARGE = 8 * 1024 * 1024
 _MAX_PAGE = 1_000_000
 #: So many pages are asked for while one is worked on.
 _AHEAD = 2
+#: More events are read from two ends at once, if so many guesses find about the middle of them.
+_WORTH_SPLITTING = 2 * _PAGE
+_GUESSES = 8
 #: Seconds for which Python lets one thread go on while another one could.
 _SWITCH_INTERVAL = 0.0005
 _MAX_WINDOWS = 512
@@ -46,6 +50,8 @@ _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
 _VERSION = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +91,15 @@ class EventHistory:
         Raises LineageError where the history cannot be had in full.
         """
         history = cls.load(cache) if cache else None
-        if history is None or not history._is_begun(api) or not history._read_on(api):
-            _log.info("the event history is read from its beginning")
-            history = cls()
-            history._read_on(api)
-        else:
-            _log.info("the event history is read on from the cache %s", cache)
-        # Events may come late, with a time that was read already.
-        history._repair(api, 0, len(history._windows))
+        with _switching_often():
+            if history is None or not history._is_begun(api) or not history._read_on(api):
+                _log.info("the event history is read from its beginning")
+                history = cls()
+                history._read_on(api)
+            else:
+                _log.info("the event history is read on from the cache %s", cache)
+            # Events may come late, with a time that was read already.
+            history._repair(api, 0, len(history._windows))
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
         if cache and history._unsaved >= _PAGE:
@@ -133,32 +140,24 @@ class EventHistory:
         after = self._windows[-1].end if self._windows else _FIRST
         # What comes while this is read lies after the last window, and changes no count.
         until = max(after, _just_before(newest[0]))
-        known, last, tail = self._newest, list[Any](), 0
-        start, total, first = after, _count(api, after, until), True
-        for begin, events, count in chain(_pages(api, after, until), _pages(api, until, _LAST)):
-            end, left = (begin, count) if begin < until else (until, 0)
-            if start < until:
-                self._close(_Window(start, end, total - left, _before(last, end)))
-            # What comes from `until` on is in no window: it is read again next time.
-            if begin == until:
-                tail = count
-            elif begin > until:
-                tail -= _before(last, begin)
-            start, total, last = begin, count, events
-            self._fold(events)
+        known, first = self._newest, True
+        spans = _spans(api, after, until)
+        # What comes from `until` on is in no window: it is read again next time.
+        tail = _Span(api, until, _LAST, None)
+        for events in chain(_in_turns([span.pages() for span in spans]), tail.pages()):
             # The newest event so far lies on the first page, whatever comes at its time now.
             if first and known and known not in map(_key, events):
                 return False
             first = False
-        self._tail = (until, tail - len(last))
+            self._fold(events)
+        for window in chain.from_iterable(span.windows for span in spans):
+            self._close(window)
+        self._tail = (until, sum(window.count - window.shown for window in tail.windows))
+        self._newest = _key(tail.newest or newest[0])
         return True
 
     def _close(self, window: _Window) -> None:
-        """Add a window of time that was read.
-
-        The server counts after it has found the events of a page. One that comes in between is
-        counted and not shown; it is missing in the count of the window before, which tells of it.
-        """
+        """Add a window of time that was read."""
         if window.start < window.end or window.count:
             self._windows.append(window)
             self._unsaved += window.count
@@ -170,9 +169,8 @@ class EventHistory:
 
     def _fold(self, events: list[Any]) -> None:
         """Fold in events, and remember which job was sent under which parents."""
-        if events:
-            self._oldest = self._oldest or events[0]["eventTime"]
-            self._newest = _key(events[-1])
+        if events and not self._oldest:
+            self._oldest = events[0]["eventTime"]
         for event in events:
             job, when = event["job"], event["eventTime"]
             name = (job["namespace"], job["name"])
@@ -217,15 +215,13 @@ class EventHistory:
         """Fold in a window once more, until its number of events stands still."""
         count = _count(api, window.start, window.end)
         for _ in range(_TRIES):
-            shown, last = 0, list[Any]()
-            for begin, events, _ in _pages(api, window.start, window.end):
+            span = _Span(api, window.start, window.end, count)
+            for events in span.pages():
                 self._fold(events)
-                shown += _before(last, begin)
-                last = events
             before, count = count, _count(api, window.start, window.end)
             if count == before:
                 self._unsaved += count
-                return replace(window, count=count, shown=shown + len(last))
+                return replace(window, count=count, shown=sum(one.shown for one in span.windows))
         raise LineageError(
             f"the events from {window.start} to {window.end} keep changing while they are read",
             hint="Try again when no old events are being loaded into Marquez.",
@@ -270,6 +266,87 @@ class EventHistory:
         except (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, AttributeError):
             return None
         return history
+
+
+class _Span:
+    """A half-open span of event times that is read; one request is under way from the start.
+
+    `total` is how many events the server counted before, None where that does not matter.
+    """
+
+    def __init__(self, api: Api, start: str, end: str, total: int | None) -> None:
+        #: What was read so far, the span's end included once all pages were taken.
+        self.windows: list[_Window] = []
+        #: The last event shown, None before any was.
+        self.newest: Any = None
+        self._start, self._end, self._total = start, end, total
+        self._pages = _pages(api, start, end)
+
+    def pages(self) -> Iterator[list[Any]]:
+        """Yield all events at least once, by time.
+
+        The server counts after it has found the events of a page. One that comes in between is
+        counted and not shown; it is missing in the count of the window before, which tells of it.
+        """
+        start, total, last = self._start, self._total, list[Any]()
+        for begin, events, left in self._pages:
+            if total is not None:
+                self._read(start, begin, total - left, last)
+            start, total, last = begin, left, events
+            if events:
+                self.newest = events[-1]
+            yield events
+        self._read(start, self._end, total or 0, last)
+
+    def _read(self, start: str, end: str, count: int, events: list[Any]) -> None:
+        self.windows.append(_Window(start, end, count, _before(events, end)))
+
+
+def _spans(api: Api, after: str, until: str) -> list[_Span]:
+    """Return the spans, one after the other, in which the time is read: one or two."""
+    total = _count(api, after, until)
+    middle = _middle(api, after, until, total) if total > _WORTH_SPLITTING else None
+    if middle is None:
+        return [_Span(api, after, until, total)]
+    time, number = middle
+    return [_Span(api, after, time, number), _Span(api, time, until, _count(api, time, until))]
+
+
+def _middle(api: Api, after: str, until: str, total: int) -> tuple[str, int] | None:
+    """Return a time before which lie about half of the events, and how many that are."""
+    first = api.rows(_ask(api, after, until, limit=1), "events")
+    low, high = _time(first[0]["eventTime"] if first else after), _time(until)
+    for _ in range(_GUESSES):
+        middle = low + (high - low) / 2
+        number = _count(api, after, _text(middle))
+        if total < 3 * number < 2 * total:
+            return _text(middle), number
+        low, high = (middle, high) if 2 * number < total else (low, middle)
+    return None
+
+
+def _in_turns(all_pages: list[Iterator[T]]) -> Iterator[T]:
+    """Yield what each of them has next, until all have nothing more."""
+    waiting = deque(all_pages)
+    while waiting:
+        pages = waiting.popleft()
+        for page in islice(pages, 1):
+            yield page
+            waiting.append(pages)
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    """Let no thread wait for long while another one works.
+
+    A body comes in hundreds of small parts, for each of which its reader waits so long.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def events_at(api: Api, when: str) -> Iterator[Any]:
@@ -322,12 +399,16 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
     While one is parsed and worked on, others are asked for, one after the other.
     """
     if after >= before:
-        return
-    pool, interval = ThreadPoolExecutor(1), sys.getswitchinterval()
-    # A body comes in hundreds of small parts, for each of which its reader waits that long.
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+        return iter(())
+    pool = ThreadPoolExecutor(1)
+    return _taken(api, pool, pool.submit(_page, api, after, before, _PAGE), before)
+
+
+def _taken(
+    api: Api, pool: ThreadPoolExecutor, first: Future[_Page | None], before: str
+) -> Iterator[tuple[str, list[Any], int]]:
     try:
-        ahead = deque([pool.submit(_page, api, after, before, _PAGE)])
+        ahead = deque([first])
         while True:
             while len(ahead) <= _AHEAD:
                 ahead.append(pool.submit(_next_page, api, ahead[-1], before))
@@ -337,7 +418,6 @@ def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], 
             value = page.answer.value()
             yield page.begin, api.rows(value, "events"), int(value["totalCount"])
     finally:
-        sys.setswitchinterval(interval)
         pool.shutdown(cancel_futures=True)
 
 
@@ -359,8 +439,9 @@ def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
     if newest > after:
         # The server counts all that follows for each page, so that few are better; but the last
         # ones, which it counts at once, are worked on when nothing is left to wait for.
-        limit = limit * 2 if limit < _LARGE_PAGE and api.size < _LARGE else limit
-        limit = min(limit, max(_PAGE, (total - number) // 3))
+        if limit < _LARGE_PAGE and len(answer.body) < _LARGE:
+            limit = min(4 * limit, _LARGE_PAGE)
+        limit = min(limit, max(_PAGE, (total - number) // 2))
     elif limit < _MAX_PAGE:
         limit *= 2  # more events at one time than fit on a page
     else:
