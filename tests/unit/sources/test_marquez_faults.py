@@ -137,6 +137,19 @@ def test_a_passing_fault_is_asked_again_within_the_budget(mock: responses.Reques
     assert names(ask("events", retries=2)) == []
 
 
+@pytest.mark.parametrize("retries", [1, 2])
+def test_all_requests_share_the_budget(mock: responses.RequestsMock, retries: int) -> None:
+    for path, member in (("namespaces", "namespaces"), ("search", "results")):
+        mock.get(f"{API}/{path}", status=503, headers={"Retry-After": "0"})
+        mock.get(f"{API}/{path}", json={member: [], "totalCount": 0})
+    if retries == 2:
+        assert names(ask("graph", retries=2)) == []
+        return
+    mock.assert_all_requests_are_fired = False
+    with pytest.raises(ServiceUnreachableError, match="answers 503"):
+        ask("graph", retries=1)
+
+
 def test_redirects_on_the_same_host_end_and_keep_the_query(mock: responses.RequestsMock) -> None:
     mock.get(f"{API}/events/lineage", status=301, headers={"Location": f"{API}/moved"})
     mock.get(f"{API}/moved", json={"events": [], "totalCount": 0})

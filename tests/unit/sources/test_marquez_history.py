@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from lineage_backfill.sources.web import Answer
 from tests.fake_marquez import FakeMarquez
 from tests.unit.sources.marquez_reads import event, names, read
 
+START = datetime(2000, 1, 1, tzinfo=UTC)
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture(autouse=True, params=[4, 1_000], ids=["from both halves", "from one end"])
+def small_pages(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setattr(history, "_PAGE", 3)
     monkeypatch.setattr(history, "_LARGE_PAGE", 3)
+    monkeypatch.setattr(history, "_WORTH_SPLITTING", request.param)
 
 
 def pages(server: FakeMarquez) -> list[dict[str, str]]:
@@ -83,8 +87,39 @@ def test_while_a_page_is_parsed_the_next_one_is_under_way(monkeypatch: pytest.Mo
 
 def test_events_that_vanish_between_two_pages_hide_no_other() -> None:
     server = FakeMarquez([event(n) for n in range(12)])
-    at_request(server, 4, lambda: server.purge("2024-01-01T00:00:03Z"))
+
+    def watch(path: str, query: dict[str, str]) -> None:
+        second = "2024-01-01T00:00:01.999Z"
+        if path == "events/lineage" and query["limit"] == "3" and query["after"] == second:
+            server.purge("2024-01-01T00:00:03Z")
+
+    server.before_answer = watch
     assert len(names(read(server, view="events"))) == 12
+    assert len(server.events) == 9
+
+
+def test_both_halves_are_under_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_WORTH_SPLITTING", 4)
+    server = FakeMarquez([event(n) for n in range(40)])
+    together, begun = threading.Barrier(2), set[str]()
+
+    def watch(path: str, query: dict[str, str]) -> None:
+        if path == "events/lineage" and query["limit"] == "3" and query["before"] not in begun:
+            begun.add(query["before"])
+            together.wait(10)
+
+    server.before_answer = watch
+    begun.add("2999-01-01T00:00:00.000Z")  # what comes meanwhile is asked for by itself
+    assert len(names(read(server, view="events"))) == 40
+    assert len(begun) == 3
+
+
+@pytest.mark.parametrize("crowd", [1, 10**6, 10**9], ids=["near", "weeks away", "decades away"])
+def test_events_of_which_one_lies_far_from_the_others_are_read_whole(crowd: int) -> None:
+    for seconds in ([0, *range(crowd, crowd + 20)], [*range(20), crowd + 20]):
+        times = [START + timedelta(seconds=second) for second in seconds]
+        events = [event(n, eventTime=when.isoformat()) for n, when in enumerate(times)]
+        assert len(names(read(FakeMarquez(events), view="events"))) == 21
 
 
 @pytest.mark.parametrize("counting", [False, True], ids=["before", "amid"])
