@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 from urllib3.util import Retry
 
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
@@ -87,7 +88,7 @@ class WebClient:
                 budget=_Budget(settings.retries),
             )
         )
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.headers.update(settings.headers)
         self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
         for scheme in ("http://", "https://"):
@@ -122,20 +123,17 @@ class WebClient:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                body = self._body(response)
+                body = b"" if response.is_redirect else self._body(response)
                 asked, took = response.request.path_url, time.monotonic() - began
                 said = asked, response.status_code, len(body), took
                 _log.info("GET %s: %d, %d bytes in %.2f s", *said)
                 return response, body
-        except requests.Timeout as error:
+        except (requests.Timeout, ReadTimeoutError) as error:
             raise ServiceUnreachableError(
                 f"{url}: no answer within {self._settings.timeout} s",
                 hint=_MORE_TIME,
             ) from error
-        except (
-            requests.exceptions.ChunkedEncodingError,
-            requests.exceptions.ContentDecodingError,
-        ) as error:
+        except (ProtocolError, DecodeError) as error:
             raise LineageError(f"{url}: the answer is cut off: {error}", hint=_AGAIN) from error
         except requests.RequestException as error:
             raise ServiceUnreachableError(
@@ -146,7 +144,8 @@ class WebClient:
     def _body(self, response: requests.Response) -> bytes:
         body = bytearray()
         deadline = time.monotonic() + _LONGEST * self._settings.timeout
-        for chunk in response.iter_content(_CHUNK):
+        # What has come, at once: whoever sends byte by byte meets the deadline all the same.
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
             body += chunk
             if time.monotonic() > deadline:
                 raise ServiceUnreachableError(
@@ -179,8 +178,12 @@ class WebClient:
         return Answer(response.url, body)
 
     def _redirect(self, url: str, location: str) -> str:
-        target = urljoin(url, location)
-        if urlsplit(target)[:2] != urlsplit(self._address)[:2]:
+        try:
+            target = urljoin(url, location)
+            is_elsewhere = urlsplit(target)[:2] != urlsplit(self._address)[:2]
+        except ValueError as error:
+            raise LineageError(f"{url}: redirects to no address: {error}", hint=_ITSELF) from error
+        if is_elsewhere:
             raise LineageError(
                 f"{url}: redirects to another host: {target}",
                 hint=_ITSELF,
@@ -193,6 +196,14 @@ def _reason(error: requests.RequestException) -> str:
     inner = error.args[0] if error.args else error
     text = str(getattr(inner, "reason", inner))
     return text.partition("): ")[2] or text
+
+
+class _Session(requests.Session):
+    """Looks into no redirect: for a look, all of its body is read, however long it is."""
+
+    def resolve_redirects(self, *args: Any, **kwargs: Any) -> Generator[Any, None, None]:
+        """Yield no request to follow."""
+        yield from ()
 
 
 class _Budget:

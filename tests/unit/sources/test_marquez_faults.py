@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 import responses
+from urllib3.exceptions import ProtocolError
 
 from lineage_backfill.errors import LineageError, ServiceUnreachableError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -47,9 +50,14 @@ FAULTS: dict[str, tuple[dict[str, Any], type[LineageError], str]] = {
     ),
     "silence": ({"body": requests.ReadTimeout()}, ServiceUnreachableError, "no answer within"),
     "an end too early": (
-        {"body": requests.exceptions.ChunkedEncodingError("incomplete")},
+        {"body": ProtocolError("incomplete")},
         LineageError,
         "cut off",
+    ),
+    "no address": (
+        {"status": 302, "headers": {"Location": "http://[bad"}},
+        LineageError,
+        "redirects to no address",
     ),
     "another host": (
         {"status": 302, "headers": {"Location": "http://evil.example/x"}},
@@ -231,14 +239,49 @@ class _Endless(_Cut):
     """Sends on and on."""
 
     protocol_version = "HTTP/1.1"
+    status, header, part, pause = 200, ("Transfer-Encoding", "chunked"), b"1\r\n \r\n", 0.0
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
+        self.send_response(self.status)
+        self.send_header(*self.header)
         self.end_headers()
         with contextlib.suppress(OSError):
             while True:
-                self.wfile.write(b"400\r\n" + b" " * 1024 + b"\r\n")
+                self.wfile.write(self.part)
+                time.sleep(self.pause)
+
+
+class _Dripping(_Endless):
+    """Sends byte after byte of a long answer, none of them late."""
+
+    header, part, pause = ("Content-Length", "1000000"), b" ", 0.01
+
+
+class _EndlessRedirect(_Endless):
+    """Sends elsewhere, and on and on of it."""
+
+    status, header, part = 302, ("Location", "http://evil.example/"), b" " * 65536
+
+
+class _GarbledRedirect(_Cut):
+    """Sends to what is no text."""
+
+    def do_GET(self) -> None:
+        self.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /\xff\r\nContent-Length: 0\r\n\r\n")
+
+
+class _Bomb(_Cut):
+    """Sends much as little."""
+
+    def do_GET(self) -> None:
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        body = b"".join(packer.compress(b" " * 100_000) for _ in range(100)) + packer.flush()
+        self.send_response(200)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +289,10 @@ class _Endless(_Cut):
     [
         (_Cut, LineageError, "cut off"),
         (_Endless, ServiceUnreachableError, "without end"),
+        (_Dripping, ServiceUnreachableError, "without end"),
+        (_EndlessRedirect, LineageError, "redirects to another host"),
+        (_GarbledRedirect, LineageError, "redirects without end"),
+        (_Bomb, LineageError, "more than 300000 bytes"),
     ],
 )
 def test_a_body_that_is_not_whole_is_an_error(
@@ -256,11 +303,12 @@ def test_a_body_that_is_not_whole_is_an_error(
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, daemon=True).start()
-    if handler is _Endless:
+    if handler in (_Endless, _Dripping):
         monkeypatch.setattr("lineage_backfill.sources.web._LONGEST", 0.01)
     try:
+        address, settings = f"http://127.0.0.1:{server.server_port}", WebSettings(max_bytes=300_000)
         with pytest.raises(kind, match=message):
-            MarquezSource(f"http://127.0.0.1:{server.server_port}").read()
+            MarquezSource(address, settings=settings).read()
     finally:
         server.shutdown()
         server.server_close()
