@@ -55,11 +55,17 @@ def glance(data: bytes) -> tuple[int, Any, int] | None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: JSON makes none, and millions of values."""
+    """Let Python look for no cycles meanwhile: JSON makes none, and millions of values.
+
+    What was read then counts as old; Python would look at all of it at once, in vain.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # what others have frozen would thaw
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

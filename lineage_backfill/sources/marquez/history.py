@@ -304,18 +304,19 @@ class _Span:
 
 def _spans(api: Api, after: str, until: str) -> list[_Span]:
     """Return the spans, one after the other, in which the time is read: one or two."""
-    total = _count(api, after, until)
-    middle = _middle(api, after, until, total) if total > _WORTH_SPLITTING else None
+    answer = _ask(api, after, until, limit=1)
+    events, total = api.rows(answer, "events"), int(answer["totalCount"])
+    first = events[0]["eventTime"] if events else after
+    middle = _middle(api, after, first, until, total) if total > _WORTH_SPLITTING else None
     if middle is None:
         return [_Span(api, after, until, total)]
     time, number = middle
     return [_Span(api, after, time, number), _Span(api, time, until, _count(api, time, until))]
 
 
-def _middle(api: Api, after: str, until: str, total: int) -> tuple[str, int] | None:
+def _middle(api: Api, after: str, first: str, until: str, total: int) -> tuple[str, int] | None:
     """Return a time before which lie about half of the events, and how many that are."""
-    first = api.rows(_ask(api, after, until, limit=1), "events")
-    low, high = _time(first[0]["eventTime"] if first else after), _time(until)
+    low, high = _time(first), _time(until)
     for _ in range(_GUESSES):
         middle = low + (high - low) / 2
         number = _count(api, after, _text(middle))
