@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spark_runtime.columns import ColumnLineage, ColumnTrace
-from spark_runtime.errors import EntrypointError, RuntimeFailure
+from spark_runtime.errors import EntrypointError, InputMissingError, RuntimeFailure
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
 from spark_runtime.session import is_alive
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from spark_runtime.tables import Tables
 
 _MESSAGE_LENGTH = 2000
+#: How Spark says that a data file is not there, and which.
+_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*?reading file (\S+)\. ")
 _STACK = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\().*", re.DOTALL)
 
 
@@ -197,6 +199,11 @@ class Attempt:
 
 def describe_error(error: BaseException) -> ErrorResult:
     """Return an error as the result file holds it, without the JVM's stack."""
+    if gone := _GONE.search(str(error)):
+        error = InputMissingError(
+            f"{gone[1]} is gone, which the version that is read consists of",
+            hint="it was vacuumed or deleted: plan again to read the newest version, or restore it",
+        )
     text = _STACK.sub("", str(error)).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
     transient = error.transient if isinstance(error, RuntimeFailure) else is_lost

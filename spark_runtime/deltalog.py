@@ -205,10 +205,7 @@ class DeltaLog:
     ) -> tuple[int, TableState]:
         usable = [v for v in checkpoints if v <= target]
         if not usable:
-            raise TableError(
-                f"version {target} of {self.location} is no longer in its log",
-                hint="its log was cleaned up; only newer versions can be read",
-            )
+            raise self._gone(target)
         newest = max(usable)
         actions = self._read_checkpoint(checkpoints[newest])
         if actions is None:
@@ -266,10 +263,19 @@ class DeltaLog:
         try:
             return _actions(self._path(version))
         except FileNotFoundError as error:
-            raise TableError(
-                f"version {version} of {self.location} is no longer in its log",
-                hint="its log was cleaned up; only newer versions can be read",
-            ) from error
+            raise self._gone(version) from error
+
+    def _gone(self, version: int) -> TableError:
+        newest = self.latest_version() or 0
+        if version > newest:
+            return TableError(
+                f"the log of {self.location} ends with version {newest}, a later one was asked for",
+                hint="the table was made anew or put back from a copy since then; plan again",
+            )
+        return TableError(
+            f"version {version} of {self.location} is no longer in its log",
+            hint="its log was cleaned up; only newer versions can be read",
+        )
 
     def _stat(self, version: int) -> tuple[int, int] | None:
         try:

@@ -245,6 +245,20 @@ def test_a_missing_input_and_a_wrong_entrypoint_are_named(
     assert result.error.class_name == "EntrypointError"
 
 
+def test_a_vacuumed_file_of_an_input_is_named_with_what_to_do(
+    spark: SparkSession, tables: Tables, hours: Any, pipeline: str
+) -> None:
+    gone, *_ = Path(hours.path).glob("hour=2024-01-01T01/*.parquet")
+    gone.unlink()
+    result = run(spark, parse_spec(spec(hours, pipeline)), tables)
+    assert result.error is not None
+    assert result.error.class_name == "InputMissingError"
+    assert result.error.message == (
+        f"file:{gone} is gone, which the version that is read consists of (it was vacuumed or"
+        " deleted: plan again to read the newest version, or restore it)"
+    )
+
+
 def test_a_place_that_is_no_table_fails_the_run_and_still_leaves_a_result(
     spark: SparkSession, tables: Tables, hours: Any, pipeline: str, tmp_path: Path
 ) -> None:

@@ -146,6 +146,9 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
     assert state.contents(("d1",)).rows is None
     with pytest.raises(TableError, match=r"version 0 .* no longer in its log"):
         reader.state(0)
+    for fresh in (reader, DeltaLog(str(log.root))):
+        with pytest.raises(TableError, match="ends with version 3, a later one"):
+            fresh.state(9)
 
     def checkpoint(files: list[str]) -> list[dict[str, Any]]:
         assert len(files) == 1
