@@ -442,7 +442,10 @@ def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
         # ones, which it counts at once, are worked on when nothing is left to wait for.
         if limit < _LARGE_PAGE and len(answer.body) < _LARGE:
             limit = min(4 * limit, _LARGE_PAGE)
-        limit = min(limit, max(_PAGE, (total - number) // 2))
+        left = total - number
+        limit = min(limit, max(_PAGE, left // 2))
+        if 2 * left <= 3 * limit:
+            limit = max(_PAGE, left + _PAGE // 10)  # some of this page come once more
     elif limit < _MAX_PAGE:
         limit *= 2  # more events at one time than fit on a page
     else:
