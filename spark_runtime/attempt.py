@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_LENGTH = 2000
 #: How Spark says that a data file is not there, and which.
-_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*?reading file (\S+)\. ")
+_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*?reading file (.+?)\. File does not exist")
 _STACK = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\().*", re.DOTALL)
 
 
