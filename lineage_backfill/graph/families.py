@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,7 +137,7 @@ def find_families(
 
 def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> Iterator[Family]:
     """Yield families of which each run of a job names others, whatever tells them apart."""
-    known = set(names)
+    known, ordered = set(names), sorted(names)
     shapes: set[tuple[str, str]] = set()
     for job in snapshot.jobs.values():
         for former in (job.former_reads, job.former_writes):
@@ -146,15 +147,26 @@ def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> 
     for shape, members in sorted(_by_shape(names).items()) if shapes else ():
         if shape not in shapes or len(members) < _LEAST:
             continue
-        namespace = members[0].namespace
+        namespace, own = members[0].namespace, set(members)
         pattern = NamePattern(_keyed([ref.name for ref in members]))
-        others = (ref for ref in known.difference(members) if ref.namespace == namespace)
+        begin = DatasetRef(namespace, _KEY.split(members[0].name, maxsplit=1)[0])
+        others = (ref for ref in _beginning(ordered, begin) if ref not in own)
         yield Family(
             pattern=pattern.text,
             dataset=DatasetRef(namespace, pattern.stem or "partitioned"),
             members=tuple(members),
-            others=tuple(sorted(ref for ref in others if pattern.match(ref.name))),
+            others=tuple(ref for ref in others if pattern.match(ref.name)),
         )
+
+
+def _beginning(ordered: Sequence[DatasetRef], begin: DatasetRef) -> Sequence[DatasetRef]:
+    """Return those of the sorted names that begin so; only they can match its pattern."""
+
+    def is_beyond(ref: DatasetRef) -> bool:
+        return ref.namespace != begin.namespace or not ref.name.startswith(begin.name)
+
+    first = bisect_left(ordered, begin)
+    return ordered[first : bisect_left(ordered, True, lo=first, key=is_beyond)]
 
 
 def _by_shape(names: Iterable[DatasetRef]) -> dict[tuple[str, str], list[DatasetRef]]:
