@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lineage_backfill.errors import EngineError
+from lineage_backfill.files import whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 
 
@@ -99,9 +100,8 @@ class AttemptFiles:
         Raises EngineError for an attempt that was given up. Each side writes before it looks for
         what the other has written, so never does one start what the other has given up.
         """
-        temporary = self.claim_path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(claim), encoding="utf-8")
-        temporary.replace(self.claim_path)
+        with whole_file(self.claim_path) as file:
+            file.write(json.dumps(claim).encode())
         if self._given_up.exists():
             raise EngineError(
                 f"the attempt {self.spec_path} was given up by another executor",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 
+from lineage_backfill.files import whole_file
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -17,13 +17,12 @@ def keep_names(snapshot: LineageSnapshot, file: Path) -> None:
     """Write the names of datasets and jobs; where that cannot be done, nothing is kept."""
     datasets, jobs = sorted(snapshot.datasets), sorted(snapshot.jobs)
     text = json.dumps([[[ref.namespace, ref.name] for ref in refs] for refs in (datasets, jobs)])
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(OSError):
         if file.exists() and file.read_text(encoding="utf-8") == text:
             return
         file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(file)
+        with whole_file(file) as stream:
+            stream.write(text.encode())
 
 
 def kept_names(file: Path) -> Names:
