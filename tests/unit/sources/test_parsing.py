@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from typing import Any
 
 import pytest
 
-from lineage_backfill.sources.parsing import DECODER, glance, parse
+from lineage_backfill.sources.parsing import DECODER, collector_paused, glance, parse
 from tests.fuzz.check import recorded_events
 from tests.fuzz.damage import damaged
 
@@ -83,3 +84,24 @@ def test_a_glance_tells_what_the_whole_would() -> None:
 )
 def test_a_glance_that_tells_nothing(text: bytes) -> None:
     assert glance(text) is None
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_was_read_while_the_collector_paused_counts_as_old(frozen: bool) -> None:
+    def is_old(value: object) -> bool:
+        return any(one is value for one in gc.get_objects(generation=2))
+
+    if frozen:  # by an application that counts on it
+        gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with collector_paused():
+            assert not gc.isenabled()
+            value = parse(b'{"a": [1]}')
+            assert not is_old(value)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= before
+        assert is_old(value) != frozen
+    finally:
+        if frozen:
+            gc.unfreeze()
