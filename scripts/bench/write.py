@@ -64,15 +64,17 @@ def spec(path: Path, keys: list[str], number: int) -> Any:
 def timed(rounds: int, *ways: Callable[[], object]) -> list[list[float]]:
     """Return the seconds of each way by round, after one round to warm up.
 
-    They take turns, so that all see the same machine.
+    They take turns, so that all see the same machine, and in every order: each leaves something
+    behind that the next one pays for (pages to be written to disk, garbage).
     """
     seconds: list[list[float]] = [[] for _ in ways]
-    for number in range(rounds + 1):
-        for way, spent in zip(ways, seconds, strict=True):
+    orders = itertools.cycle(itertools.permutations(range(len(ways))))
+    for number, order in zip(range(rounds + 1), orders, strict=False):
+        for which in order:
             start = time.perf_counter()
-            way()
+            ways[which]()
             if number:
-                spent.append(time.perf_counter() - start)
+                seconds[which].append(time.perf_counter() - start)
     return seconds
 
 
@@ -168,7 +170,7 @@ def main() -> None:
     """Run all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--log-only", action="store_true", help="no Spark")
