@@ -178,6 +178,10 @@ class _Job:
 
     def edges(self) -> tuple[_Footprint, _Footprint, bool]:
         """Return what the job names now, what it ever named, and whether a run cleared it."""
+        if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
+            (only,) = self.runs.values()
+            if only.completed or only.rank == 0:
+                return only.footprint, only.footprint, False
         done: tuple[datetime, str, _Footprint] | None = None
         named: dict[int, _Footprint] = {}
         unfinished: list[_Run] = []
@@ -545,7 +549,9 @@ class LineageBuilder:
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         nodes, columns, after = [], [], self._after()
         edges = {name: self._jobs[name].edges() for name in sorted(self._jobs)}
-        writers = Counter(dataset for _, ever, _ in edges.values() for dataset in ever.writes)
+        writers: Counter[_Dataset] = Counter()
+        if any(dataset.told for dataset in self._datasets.values()):
+            writers.update(dataset for _, ever, _ in edges.values() for dataset in ever.writes)
         parents = _acyclic({job.name: job.parent[1] for job in self._jobs.values() if job.parent})
         for name, (now, ever, cleared) in edges.items():
             job, ref = self._jobs[name], JobRef(*name)
@@ -568,10 +574,13 @@ class LineageBuilder:
                     **_told(job.facets, _OF_JOBS, ref, said),
                 )
             )
-            own = {lineage.output for lineage in now.columns}
-            told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
-            # Told of the dataset, it is the job's where no other one has ever written it.
-            if lineages := now.columns | {how for one, how in told if writers[one] == 1}:
+            lineages = now.columns
+            if writers:
+                own = {lineage.output for lineage in lineages}
+                told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
+                # Told of the dataset, it is the job's where no other one has ever written it.
+                lineages |= {how for one, how in told if writers[one] == 1}
+            if lineages:
                 columns += self._column_edges(ref, lineages, refs, said)
         return nodes, tuple(columns)
 
@@ -687,9 +696,10 @@ def _newest_facets(datasets: Iterable[_Dataset]) -> dict[str, tuple[datetime, An
 
 def _written(datasets: Iterable[_Dataset]) -> Written | None:
     """Return what was written last to a dataset, under any of its names."""
-    told = max((one.written for one in datasets if one.written), default=None)
-    if told is None:
+    known = [one.written for one in datasets if one.written]
+    if not known:
         return None
+    told = max(known)
     rows, size, files = (None if number < 0 else number for number in told[1])
     return Written(at=told[0], rows=rows, size=size, files=files)
 
@@ -748,7 +758,8 @@ def _refs(
     refs: Mapping[Name, DatasetRef],
     besides: Iterable[DatasetRef] = (),
 ) -> tuple[DatasetRef, ...]:
-    return tuple(sorted({refs[dataset.name] for dataset in datasets}.difference(besides)))
+    found = {refs[dataset.name] for dataset in datasets}
+    return tuple(sorted(found.difference(besides)) if besides or len(found) > 1 else found)
 
 
 def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:

@@ -119,5 +119,5 @@ def _lacking(some: Iterable[Any], others: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _said(old: JobNode | DatasetNode, new: JobNode | DatasetNode) -> tuple[str, ...]:
-    names = (one.name for one in fields(old) if one.name not in _EDGES)
+    names = (name for name in old.__struct_fields__ if name not in _EDGES)
     return tuple(name for name in names if getattr(old, name) != getattr(new, name))

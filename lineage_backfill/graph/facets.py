@@ -117,7 +117,7 @@ def owners(facet: Any) -> tuple[str, ...]:
 
 def fields(facet: Any) -> tuple[str, ...]:
     """Return the column names of a `schema` facet, in its order."""
-    return tuple(str(field["name"]) for field in _items(facet, "fields"))
+    return tuple([str(field["name"]) for field in _items(facet, "fields")])
 
 
 def tags(facet: Any) -> tuple[str, ...]:

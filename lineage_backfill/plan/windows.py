@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.grid import grain_grid
@@ -41,7 +43,7 @@ def add_windows(
         reads = [] if "reads" in facet else _reads(node, slots)
         if reads:
             facet = {**facet, "reads": [read.edge for read in reads]}
-            jobs[ref] = replace(jobs[ref], partitioning=facet)
+            jobs[ref] = structs.replace(jobs[ref], partitioning=facet)
             said += [
                 f"{ref}: by the names in its last run it reads {read.words} of {read.dataset};"
                 " planned so unless [[job.reads]] declares it"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, asdict, fields
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import NODEFAULT
+from msgspec.structs import asdict, fields
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.lineage import (
@@ -96,12 +99,17 @@ def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
 
 def _encode(kind: str, record: Record) -> dict[str, Any]:
     """Return the members that differ from their defaults."""
-    members = ((field, getattr(record, field.name)) for field in fields(record))
+    members = ((name, default, getattr(record, name)) for name, default in _defaults(type(record)))
     return {"kind": kind} | {
-        field.name: _plain(value)
-        for field, value in members
-        if field.default is MISSING or value != field.default
+        name: _plain(value)
+        for name, default, value in members
+        if default is NODEFAULT or value != default
     }
+
+
+@cache
+def _defaults(kind: type[Record]) -> tuple[tuple[str, Any], ...]:
+    return tuple((member.name, member.default) for member in fields(kind))
 
 
 def _plain(value: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from lineage_backfill.graph.lineage import LineageSnapshot, RunRecord
 from lineage_backfill.plan.infer import infer_all
