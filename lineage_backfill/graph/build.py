@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -643,7 +643,10 @@ class LineageBuilder:
         for name in sorted(self._jobs):
             ref = JobRef(*name)
             runs = self._jobs[name].runs
-            for run_id, run in sorted(runs.items(), key=lambda one: (one[1].last, one[0])):
+            told = list(runs.items())
+            if len(told) > 1:
+                told.sort(key=lambda one: (one[1].last, one[0]))
+            for run_id, run in told:
                 # The interval of a manual run is the moment at which someone pressed a button.
                 start, end = ("", "") if run.manual or not run.nominal else run.nominal
                 yield RunRecord(
@@ -754,12 +757,14 @@ def _canonical(value: Any) -> str:
 
 
 def _refs(
-    datasets: Iterable[_Dataset],
+    datasets: frozenset[_Dataset],
     refs: Mapping[Name, DatasetRef],
-    besides: Iterable[DatasetRef] = (),
+    besides: Collection[DatasetRef] = (),
 ) -> tuple[DatasetRef, ...]:
-    found = {refs[dataset.name] for dataset in datasets}
-    return tuple(sorted(found.difference(besides)) if besides or len(found) > 1 else found)
+    if len(datasets) == 1 and not besides:
+        (only,) = datasets
+        return (refs[only.name],)
+    return tuple(sorted({refs[dataset.name] for dataset in datasets}.difference(besides)))
 
 
 def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:

@@ -130,7 +130,7 @@ class LineageSnapshot:
                     dataset_map[ref] = DatasetNode(ref=ref)
         return cls(
             jobs=job_map,
-            datasets=dict(sorted(dataset_map.items())),
+            datasets={ref: dataset_map[ref] for ref in sorted(dataset_map)},
             **rest,
         )
 
