@@ -146,12 +146,11 @@ class _Write:
         self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
         if not self._is_looked_at:
-            rows = self._gathered(self._held_to_scope(self._shaped()))
-            version = self._publish(rows, tuple(self.scope), None)
+            version = self._publish(self._held_to_scope(self._prepared()), tuple(self.scope), None)
         else:
             with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
-                    staged = self.storage.staged(self._gathered(self._shaped()), self.run.token)
+                    staged = self.storage.staged(self._prepared(), self.run.token)
                     rows = kept.enter_context(staged)
                     written = self._count(rows)
                 self._check_scope(written)
@@ -200,20 +199,16 @@ class _Write:
                     hint="let the other writer finish, then retry the run",
                 )
 
-    def _shaped(self) -> DataFrame:
-        """Return the rows in the table's shape."""
+    def _prepared(self) -> DataFrame:
+        """Return the rows in the table's shape, those of one partition together."""
         texts = frozenset(column.name for column in self.columns if column.type == "string")
         frame = self.fit.apply(self.frame, texts)
-        return self._merged(frame) if self.output.mode == "merge" else frame
-
-    def _gathered(self, frame: DataFrame) -> DataFrame:
-        """Return the rows, those of one partition together.
-
-        Else every task would write a file into every partition.
-        """
+        if self.output.mode == "merge":
+            frame = self._merged(frame)
         if len(self.scope) == 1:
             return frame
-        # Rebalancing splits the large ones again, which takes adaptive execution.
+        # Else every task would write a file into every partition. Rebalancing splits the large
+        # ones again, which takes adaptive execution.
         names = [quoted(column.name) for column in self.columns]
         if self.spark.conf.get("spark.sql.adaptive.enabled") == "true":
             return frame.hint("rebalance", *names)

@@ -592,6 +592,7 @@ class LineageBuilder:
         said: list[str],
     ) -> list[ColumnEdge]:
         direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
+        unusable: list[str] = []
         for lineage in lineages:
             output = refs[lineage.output.name]
             try:
@@ -600,11 +601,12 @@ class LineageBuilder:
                 inputs = []
             if not 0 < len(inputs) <= self._limits.columns:
                 # Without column lineage its readers stay in every plan: the safe side.
-                said.append(f"{job}: its column lineage of {output} cannot be used; left out")
+                unusable.append(f"{job}: its column lineage of {output} cannot be used; left out")
                 continue
             for column, name, field, is_direct in inputs:
                 key = (refs.get(name) or DatasetRef(*name), field, output, column)
                 direct[key] = direct.get(key, False) or is_direct
+        said += sorted(unusable)
         return [
             ColumnEdge(
                 job=job,

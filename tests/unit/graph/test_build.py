@@ -488,6 +488,15 @@ def test_a_column_lineage_beyond_the_limit_is_left_out_and_reported() -> None:
     assert "column lineage" in snapshot.warnings[0]
 
 
+def test_column_lineages_that_cannot_be_used_are_reported_in_the_order_of_their_names() -> None:
+    made = event("COMPLETE", 1, writes=" ".join(f"t{i:02}" for i in range(40)))
+    for output in made["outputs"]:
+        output["facets"] = {"columnLineage": {"fields": []}}
+    warnings = build(made).warnings
+    assert len(warnings) == 40
+    assert list(warnings) == sorted(warnings)
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_event_is_folded_or_refused_and_nothing_else(data: st.DataObject) -> None:
