@@ -61,6 +61,10 @@ if TYPE_CHECKING:
 _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
+#: Operators of a query that neither drop rows after a projection above them, as a limit does, nor
+#: vanish into a shuffle right above them, as a sort or another shuffle does.
+_PLAIN = frozenset({"Aggregate", "Filter", "Generate", "Join", "LogicalRDD", "LogicalRelation"})
+_PASSED = frozenset({"Project", "SubqueryAlias"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +150,16 @@ class _Write:
         self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
         if not self._is_looked_at:
-            version = self._publish(self._held_to_scope(self._prepared()), tuple(self.scope), None)
+            rows = self._shaped()
+            if _ends_plainly(rows):  # then the check costs next to nothing before the shuffle
+                rows = self._gathered(self._held_to_scope(rows))
+            else:
+                rows = self._held_to_scope(self._gathered(rows))
+            version = self._publish(rows, tuple(self.scope), None)
         else:
             with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
-                    staged = self.storage.staged(self._prepared(), self.run.token)
+                    staged = self.storage.staged(self._gathered(self._shaped()), self.run.token)
                     rows = kept.enter_context(staged)
                     written = self._count(rows)
                 self._check_scope(written)
@@ -199,16 +208,20 @@ class _Write:
                     hint="let the other writer finish, then retry the run",
                 )
 
-    def _prepared(self) -> DataFrame:
-        """Return the rows in the table's shape, those of one partition together."""
+    def _shaped(self) -> DataFrame:
+        """Return the rows in the table's shape."""
         texts = frozenset(column.name for column in self.columns if column.type == "string")
         frame = self.fit.apply(self.frame, texts)
-        if self.output.mode == "merge":
-            frame = self._merged(frame)
+        return self._merged(frame) if self.output.mode == "merge" else frame
+
+    def _gathered(self, frame: DataFrame) -> DataFrame:
+        """Return the rows, those of one partition together.
+
+        Else every task would write a file into every partition.
+        """
         if len(self.scope) == 1:
             return frame
-        # Else every task would write a file into every partition. Rebalancing splits the large
-        # ones again, which takes adaptive execution.
+        # Rebalancing splits the large ones again, which takes adaptive execution.
         names = [quoted(column.name) for column in self.columns]
         if self.spark.conf.get("spark.sql.adaptive.enabled") == "true":
             return frame.hint("rebalance", *names)
@@ -520,6 +533,14 @@ class _Write:
         window = Window.partitionBy(*keys).orderBy(*order, F.col(age), *rest)
         ranked = both.withColumn(rank, F.row_number().over(window))
         return ranked.where(F.col(rank) == 1).drop(age, rank)
+
+
+def _ends_plainly(frame: DataFrame) -> bool:
+    """Whether it makes no difference to a query that its last projection is followed by another."""
+    node = frame._jdf.queryExecution().analyzed()
+    while node.nodeName() in _PASSED:
+        node = node.children().head()
+    return node.nodeName() in _PLAIN
 
 
 def _count_of_rows() -> Column:

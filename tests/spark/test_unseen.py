@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from spark_runtime.checks import expect_rows
+from spark_runtime.delta import replace
 from spark_runtime.errors import CheckFailedError, SessionError, UnexpectedPartitionError
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.settle import settle
@@ -66,11 +68,43 @@ def test_a_row_outside_the_scope_is_named_and_nothing_is_written(
     assert filled.version == before
 
 
-def test_rows_that_a_join_drops_are_not_outside(spark: SparkSession, filled: Any) -> None:
+@pytest.mark.parametrize("keys", [DAYS[:1], DAYS[:2]])
+def test_rows_that_a_join_drops_are_not_outside(
+    spark: SparkSession, filled: Any, keys: list[str]
+) -> None:
     everything = days(spark, ("d1", 7), ("d9", 8))
     wanted = spark.createDataFrame([("d1",)], "day STRING")
-    filled.write(everything.join(wanted, "day").where("n < 100"), DAYS[:1])
+    filled.write(everything.join(wanted, "day").where("n < 100"), keys)
     assert ("d1", 7) in filled.rows()
+
+
+def test_rows_that_a_limit_drops_are_not_outside(spark: SparkSession, filled: Any) -> None:
+    first = spark.range(0, 8, 1, 4).selectExpr("if(id < 4, 'd1', 'd9') AS day", "INT(id) AS n")
+    filled.write(first.limit(4).withColumn("n", F.col("n") + 10), DAYS[:2])
+    assert set(filled.rows()) == {*[("d1", n) for n in (10, 11, 12, 13)], (DAYS[2], 2)}
+
+
+@pytest.mark.parametrize("ends_in", ["sort", "shuffle"])
+def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_own(
+    spark: SparkSession,
+    table: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    ends_in: str,
+) -> None:
+    plans: list[str] = []
+
+    def noted(frame: DataFrame, *rest: Any) -> None:
+        plans.append(frame._jdf.queryExecution().optimizedPlan().toString())
+        replace(frame, *rest)
+
+    monkeypatch.setattr("spark_runtime.delta.replace", noted)
+    frame = spark.range(8).selectExpr("date_add(DATE'2024-01-01', INT(id % 2)) AS day", "id AS n")
+    ended = frame.orderBy("n") if ends_in == "sort" else frame.repartition(4, "day")
+    made = table("day")
+    made.write(ended, ["2024-01-01", "2024-01-02"])
+    (plan,) = plans
+    assert (plan.count("Sort ["), plan.count("Repartition")) == (0, 1), plan
+    assert len(made.rows()) == 8
 
 
 def test_rows_are_counted_where_the_log_does_not_tell(spark: SparkSession, filled: Any) -> None:
