@@ -62,9 +62,9 @@ _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
 #: Operators of a query that neither drop rows after a projection above them, as a limit does, nor
-#: vanish into a shuffle right above them, as a sort or another shuffle does.
-_PLAIN = frozenset({"Aggregate", "Filter", "Generate", "Join", "LogicalRDD", "LogicalRelation"})
-_PASSED = frozenset({"Project", "SubqueryAlias"})
+#: vanish into a shuffle above them, as a sort or another shuffle does; and what they do so through.
+_PLAIN = frozenset({"Aggregate", "Generate", "Join", "LogicalRDD", "LogicalRelation", "Window"})
+_PASSED = frozenset({"Filter", "Project", "SubqueryAlias"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +150,7 @@ class _Write:
         self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
         if not self._is_looked_at:
-            rows = self._shaped()
-            if _ends_plainly(rows):  # then the check costs next to nothing before the shuffle
-                rows = self._gathered(self._held_to_scope(rows))
-            else:
-                rows = self._held_to_scope(self._gathered(rows))
-            version = self._publish(rows, tuple(self.scope), None)
+            version = self._publish(self._unseen(), tuple(self.scope), None)
         else:
             with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
@@ -243,6 +238,13 @@ class _Write:
         """How many rows the write has to do with, as far as that is known before it."""
         replaced = (self.before.contents(values).rows for values in self.scope)
         return total((self.options.reads, *replaced))
+
+    def _unseen(self) -> DataFrame:
+        """Return the rows as they are published where nobody looks at them before."""
+        rows = self._shaped()
+        if _ends_plainly(rows):  # then the check costs next to nothing before the shuffle
+            return self._gathered(self._held_to_scope(rows))
+        return self._held_to_scope(self._gathered(rows))
 
     def _held_to_scope(self, frame: DataFrame) -> DataFrame:
         """Return the rows; computing one that lies outside the scope fails, and names it."""

@@ -84,7 +84,7 @@ def test_rows_that_a_limit_drops_are_not_outside(spark: SparkSession, filled: An
     assert set(filled.rows()) == {*[("d1", n) for n in (10, 11, 12, 13)], (DAYS[2], 2)}
 
 
-@pytest.mark.parametrize("ends_in", ["sort", "shuffle"])
+@pytest.mark.parametrize("ends_in", ["sort", "sort and filter", "shuffle"])
 def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_own(
     spark: SparkSession,
     table: Callable[..., Any],
@@ -99,7 +99,11 @@ def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_o
 
     monkeypatch.setattr("spark_runtime.delta.replace", noted)
     frame = spark.range(8).selectExpr("date_add(DATE'2024-01-01', INT(id % 2)) AS day", "id AS n")
-    ended = frame.orderBy("n") if ends_in == "sort" else frame.repartition(4, "day")
+    ended = {
+        "sort": frame.orderBy("n"),
+        "sort and filter": frame.orderBy("n").where("n % 7 < 9"),
+        "shuffle": frame.repartition(4, "day"),
+    }[ends_in]
     made = table("day")
     made.write(ended, ["2024-01-01", "2024-01-02"])
     (plan,) = plans
