@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -13,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 from urllib3.util import Retry
 
@@ -27,6 +29,10 @@ _CONNECT_TIMEOUT = 5
 _CONNECT_RETRIES = 3
 _MAX_REDIRECTS = 3
 _CHUNK = 1024 * 1024
+#: An unpacked answer of more bytes than this, of which fewer come in a second, comes from further
+#: away than its address says, as through a tunnel: the next ones are asked for packed.
+_TELLING = 256 * 1024
+_SLOW = 8 * 1024 * 1024
 #: An answer may take so many times `timeout` from its first byte to its last.
 _LONGEST = 20
 _MORE_TIME = "Allow more time (`timeout` in [lineage]), or see what the server is doing."
@@ -56,10 +62,10 @@ class Answer:
     url: str
     body: bytes
 
-    def value(self) -> Any:
-        """Return the JSON value; raises LineageError where it is none."""
+    def value(self, read: Callable[[bytes], Any] = parse) -> Any:
+        """Return the JSON value as `read` gives it; raises LineageError where it is none."""
         try:
-            return parse(self.body)
+            return read(self.body)
         except (ValueError, RecursionError) as error:
             raise LineageError(f"{self.url}: not JSON: {error}", hint=_AGAIN) from error
 
@@ -89,7 +95,11 @@ class WebClient:
             )
         )
         self._session = _Session()
-        self._session.headers.update(settings.headers)
+        own = CaseInsensitiveDict(settings.headers)
+        self._session.headers.update(own)
+        #: Whether answers are asked for as they are: between two programs on one machine, packing
+        #: them takes longer than sending them.
+        self._unpacked = _is_loopback(address) and "Accept-Encoding" not in own
         self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, adapter)
@@ -119,6 +129,7 @@ class WebClient:
             with self._session.get(
                 url,
                 params=query,
+                headers={"Accept-Encoding": "identity"} if self._unpacked else None,
                 timeout=(_CONNECT_TIMEOUT, self._settings.timeout),
                 allow_redirects=False,
                 stream=True,
@@ -143,7 +154,8 @@ class WebClient:
 
     def _body(self, response: requests.Response) -> bytes:
         body = bytearray()
-        deadline = time.monotonic() + _LONGEST * self._settings.timeout
+        began = time.monotonic()
+        deadline = began + _LONGEST * self._settings.timeout
         # What has come, at once: whoever sends byte by byte meets the deadline all the same.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             body += chunk
@@ -157,6 +169,8 @@ class WebClient:
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
                     hint="See what the server sends there; it is more than lineage can need.",
                 )
+        if _TELLING < len(body) < _SLOW * (time.monotonic() - began):
+            self._unpacked = False
         return bytes(body)
 
     def _accepted(self, response: requests.Response, body: bytes) -> Answer:
@@ -189,6 +203,14 @@ class WebClient:
                 hint=_ITSELF,
             )
         return target
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _reason(error: requests.RequestException) -> str:
