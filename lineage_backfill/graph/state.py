@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from lineage_backfill.graph.build import (
-    _NOTHING,
-    LineageBuilder,
-    _Dataset,
-    _Footprint,
-    _Job,
-    _Run,
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.folded import (
+    NOTHING,
+    UNREADABLE,
+    Dataset,
+    Footprint,
+    Job,
+    Kept,
+    Run,
 )
 
-Facets = dict[str, tuple[datetime, Any]]
-
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_RUN = _Run.__slots__
+_RUN = Run.MEMBERS
 #: How those of its values are read that are not plain JSON.
 _READ: dict[str, Callable[[Any], Any]] = {
     "last": datetime.fromisoformat,
@@ -35,13 +35,13 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
     Datasets come first, what runs name before the runs that name it; both go by their number.
     """
     yield ["form", *_RUN]
-    numbers: dict[_Dataset, int] = {}
+    numbers: dict[Dataset, int] = {}
     for dataset in builder._datasets.values():
         numbers[dataset] = len(numbers)
         written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
         told = dataset.told and [dataset.told[0].isoformat(), dataset.told[1].facet]
         yield ["dataset", *dataset.name, _plain(dataset.facets), written, told]
-    footprints: dict[_Footprint, int] = {}
+    footprints: dict[Footprint, int] = {}
     for job in builder._jobs.values():
         named = [run.footprint for run in job.runs.values()]
         for footprint in [*named, job.declared[1]] if job.declared else named:
@@ -67,16 +67,16 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
     Raises ValueError, TypeError, KeyError or IndexError for records that are not of that form.
     """
     builder = LineageBuilder()
-    datasets: list[_Dataset] = []
-    footprints: list[_Footprint] = []
-    job: _Job | None = None
+    datasets: list[Dataset] = []
+    footprints: list[Footprint] = []
+    job: Job | None = None
     for kind, *record in records:
         if kind == "run" and job is not None:
             run_id, *values = record
             job.runs[run_id] = _run(values, footprints)
         elif kind == "job":
             namespace, name, parent, declared, facets, after = record
-            job = builder._jobs[namespace, name] = _Job((namespace, name))
+            job = builder._jobs[namespace, name] = Job((namespace, name))
             job.facets = _facets(facets)
             job.parent = parent and (datetime.fromisoformat(parent[0]), tuple(parent[1:]))
             job.declared = declared and (
@@ -89,15 +89,15 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
         elif kind == "footprint":
             reads, writes, columns = record
-            footprint = _Footprint(
+            footprint = Footprint(
                 frozenset(datasets[number] for number in reads),
                 frozenset(datasets[number] for number in writes),
                 frozenset(builder._columns(datasets[number], facet) for number, facet in columns),
             )
-            footprints.append(_NOTHING if footprint == _NOTHING else builder._shared(footprint))
+            footprints.append(NOTHING if footprint == NOTHING else builder._shared(footprint))
         elif kind == "dataset":
             namespace, name, facets, written, told = record
-            dataset = builder._datasets[namespace, name] = _Dataset((namespace, name))
+            dataset = builder._datasets[namespace, name] = Dataset((namespace, name))
             dataset.facets = _facets(facets)
             dataset.written = written and (datetime.fromisoformat(written[0]), tuple(written[1:]))
             dataset.told = told and (
@@ -120,8 +120,8 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
     raise ValueError("the end of the state is missing")
 
 
-def _run(values: Iterable[Any], footprints: list[_Footprint]) -> _Run:
-    run = _Run(_EPOCH)
+def _run(values: Iterable[Any], footprints: list[Footprint]) -> Run:
+    run = Run(_EPOCH)
     for name, value in zip(_RUN, values, strict=True):
         if name == "footprint":
             run.footprint = footprints[value]
@@ -130,15 +130,15 @@ def _run(values: Iterable[Any], footprints: list[_Footprint]) -> _Run:
     return run
 
 
-def _plain_value(value: Any, footprints: dict[_Footprint, int]) -> Any:
-    if isinstance(value, _Footprint):
+def _plain_value(value: Any, footprints: dict[Footprint, int]) -> Any:
+    if isinstance(value, Footprint):
         return footprints[value]
     if isinstance(value, frozenset):
         return sorted(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _numbered(footprint: _Footprint, numbers: dict[_Dataset, int]) -> list[list[Any]]:
+def _numbered(footprint: Footprint, numbers: dict[Dataset, int]) -> list[list[Any]]:
     return [
         sorted(numbers[dataset] for dataset in footprint.reads),
         sorted(numbers[dataset] for dataset in footprint.writes),
@@ -146,12 +146,25 @@ def _numbered(footprint: _Footprint, numbers: dict[_Dataset, int]) -> list[list[
     ]
 
 
-def _plain(facets: Facets) -> dict[str, list[Any]]:
-    return {name: [when.isoformat(), value] for name, (when, value) in facets.items()}
+def _plain(facets: Kept) -> dict[str, list[Any]]:
+    return {
+        name: [when.isoformat()] if told is UNREADABLE else [when.isoformat(), told]
+        for name, (when, told) in facets.items()
+    }
 
 
-def _facets(plain: dict[str, list[Any]]) -> Facets:
-    return {name: (datetime.fromisoformat(when), value) for name, (when, value) in plain.items()}
+def _facets(plain: dict[str, list[Any]]) -> Kept:
+    return {
+        name: (datetime.fromisoformat(when), _told(name, *told))
+        for name, (when, *told) in plain.items()
+    }
+
+
+def _told(name: str, told: Any = UNREADABLE) -> Any:
+    """Return what a facet says as reading the facet would."""
+    if name == "symlinks" and isinstance(told, list):
+        return [(namespace, alias) for namespace, alias in told]
+    return tuple(told) if isinstance(told, list) else told
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, cast
 from lineage_backfill.errors import LineageError
 from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.sources.parsing import DECODER, collector_paused, parse
+from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
@@ -144,7 +144,7 @@ def _values(stream: BinaryIO, place: _Place, warnings: list[str]) -> Iterator[An
         return
     for place.line, line in chain([(number, start)], lines):
         try:
-            value = parse(line)
+            value = parse_event(line)
         except ValueError:
             if line.isspace():
                 continue

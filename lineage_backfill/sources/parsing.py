@@ -6,9 +6,11 @@ import gc
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
+
+from lineage_backfill.graph.event import Event
 
 
 def _refuse_constant(name: str) -> Any:
@@ -29,6 +31,42 @@ def parse(data: bytes) -> Any:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return DECODER.decode(data.decode("utf-8", "surrogateescape"))
+
+
+_decode_event = msgspec.json.Decoder(Event).decode
+
+
+def parse_event(data: bytes) -> Any:
+    """Return the value of a JSON text; of an event, what is read of it.
+
+    It is far sooner had: most of what Spark says of a run is not. Raises what `parse` raises.
+    """
+    try:
+        event = _decode_event(data)
+        if "eventTime" in event:
+            return event
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    return parse(data)
+
+
+class _Listing(TypedDict):
+    events: list[Event]
+    totalCount: Any
+
+
+_decode_listing = msgspec.json.Decoder(_Listing).decode
+
+
+def parse_events(data: bytes) -> Any:
+    """Return the value of a JSON text; of an answer that lists `events`, what is read of each.
+
+    Raises what `parse` raises.
+    """
+    try:
+        return _decode_listing(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return parse(data)
 
 
 class _Events(msgspec.Struct):

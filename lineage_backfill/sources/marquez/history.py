@@ -11,7 +11,7 @@ import logging
 import sys
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
@@ -25,7 +25,7 @@ from lineage_backfill.graph import state
 from lineage_backfill.graph.build import LISTENER, LineageBuilder
 from lineage_backfill.graph.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
-from lineage_backfill.sources.parsing import glance
+from lineage_backfill.sources.parsing import glance, parse_events
 from lineage_backfill.sources.records import read_records, write_records
 from lineage_backfill.sources.web import Answer
 
@@ -46,10 +46,12 @@ _GUESSES = 8
 _SWITCH_INTERVAL = 0.0005
 _MAX_WINDOWS = 512
 _TRIES = 3
+#: The nodes of so many runs are made before it is looked whether a page has come.
+_AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 4
+_VERSION = 5
 
 T = TypeVar("T")
 
@@ -71,7 +73,7 @@ class EventHistory:
     """All that the events have said, and which windows of time were read for it."""
 
     def __init__(self) -> None:
-        self.builder = LineageBuilder()
+        self.builder = LineageBuilder(prepares=True)
         #: Under which parents each job was sent, by the names in the events.
         self.parents: dict[Name, set[Name]] = {}
         #: Datasets as Spark's own listener names what runs have told of.
@@ -141,9 +143,9 @@ class EventHistory:
         # What comes while this is read lies after the last window, and changes no count.
         until = max(after, _just_before(newest[0]))
         known, first = self._newest, True
-        spans = _spans(api, after, until)
+        spans = _spans(api, after, until, self._prepare)
         # What comes from `until` on is in no window: it is read again next time.
-        tail = _Span(api, until, _LAST, None)
+        tail = _Span(api, until, _LAST, None, self._prepare)
         for events in chain(_in_turns([span.pages() for span in spans]), tail.pages()):
             # The newest event so far lies on the first page, whatever comes at its time now.
             if first and known and known not in map(_key, events):
@@ -155,6 +157,9 @@ class EventHistory:
         self._tail = (until, sum(window.count - window.shown for window in tail.windows))
         self._newest = _key(tail.newest or newest[0])
         return True
+
+    def _prepare(self) -> bool:
+        return self.builder.prepare(_AT_ONCE)
 
     def _close(self, window: _Window) -> None:
         """Add a window of time that was read."""
@@ -215,7 +220,7 @@ class EventHistory:
         """Fold in a window once more, until its number of events stands still."""
         count = _count(api, window.start, window.end)
         for _ in range(_TRIES):
-            span = _Span(api, window.start, window.end, count)
+            span = _Span(api, window.start, window.end, count, self._prepare)
             for events in span.pages():
                 self._fold(events)
             before, count = count, _count(api, window.start, window.end)
@@ -271,16 +276,19 @@ class EventHistory:
 class _Span:
     """A half-open span of event times that is read; one request is under way from the start.
 
-    `total` is how many events the server counted before, None where that does not matter.
+    `total` is how many events the server counted before, None where that does not matter; `idle`
+    is worth doing while a page is waited for, and returns whether there is more of it.
     """
 
-    def __init__(self, api: Api, start: str, end: str, total: int | None) -> None:
+    def __init__(
+        self, api: Api, start: str, end: str, total: int | None, idle: Callable[[], bool]
+    ) -> None:
         #: What was read so far, the span's end included once all pages were taken.
         self.windows: list[_Window] = []
         #: The last event shown, None before any was.
         self.newest: Any = None
         self._start, self._end, self._total = start, end, total
-        self._pages = _pages(api, start, end)
+        self._pages = _pages(api, start, end, idle)
 
     def pages(self) -> Iterator[list[Any]]:
         """Yield all events at least once, by time.
@@ -302,16 +310,17 @@ class _Span:
         self.windows.append(_Window(start, end, count, _before(events, end)))
 
 
-def _spans(api: Api, after: str, until: str) -> list[_Span]:
+def _spans(api: Api, after: str, until: str, idle: Callable[[], bool]) -> list[_Span]:
     """Return the spans, one after the other, in which the time is read: one or two."""
     answer = _ask(api, after, until, limit=1)
     events, total = api.rows(answer, "events"), int(answer["totalCount"])
     first = events[0]["eventTime"] if events else after
     middle = _middle(api, after, first, until, total) if total > _WORTH_SPLITTING else None
     if middle is None:
-        return [_Span(api, after, until, total)]
+        return [_Span(api, after, until, total, idle)]
     time, number = middle
-    return [_Span(api, after, time, number), _Span(api, time, until, _count(api, time, until))]
+    earlier = _Span(api, after, time, number, idle)
+    return [earlier, _Span(api, time, until, _count(api, time, until), idle)]
 
 
 def _middle(api: Api, after: str, first: str, until: str, total: int) -> tuple[str, int] | None:
@@ -393,30 +402,40 @@ class _Page:
     following: tuple[str, int] | None  # the time and the limit of the next page
 
 
-def _pages(api: Api, after: str, before: str) -> Iterator[tuple[str, list[Any], int]]:
+def _pages(
+    api: Api, after: str, before: str, idle: Callable[[], bool] = bool
+) -> Iterator[tuple[str, list[Any], int]]:
     """Yield all events at least once: by time, which no insertion or deletion shifts.
 
     With each page comes the time that it begins at, and how many events there are from there on.
-    While one is parsed and worked on, others are asked for, one after the other.
+    While one is parsed and worked on, others are asked for, one after the other; while it is waited
+    for, `idle` is called as long as it returns that there is more to do.
     """
     if after >= before:
         return iter(())
     pool = ThreadPoolExecutor(1)
-    return _taken(api, pool, pool.submit(_page, api, after, before, _PAGE), before)
+    return _taken(api, pool, pool.submit(_page, api, after, before, _PAGE), before, idle)
 
 
 def _taken(
-    api: Api, pool: ThreadPoolExecutor, first: Future[_Page | None], before: str
+    api: Api,
+    pool: ThreadPoolExecutor,
+    first: Future[_Page | None],
+    before: str,
+    idle: Callable[[], bool],
 ) -> Iterator[tuple[str, list[Any], int]]:
     try:
         ahead = deque([first])
         while True:
             while len(ahead) <= _AHEAD:
                 ahead.append(pool.submit(_next_page, api, ahead[-1], before))
-            page = ahead.popleft().result()
+            awaited = ahead.popleft()
+            while not awaited.done() and idle():
+                pass
+            page = awaited.result()
             if page is None:
                 return
-            value = page.answer.value()
+            value = page.answer.value(parse_events)
             yield page.begin, api.rows(value, "events"), int(value["totalCount"])
     finally:
         pool.shutdown(cancel_futures=True)

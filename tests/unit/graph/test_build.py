@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.build import BuildLimits, LineageBuilder
+from lineage_backfill.graph.build import RARE_RUN_FACETS, BuildLimits, LineageBuilder
+from lineage_backfill.graph.event import DatasetFacets, JobFacets, RunFacets
+from lineage_backfill.graph.folded import OF_DATASETS, OF_JOBS
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot, Written
 from lineage_backfill.graph.merge import fold_children
 from lineage_backfill.model import DatasetRef, JobRef
@@ -221,6 +223,76 @@ def test_no_order_and_no_repetition_changes_the_snapshot(
     assert one.history == other.history
     assert one.warnings == other.warnings
     assert one.content_hash == other.content_hash
+
+
+@settings(max_examples=200)
+@given(histories(), st.data())
+def test_what_is_prepared_early_changes_nothing(events: list[Event], data: st.DataObject) -> None:
+    builder = LineageBuilder(prepares=True)
+    for one in events:
+        builder.add(one)
+        builder.prepare(data.draw(st.integers(0, 2)))
+        if data.draw(st.booleans()):
+            builder.snapshot()
+    early, late = builder.snapshot(), build(*events)
+    assert early.jobs == late.jobs
+    assert early.datasets == late.datasets
+    assert early.column_edges == late.column_edges
+    assert early.history == late.history
+    assert early.warnings == late.warnings
+
+
+def test_runs_are_prepared_once_they_have_completed_a_few_at_a_time() -> None:
+    builder = LineageBuilder(prepares=True)
+    for number in range(5):
+        run = f"r{number}"
+        builder.add(event("START", 2 * number, run=run, job=run, reads="a", writes="c"))
+        builder.add(event("COMPLETE", 2 * number + 1, run=run, job=run))
+    assert builder.prepare(3), "there are two more"
+    assert not builder.prepare(3)
+    prepared = builder.snapshot()
+    again = builder.snapshot()
+    assert all(node is again.jobs[ref] for ref, node in prepared.jobs.items())
+    assert all(node is again.datasets[ref] for ref, node in prepared.datasets.items())
+    assert all(one is other for one, other in zip(prepared.history, again.history, strict=True))
+
+
+def test_a_prepared_run_goes_with_its_job_when_that_is_renamed() -> None:
+    builder = LineageBuilder(prepares=True)
+    builder.add(event("COMPLETE", 1, run="r1", job="old", reads="a", writes="c"))
+    builder.prepare(1)
+    builder.add(event("COMPLETE", 2, run="r2", job="old", reads="a", writes="c"))
+    builder.rename_job(JobRef("n", "old"), JobRef("n", "new"))
+    builder.prepare(1)
+    snapshot = builder.snapshot()
+    assert list(snapshot.jobs) == [JobRef("n", "new")]
+    assert [(run.job.name, run.run_id) for run in snapshot.history] == [
+        ("new", "r1"),
+        ("new", "r2"),
+    ]
+
+
+def test_a_later_link_renames_what_is_prepared() -> None:
+    builder = LineageBuilder(prepares=True)
+    builder.add(event("COMPLETE", 1, job="etl", reads="b", writes="c"))
+    builder.prepare(1)
+    link = event("COMPLETE", 2, run="r2", job="other", reads="a")
+    link["inputs"][0]["facets"] = {"symlinks": {"identifiers": [{"namespace": "d", "name": "b"}]}}
+    builder.add(link)
+    builder.prepare(1)
+    assert words(node(builder.snapshot()).reads) == "a"
+
+
+@pytest.mark.parametrize(
+    ("facets", "names"),
+    [
+        (JobFacets, set(OF_JOBS)),
+        (DatasetFacets, {*OF_DATASETS, "symlinks", "lifecycleStateChange", "columnLineage"}),
+        (RunFacets, {*RARE_RUN_FACETS, "nominalTime"}),
+    ],
+)
+def test_no_facet_that_is_read_is_left_out_by_who_parses(facets: Any, names: set[str]) -> None:
+    assert set(facets.__annotations__) == names
 
 
 def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:

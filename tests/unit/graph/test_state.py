@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.graph import state
-from lineage_backfill.graph.build import LineageBuilder, _Dataset, _Job
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.graph.folded import UNREADABLE, Dataset, Job, Run
 
 DATA = Path(__file__).parents[2] / "data" / "lineage"
 FILES = sorted(DATA.glob("*.ndjson.gz"))
@@ -40,10 +41,12 @@ def test_a_builder_made_of_records_goes_on_as_the_first_would(file: Path) -> Non
 
 
 def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
-    # `last_columns` is found again by its value. Whatever is added here, `state` has to keep.
-    kept = {"columns", "facets", "last_columns", "name", "told", "written"}
-    assert set(_Dataset.__slots__) == kept
-    assert set(_Job.__slots__) == {"after", "declared", "facets", "name", "parent", "runs"}
+    # `last_columns` is found again by its value, what is prepared is made again, and a `ref` is its
+    # name. Whatever is added here, `state` has to keep.
+    again = {"node", "record", "ref", "last_columns"}
+    assert set(Dataset.__slots__) - again == {"columns", "facets", "name", "told", "written"}
+    assert set(Job.__slots__) - again == {"after", "declared", "facets", "name", "parent", "runs"}
+    assert set(Run.__slots__) - again == set(Run.MEMBERS)
 
 
 def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
@@ -77,6 +80,36 @@ def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
     assert all(node.written for node in now.datasets.values())
     assert all(run.written for run in now.history)
     assert now.column_edges == was.column_edges != ()
+
+
+def test_what_facets_say_is_kept_as_it_was_read() -> None:
+    def facets(producer: str) -> dict[str, object]:
+        return {
+            "schema": {"_producer": producer, "fields": [{"name": "x", "type": "INT"}]},
+            "tags": {"tags": [{"key": "k", "value": "v"}]},
+            "lineageBackfill_partitioning": {"_producer": producer, "grain": ["day"]},
+            "symlinks": {"identifiers": [{"namespace": "n", "name": "alias"}]},
+            "ownership": {"owners": 3},
+            "lifecycleStateChange": {"_deleted": True},
+        }
+
+    builder = LineageBuilder()
+    table = {"namespace": "n", "name": "t", "facets": facets("p")}
+    builder.add({"eventTime": "2024-01-01T00:00:00Z", "dataset": table})
+    again = state.load(json.loads(json.dumps(record)) for record in state.dump(builder))
+    kept = again._datasets["n", "t"].facets
+    assert kept == builder._datasets["n", "t"].facets
+    assert {name: told for name, (_, told) in kept.items()} == {
+        "schema": ("x",),
+        "tags": ("k=v",),
+        "lineageBackfill_partitioning": {"grain": ["day"]},
+        "symlinks": [("n", "alias")],
+        "ownership": UNREADABLE,
+        "lifecycleStateChange": None,
+    }
+    was, now = builder.snapshot(), again.snapshot()
+    assert (now.datasets, now.warnings) == (was.datasets, was.warnings)
+    assert now.warnings == ("n:t: its facet `ownership` cannot be read; left out",)
 
 
 def test_records_that_end_too_early_are_refused() -> None:

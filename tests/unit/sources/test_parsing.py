@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.sources.parsing import DECODER, collector_paused, glance, parse
+from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.build import LineageBuilder
+from lineage_backfill.sources.parsing import (
+    DECODER,
+    collector_paused,
+    glance,
+    parse,
+    parse_event,
+    parse_events,
+)
 from tests.fuzz.check import recorded_events
 from tests.fuzz.damage import damaged
 
@@ -58,6 +67,44 @@ def test_damaged_events_are_what_the_standard_library_says() -> None:
         assert outcome(lambda data=data: parse(data)) == expected, data[:80]
         understood += expected != "refused"
     assert understood > 500
+
+
+def test_what_is_read_of_damaged_events_is_what_the_whole_tells() -> None:
+    def told(event: Any) -> str:
+        builder = LineageBuilder()
+        try:
+            builder.add(event)
+        except LineageError:
+            return "refused"
+        found = builder.snapshot()
+        parts = found.jobs, found.datasets, found.column_edges, found.history, found.warnings
+        return repr(parts)
+
+    dice, events, understood = random.Random(7), recorded_events(), 0
+    for _ in range(5_000):
+        data = damaged(dice.choice(events).encode(), dice)
+        whole = outcome(lambda data=data: told(parse(data)))
+        assert outcome(lambda data=data: told(parse_event(data))) == whole, data[:80]
+        listed = b'{"events": [' + data + b'], "totalCount": 1}'
+        assert outcome(lambda listed=listed: told(parse_events(listed)["events"][0])) == outcome(
+            lambda listed=listed: told(parse(listed)["events"][0])
+        )
+        understood += len(whole) > 100
+    assert understood > 500
+
+
+def test_of_an_event_no_more_is_had_than_is_read() -> None:
+    plan = {"spark.logicalPlan": {"plan": [1] * 100}}
+    event = {"eventTime": "t", "run": {"runId": "r", "facets": plan}, "more": 1}
+    text = json.dumps(event).encode()
+    assert parse_event(text) == {"eventTime": "t", "run": {"runId": "r", "facets": {}}}
+    listed = b'{"events": [' + text + b'], "totalCount": 1}'
+    assert parse_events(listed) == {"events": [parse_event(text)], "totalCount": 1}
+
+
+@pytest.mark.parametrize("text", [b'{"events": []}', b"[]", b'{"job": {"facets": 1}}', b"3"])
+def test_what_is_no_event_is_had_whole(text: bytes) -> None:
+    assert parse_event(text) == parse(text)
 
 
 def test_a_glance_tells_what_the_whole_would() -> None:

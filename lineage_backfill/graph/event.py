@@ -1,0 +1,93 @@
+"""What is read of an OpenLineage event: whoever parses one may leave out all else."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+# No value is checked here but for the way to those below: what is read says of each what is wrong.
+
+
+class _OfBoth(TypedDict, total=False):
+    ownership: Any
+    tags: Any
+    lineageBackfill_partitioning: Any
+
+
+class JobFacets(_OfBoth, total=False):
+    """The facets of a job."""
+
+    jobType: Any
+    sourceCodeLocation: Any
+
+
+class _Job(TypedDict, total=False):
+    namespace: Any
+    name: Any
+    facets: JobFacets | None
+
+
+class _NominalTime(TypedDict, total=False):
+    nominalStartTime: Any
+    nominalEndTime: Any
+
+
+class RunFacets(TypedDict, total=False):
+    """The facets of a run."""
+
+    nominalTime: _NominalTime | None
+    airflow: Any
+    airflowDagRun: Any
+    airflow_runArgs: Any
+    jobDependencies: Any
+    lineageBackfill_run: Any
+    parent: Any
+    parentRun: Any
+
+
+class _Run(TypedDict, total=False):
+    runId: Any
+    facets: RunFacets | None
+
+
+class _Field(TypedDict, total=False):
+    name: Any
+
+
+class _Schema(TypedDict, total=False):
+    fields: list[_Field] | None
+    _deleted: Any
+
+
+class DatasetFacets(_OfBoth, total=False):
+    """The facets of a dataset."""
+
+    schema: _Schema | None
+    symlinks: Any
+    lifecycleStateChange: Any
+    columnLineage: Any
+
+
+class OutputFacets(TypedDict, total=False):
+    """The facets of a dataset as one run writes it."""
+
+    subset: Any
+    outputStatistics: Any
+
+
+class _Dataset(TypedDict, total=False):
+    namespace: Any
+    name: Any
+    facets: DatasetFacets | None
+    outputFacets: OutputFacets | None
+
+
+class Event(TypedDict, total=False):
+    """A RunEvent, JobEvent or DatasetEvent."""
+
+    eventType: Any
+    eventTime: Any
+    run: _Run | None
+    job: _Job | None
+    dataset: _Dataset | None
+    inputs: list[_Dataset] | None
+    outputs: list[_Dataset] | None

@@ -1,0 +1,212 @@
+"""What events are folded into: jobs with their runs, datasets, and what was told of them last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from lineage_backfill.graph.facets import fields, location, owners, partitioning, processing, tags
+from lineage_backfill.graph.lineage import DatasetNode, JobNode, RunRecord
+from lineage_backfill.model import DatasetRef, JobRef
+
+Name = tuple[str, str]
+#: How each facet is read that is kept.
+Readers = Mapping[str, Callable[[Any], Any]]
+#: What was told last of a job or a dataset: by the facet's name, when, and what it says.
+Kept = dict[str, tuple[datetime, Any]]
+
+#: What reading a value of an unexpected shape raises.
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+
+
+class Unreadable(Enum):
+    """Stands for what a facet says whose shape nobody knows."""
+
+    FACET = "unreadable"
+
+
+UNREADABLE: Final = Unreadable.FACET
+
+_OF_BOTH: Readers = {
+    "ownership": owners,
+    "tags": tags,
+    "lineageBackfill_partitioning": partitioning,
+}
+OF_JOBS: Readers = {"jobType": processing, "sourceCodeLocation": location, **_OF_BOTH}
+#: Besides, links between the names of datasets, which only a builder can check.
+OF_DATASETS: Readers = {"schema": fields, **_OF_BOTH}
+
+
+class Dataset:
+    """A dataset; compared by identity, which is what makes sets fast.
+
+    `node` is what a snapshot has for it as long as nothing new is told of it and it has one name.
+    """
+
+    __slots__ = ("columns", "facets", "last_columns", "name", "node", "ref", "told", "written")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.ref = DatasetRef(*name)
+        self.facets: Kept = {}
+        self.columns: dict[str, Columns] = {}
+        self.last_columns: Columns | None = None
+        #: Where its columns come from as told of the dataset itself, whoever wrote it.
+        self.told: tuple[datetime, Columns] | None = None
+        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
+        self.node: DatasetNode | None = None
+
+
+class Columns:
+    """One column lineage facet of one output, kept once however many runs repeat it."""
+
+    __slots__ = ("facet", "output")
+
+    def __init__(self, output: Dataset, facet: dict[str, Any]) -> None:
+        self.output = output
+        self.facet = facet
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a run names; shared by all runs that name the same."""
+
+    reads: frozenset[Dataset] = frozenset()
+    writes: frozenset[Dataset] = frozenset()
+    columns: frozenset[Columns] = frozenset()
+
+    def __or__(self, other: Footprint) -> Footprint:
+        return Footprint(
+            self.reads | other.reads, self.writes | other.writes, self.columns | other.columns
+        )
+
+    def avoids(self, datasets: set[Dataset]) -> bool:
+        """Return whether it names none of the datasets."""
+        return self.reads.isdisjoint(datasets) and self.writes.isdisjoint(datasets)
+
+
+NOTHING = Footprint()
+
+
+class Run:
+    """A run; `record` is what a snapshot has for it as long as nothing new is told of it."""
+
+    #: What events say of it.
+    MEMBERS = (
+        *("backfill", "completed", "footprint", "last", "manual", "nominal", "partition_key"),
+        *("rank", "started", "wrote"),
+    )
+    __slots__ = (*MEMBERS, "record")
+
+    def __init__(self, when: datetime) -> None:
+        self.last = when
+        self.rank = 0
+        self.manual = False
+        self.wrote: frozenset[str] = frozenset()  # keys, by its outputs' subset facets
+        self.started: datetime | None = None
+        self.completed: datetime | None = None
+        self.footprint = NOTHING
+        self.nominal: tuple[str, str] | None = None
+        self.partition_key: str | None = None
+        self.backfill: str | None = None
+        self.record: RunRecord | None = None
+
+
+class Job:
+    """A job; `node` is what a snapshot has for it as long as nothing new is told of it.
+
+    It has one only where that takes no look at other jobs or at other names of datasets.
+    """
+
+    __slots__ = ("after", "declared", "facets", "name", "node", "parent", "ref", "runs")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.ref = JobRef(*name)
+        self.after: tuple[datetime, frozenset[Name]] | None = None
+        self.runs: dict[str, Run] = {}
+        self.facets: Kept = {}
+        self.parent: tuple[datetime, Name] | None = None
+        self.declared: tuple[datetime, Footprint] | None = None  # by job events, without a run
+        self.node: JobNode | None = None
+
+    def edges(self) -> tuple[Footprint, Footprint, bool]:
+        """Return what the job names now, what it ever named, and whether a run cleared it."""
+        if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
+            (only,) = self.runs.values()
+            if only.completed or only.rank == 0:
+                return only.footprint, only.footprint, False
+        done: tuple[datetime, str, Footprint] | None = None
+        named: dict[int, Footprint] = {}
+        unfinished: list[Run] = []
+        if self.declared:
+            done = (self.declared[0], "", self.declared[1])
+            named[id(done[2])] = done[2]
+        for run_id, run in self.runs.items():
+            named[id(run.footprint)] = run.footprint
+            if run.completed:
+                if done is None or (run.completed, run_id) > done[:2]:
+                    done = (run.completed, run_id, run.footprint)
+            elif run.rank == 0:
+                unfinished.append(run)
+        now = done[2] if done else NOTHING
+        later = [run.footprint for run in unfinished if done is None or run.last > done[0]]
+        for footprint in {id(footprint): footprint for footprint in later}.values():
+            now |= footprint
+        ever = now
+        for footprint in named.values():
+            if footprint is not now and footprint is not NOTHING:
+                ever |= footprint
+        cleared = done is not None and ever is not now and now == NOTHING != ever
+        return now, ever, cleared
+
+
+def keep(kept: Kept, facets: Any, readers: Readers, when: datetime) -> bool:
+    """Keep what the facets of one event say where it is newer; return whether anything changed."""
+    changed = False
+    for name in facets:
+        # Marquez gives null for what was not said.
+        if name in readers and (facet := facets[name]) is not None:
+            old = kept.get(name)
+            if old is None or when >= old[0]:
+                changed |= _keep(kept, name, when, _read(readers[name], facet))
+    return changed
+
+
+def merge(kept: Kept, others: Kept) -> None:
+    """Keep what was told under another name where it is newer."""
+    for name, (when, told) in others.items():
+        _keep(kept, name, when, told)
+
+
+def _keep(kept: Kept, name: str, when: datetime, told: Any) -> bool:
+    old = kept.get(name)
+    if old is None or when > old[0]:
+        kept[name] = (when, told)
+        return old is None or told != old[1]
+    if when < old[0] or told == old[1]:
+        return False
+    # The greater one, should two events of one time differ: any order gives the same.
+    kept[name] = (when, max(old[1], told, key=_order))
+    return kept[name][1] is told
+
+
+def _read(read: Callable[[Any], Any], facet: Any) -> Any:
+    """Return what a facet says; None where it says no more than that it is gone."""
+    try:
+        return None if facet.get("_deleted") else read(facet)
+    except SHAPE_ERRORS:
+        return UNREADABLE
+
+
+def _order(told: Any) -> tuple[bool, str]:
+    return told is not UNREADABLE, "" if told is UNREADABLE else canonical(told)
+
+
+def canonical(value: Any) -> str:
+    """Return the JSON text of a value, the same for values that are equal."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
