@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
@@ -20,7 +21,6 @@ from lineage_backfill.graph.facets import (
     airflow_run,
     dependencies,
     interval,
-    is_drop,
     parse_time,
     run_backfill,
     run_keys,
@@ -45,7 +45,7 @@ from lineage_backfill.graph.folded import (
     merge,
 )
 from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.graph.nodes import Reading, prepare
+from lineage_backfill.graph.nodes import Reading, prepare_run
 from lineage_backfill.graph.subsets import subset_keys
 from lineage_backfill.model import JobRef
 
@@ -94,12 +94,10 @@ class LineageBuilder:
         self._datasets: dict[Name, Dataset] = {}
         self._footprints: dict[tuple[object, ...], Footprint] = {}
         self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
-        self._of_datasets: Readers = {
-            **OF_DATASETS,
-            "symlinks": self._links,
-            "lifecycleStateChange": is_drop,
-        }
-        #: Runs that have completed, and of which nothing is prepared yet.
+        # No method of its own: a builder that holds itself is freed only when Python looks for it.
+        links = partial(_links, self._limits.name_length)
+        self._of_datasets: Readers = {**OF_DATASETS, "symlinks": links}
+        #: Runs since they have completed, until they are prepared.
         self._completed: deque[tuple[Job, str, Run]] = deque()
         self._without_zone = 0
         self._unreadable = 0
@@ -182,7 +180,7 @@ class LineageBuilder:
         """
         completed = self._completed
         for _ in range(min(most, len(completed))):
-            prepare(*completed.popleft())
+            prepare_run(*completed.popleft())
         return bool(completed)
 
     def snapshot(
@@ -238,8 +236,6 @@ class LineageBuilder:
             for item in outputs or ():
                 if facets := item.get("outputFacets"):
                     self._fold_written(run, item, facets, event.get("eventType"), when)
-            if self._prepares and run.completed:
-                self._completed.append((job, run_item["runId"], run))
         elif footprint is not NOTHING:
             job.declared = _newest(job.declared, (when, footprint), Footprint.__or__)
 
@@ -266,6 +262,8 @@ class LineageBuilder:
             if run.started is None or when < run.started:
                 run.started = when
         elif rank == 3 and (run.completed is None or when > run.completed):
+            if self._prepares and run.completed is None:
+                self._completed.append((job, run_id, run))
             run.completed = when
         if footprint is not run.footprint and footprint is not NOTHING:
             run.footprint = (
@@ -334,7 +332,7 @@ class LineageBuilder:
         try:
             upstream, downstream = dependencies(facet)
             for name in (*upstream, *downstream):
-                self._check(name, "job")
+                _check(self._limits.name_length, name, "job")
         except SHAPE_ERRORS:
             self._unreadable += 1
             return
@@ -381,7 +379,7 @@ class LineageBuilder:
             name = (item["namespace"], item["name"])
             dataset = datasets.get(name)
             if dataset is None:
-                self._check(name, "dataset")
+                _check(self._limits.name_length, name, "dataset")
                 dataset = datasets[name] = Dataset(name)
             facets = item.get("facets")
             if facets and keep(dataset.facets, facets, self._of_datasets, when):
@@ -393,25 +391,9 @@ class LineageBuilder:
         name = (item["namespace"], item["name"])
         job = self._jobs.get(name)
         if job is None:
-            self._check(name, "job")
+            _check(self._limits.name_length, name, "job")
             job = self._jobs[name] = Job(name)
         return job
-
-    def _links(self, facet: Any) -> list[Name]:
-        names = symlinks(facet)
-        for name in names:
-            self._check(name, "dataset")
-        return names
-
-    def _check(self, name: tuple[Any, Any], what: str) -> None:
-        longest = self._limits.name_length
-        for part in name:
-            if type(part) is not str or not part.strip():
-                raise ValueError(f"a {what} without a name")
-            if len(part) > longest:
-                raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
-            if not part.isprintable() and _UNPRINTABLE.search(part):
-                raise ValueError(f"a {what} name with control characters: {part!r}")
 
     def _time(self, text: Any) -> datetime:
         when = parse_time(text)
@@ -422,12 +404,29 @@ class LineageBuilder:
 
 
 def _newest(
-    old: tuple[datetime, T] | None, new: tuple[datetime, T], merge: Any
+    old: tuple[datetime, T] | None, new: tuple[datetime, T], join: Any
 ) -> tuple[datetime, T]:
     if old is None or new[0] > old[0]:
         return new
-    return (old[0], merge(old[1], new[1])) if new[0] == old[0] else old
+    return (old[0], join(old[1], new[1])) if new[0] == old[0] else old
 
 
 def _greater(one: Columns, other: Columns) -> Columns:
     return max(one, other, key=lambda columns: canonical(columns.facet))
+
+
+def _links(longest: int, facet: Any) -> list[Name]:
+    names = symlinks(facet)
+    for name in names:
+        _check(longest, name, "dataset")
+    return names
+
+
+def _check(longest: int, name: tuple[Any, Any], what: str) -> None:
+    for part in name:
+        if type(part) is not str or not part.strip():
+            raise ValueError(f"a {what} without a name")
+        if len(part) > longest:
+            raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
+        if not part.isprintable() and _UNPRINTABLE.search(part):
+            raise ValueError(f"a {what} name with control characters: {part!r}")

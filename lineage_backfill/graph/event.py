@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-# No value is checked here but for the way to those below: what is read says of each what is wrong.
+# Only what has members of its own has a type: all else is judged, and reported, by its reader.
 
 
 class _OfBoth(TypedDict, total=False):

@@ -9,7 +9,15 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from lineage_backfill.graph.facets import fields, location, owners, partitioning, processing, tags
+from lineage_backfill.graph.facets import (
+    fields,
+    is_drop,
+    location,
+    owners,
+    partitioning,
+    processing,
+    tags,
+)
 from lineage_backfill.graph.lineage import DatasetNode, JobNode, RunRecord
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -37,8 +45,8 @@ _OF_BOTH: Readers = {
     "lineageBackfill_partitioning": partitioning,
 }
 OF_JOBS: Readers = {"jobType": processing, "sourceCodeLocation": location, **_OF_BOTH}
-#: Besides, links between the names of datasets, which only a builder can check.
-OF_DATASETS: Readers = {"schema": fields, **_OF_BOTH}
+#: Besides, `symlinks`: how long a name may be is a builder's to say.
+OF_DATASETS: Readers = {"schema": fields, "lifecycleStateChange": is_drop, **_OF_BOTH}
 
 
 class Dataset:
@@ -166,7 +174,7 @@ class Job:
 
 
 def keep(kept: Kept, facets: Any, readers: Readers, when: datetime) -> bool:
-    """Keep what the facets of one event say where it is newer; return whether anything changed."""
+    """Keep what an event's facets say where it is newer; return whether that is anything else."""
     changed = False
     for name in facets:
         # Marquez gives null for what was not said.
@@ -187,8 +195,8 @@ def _keep(kept: Kept, name: str, when: datetime, told: Any) -> bool:
     old = kept.get(name)
     if old is None or when > old[0]:
         kept[name] = (when, told)
-        return old is None or told != old[1]
-    if when < old[0] or told == old[1]:
+        return old is None or not _is_same(told, old[1])
+    if when < old[0] or _is_same(told, old[1]):
         return False
     # The greater one, should two events of one time differ: any order gives the same.
     kept[name] = (when, max(old[1], told, key=_order))
@@ -203,8 +211,16 @@ def _read(read: Callable[[Any], Any], facet: Any) -> Any:
         return UNREADABLE
 
 
-def _order(told: Any) -> tuple[bool, str]:
-    return told is not UNREADABLE, "" if told is UNREADABLE else canonical(told)
+def _is_same(one: Any, other: Any) -> bool:
+    # To Python, 1 is 1.0 and True; a hash over the lineage is another one.
+    return bool(one == other) and (type(one) is not dict or canonical(one) == canonical(other))
+
+
+def _order(told: Any) -> tuple[bool, bool, str]:
+    """Return what puts saying something above saying nothing, and that above nonsense."""
+    if told is UNREADABLE:
+        return False, False, ""
+    return True, bool(told), canonical(told)
 
 
 def canonical(value: Any) -> str:

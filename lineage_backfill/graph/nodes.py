@@ -28,17 +28,17 @@ from lineage_backfill.graph.subsets import MOST
 from lineage_backfill.model import DatasetRef, JobRef
 
 #: Which member of a node each facet tells.
-_OF_BOTH = {
+_MEMBERS = {
     "ownership": "owners",
     "tags": "tags",
     "lineageBackfill_partitioning": "partitioning",
 }
-_OF_JOBS = {"jobType": "processing", "sourceCodeLocation": "location", **_OF_BOTH}
-_OF_DATASETS = {"schema": "fields", **_OF_BOTH}
+JOB_MEMBERS = {"jobType": "processing", "sourceCodeLocation": "location", **_MEMBERS}
+DATASET_MEMBERS = {"schema": "fields", **_MEMBERS}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
-def prepare(job: Job, run_id: str, run: Run) -> None:
+def prepare_run(job: Job, run_id: str, run: Run) -> None:
     """Make what a snapshot will have for a run that has completed, and for what it alone tells of.
 
     Each of it holds until something new is told; what takes more than this is left to the snapshot.
@@ -123,7 +123,7 @@ class Reading:
         renamed = {
             self.datasets[name]
             for name, ref in aliases.items()
-            if name in self.datasets and ref[:2] != name
+            if name in self.datasets and ref != self.datasets[name].ref
         }
         writers: Counter[Dataset] = Counter()
         if any(dataset.told for dataset in self.datasets.values()):
@@ -265,7 +265,7 @@ def _job_node(
         former_writes=former[1],
         parent=parent and JobRef(*parent),
         after=after,
-        **_told(job.facets, _OF_JOBS, job.ref, said),
+        **_told(job.facets, JOB_MEMBERS, job.ref, said),
     )
 
 
@@ -288,7 +288,7 @@ def _dataset_node(
         aliases=aliases,
         written=_written(known),
         dropped=dropped,
-        **_told(kept, _OF_DATASETS, ref, said),
+        **_told(kept, DATASET_MEMBERS, ref, said),
     )
 
 

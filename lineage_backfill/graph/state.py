@@ -155,13 +155,13 @@ def _plain(facets: Kept) -> dict[str, list[Any]]:
 
 def _facets(plain: dict[str, list[Any]]) -> Kept:
     return {
-        name: (datetime.fromisoformat(when), _told(name, *told))
+        name: (datetime.fromisoformat(when), _read_back(name, *told))
         for name, (when, *told) in plain.items()
     }
 
 
-def _told(name: str, told: Any = UNREADABLE) -> Any:
-    """Return what a facet says as reading the facet would."""
+def _read_back(name: str, told: Any = UNREADABLE) -> Any:
+    """Return what a facet says as reading the facet would; it is left out where that failed."""
     if name == "symlinks" and isinstance(told, list):
         return [(namespace, alias) for namespace, alias in told]
     return tuple(told) if isinstance(told, list) else told

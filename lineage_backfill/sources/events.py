@@ -123,7 +123,7 @@ def _events_of(value: Any) -> Sequence[Any]:
     """Return the events of a JSON value: one, an array, or an export of `/events/lineage`."""
     if type(value) is list:
         return value
-    if type(value) is dict and "events" in value and "eventTime" not in value:
+    if type(value) is dict and type(value.get("events")) is list and "eventTime" not in value:
         return cast(list[Any], value["events"])
     return (value,)
 

@@ -39,7 +39,8 @@ _decode_event = msgspec.json.Decoder(Event).decode
 def parse_event(data: bytes) -> Any:
     """Return the value of a JSON text; of an event, what is read of it.
 
-    It is far sooner had: most of what Spark says of a run is not. Raises what `parse` raises.
+    It is far sooner had: most of what Spark says of a run is not. Raises what `parse` raises, but
+    for what is odd in the rest.
     """
     try:
         event = _decode_event(data)
@@ -61,7 +62,7 @@ _decode_listing = msgspec.json.Decoder(_Listing).decode
 def parse_events(data: bytes) -> Any:
     """Return the value of a JSON text; of an answer that lists `events`, what is read of each.
 
-    Raises what `parse` raises.
+    Raises what `parse` raises, but for what is odd in the rest.
     """
     try:
         return _decode_listing(data)

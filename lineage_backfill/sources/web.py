@@ -206,8 +206,8 @@ class WebClient:
 
 
 def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
     try:
+        host = urlsplit(address).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

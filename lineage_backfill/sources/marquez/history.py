@@ -403,7 +403,7 @@ class _Page:
 
 
 def _pages(
-    api: Api, after: str, before: str, idle: Callable[[], bool] = bool
+    api: Api, after: str, before: str, idle: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[str, list[Any], int]]:
     """Yield all events at least once: by time, which no insertion or deletion shifts.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +17,7 @@ from lineage_backfill.graph.event import DatasetFacets, JobFacets, RunFacets
 from lineage_backfill.graph.folded import OF_DATASETS, OF_JOBS
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot, Written
 from lineage_backfill.graph.merge import fold_children
+from lineage_backfill.graph.nodes import DATASET_MEMBERS, JOB_MEMBERS
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
@@ -257,6 +260,54 @@ def test_runs_are_prepared_once_they_have_completed_a_few_at_a_time() -> None:
     assert all(one is other for one, other in zip(prepared.history, again.history, strict=True))
 
 
+def test_what_looks_equal_to_python_is_still_told_anew() -> None:
+    def told(lag: float, minute: int) -> Event:
+        made = event("COMPLETE", minute, run=f"r{minute}", writes="c")
+        made["outputs"][0]["facets"] = {"lineageBackfill_partitioning": {"lag": lag}}
+        return made
+
+    builder = LineageBuilder(prepares=True)
+    builder.add(told(1, 1))
+    builder.prepare(1)
+    builder.add(told(1.0, 2))
+    assert builder.snapshot().content_hash == build(told(1, 1), told(1.0, 2)).content_hash
+    orders = build(told(1, 1), told(1.0, 1)), build(told(1.0, 1), told(1, 1))
+    assert orders[0].content_hash == orders[1].content_hash
+
+
+@pytest.mark.parametrize(
+    "nothing", [{"fields": []}, {"_deleted": True}, {"fields": 3}, {"_producer": "p"}]
+)
+def test_of_two_facets_of_one_time_the_one_that_says_something_counts(nothing: Any) -> None:
+    made = event("COMPLETE", 1, reads="a", writes="a")
+    made["inputs"][0]["facets"], made["outputs"][0]["facets"] = {"schema": nothing}, schema("x")
+    assert build(made).datasets[DatasetRef("d", "a")].fields == ("x",)
+    made["inputs"], made["outputs"] = made["outputs"], made["inputs"]
+    assert build(made).datasets[DatasetRef("d", "a")].fields == ("x",)
+
+
+def test_what_was_folded_is_let_go_of_with_its_builder() -> None:
+    builder = LineageBuilder(prepares=True)
+    builder.add(event("COMPLETE", 1, reads="a", writes="c"))
+    builder.snapshot()
+    job = builder._jobs["n", "etl"]
+    gone = weakref.ref(builder)
+    gc.disable()
+    try:
+        del builder
+        assert gone() is None
+        assert len(gc.get_referrers(job)) == 0
+    finally:
+        gc.enable()
+
+
+def test_a_run_that_ends_again_and_again_waits_once_to_be_prepared() -> None:
+    builder = LineageBuilder(prepares=True)
+    for minute in range(9):
+        builder.add(event("COMPLETE", minute, reads="a"))
+    assert not builder.prepare(1)
+
+
 def test_a_prepared_run_goes_with_its_job_when_that_is_renamed() -> None:
     builder = LineageBuilder(prepares=True)
     builder.add(event("COMPLETE", 1, run="r1", job="old", reads="a", writes="c"))
@@ -283,11 +334,16 @@ def test_a_later_link_renames_what_is_prepared() -> None:
     assert words(node(builder.snapshot()).reads) == "a"
 
 
+def test_what_is_kept_of_facets_is_told() -> None:
+    assert set(JOB_MEMBERS) == set(OF_JOBS)
+    assert set(DATASET_MEMBERS) == set(OF_DATASETS) - {"lifecycleStateChange"}
+
+
 @pytest.mark.parametrize(
     ("facets", "names"),
     [
         (JobFacets, set(OF_JOBS)),
-        (DatasetFacets, {*OF_DATASETS, "symlinks", "lifecycleStateChange", "columnLineage"}),
+        (DatasetFacets, {*OF_DATASETS, "symlinks", "columnLineage"}),
         (RunFacets, {*RARE_RUN_FACETS, "nominalTime"}),
     ],
 )

@@ -112,6 +112,7 @@ def packed(text: str) -> bytes:
         (f"{ONE}\n{TWO[:50]}\n{TWO}\n".encode(), r":2: not JSON"),
         (f"{ONE}\n{{}}\n".encode(), r":2: not an OpenLineage event"),
         (f"{ONE}\n3\n".encode(), r":2: not an OpenLineage event"),
+        (b'{"events": null}', r":1: not an OpenLineage event"),
         (f"[{ONE},\n{TWO}".encode(), r":2: the array is cut off"),
         (f"[{ONE},\n{TWO[:50]}".encode(), r":2: not JSON"),
         (b"hello\n", r":1: not JSON"),

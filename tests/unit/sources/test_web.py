@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import responses
 
+from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.sources import web
 from lineage_backfill.sources.web import WebClient, WebSettings
 
@@ -64,6 +65,11 @@ def test_what_is_on_this_machine_need_not_pack_its_answers(host: str) -> None:
 def test_what_is_elsewhere_may_pack_them(host: str) -> None:
     (asked,) = encodings(f"http://{host}")
     assert "gzip" in asked
+
+
+def test_an_address_that_is_none_is_an_error_that_says_so() -> None:
+    with closing(client("http://[::1")) as one, pytest.raises(ServiceUnreachableError):
+        one.get("x")
 
 
 def test_an_encoding_of_the_users_own_is_asked_for() -> None:
