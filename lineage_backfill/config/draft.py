@@ -214,7 +214,7 @@ class _Drafting:
         if not refs:
             return
         oldest = self._oldest(self._snapshot.jobs)
-        start = f"{oldest or datetime(2024, 1, 1):%Y-%m-%d}"  # noqa: DTZ001 (only an example)
+        start = f"{oldest:%Y-%m-%d}" if oldest else "2024-01-01"  # only an example
         calendar = ['#? grain = "day"', f"#? start = {quoted(start)}"]
         yield _lines(
             f"# Which partitions have the {len(refs)} datasets below?",

@@ -21,6 +21,7 @@ from lineage_backfill.graph.facets import (
     airflow_run,
     dependencies,
     interval,
+    is_drop,
     parse_time,
     run_backfill,
     run_keys,
@@ -96,7 +97,11 @@ class LineageBuilder:
         self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
         # No method of its own: a builder that holds itself is freed only when Python looks for it.
         links = partial(_links, self._limits.name_length)
-        self._of_datasets: Readers = {**OF_DATASETS, "symlinks": links}
+        self._of_datasets: Readers = {
+            **OF_DATASETS,
+            "symlinks": ("aliases", links),
+            "lifecycleStateChange": ("dropped", is_drop),
+        }
         #: Runs since they have completed, until they are prepared.
         self._completed: deque[tuple[Job, str, Run]] = deque()
         self._without_zone = 0
@@ -198,7 +203,8 @@ class LineageBuilder:
             said.append(
                 f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
             )
-        reading = Reading(self._jobs, self._datasets, self._before, self._limits.columns, said)
+        jobs_by_name = dict(sorted(self._jobs.items()))
+        reading = Reading(jobs_by_name, self._datasets, self._before, self._limits.columns, said)
         aliases = reading.aliases()
         jobs, columns = reading.job_nodes(aliases)
         datasets = reading.dataset_nodes(aliases)
@@ -415,8 +421,8 @@ def _greater(one: Columns, other: Columns) -> Columns:
     return max(one, other, key=lambda columns: canonical(columns.facet))
 
 
-def _links(longest: int, facet: Any) -> list[Name]:
-    names = symlinks(facet)
+def _links(longest: int, facet: Any) -> tuple[Name, ...]:
+    names = tuple(symlinks(facet))
     for name in names:
         _check(longest, name, "dataset")
     return names

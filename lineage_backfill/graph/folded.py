@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from lineage_backfill.graph.facets import (
     fields,
-    is_drop,
     location,
     owners,
     partitioning,
@@ -22,8 +21,8 @@ from lineage_backfill.graph.lineage import DatasetNode, JobNode, RunRecord
 from lineage_backfill.model import DatasetRef, JobRef
 
 Name = tuple[str, str]
-#: How each facet is read that is kept.
-Readers = Mapping[str, Callable[[Any], Any]]
+#: Which member of a node each facet tells that is kept, and how it is read.
+Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
 #: What was told last of a job or a dataset: by the facet's name, when, and what it says.
 Kept = dict[str, tuple[datetime, Any]]
 
@@ -40,13 +39,16 @@ class Unreadable(Enum):
 UNREADABLE: Final = Unreadable.FACET
 
 _OF_BOTH: Readers = {
-    "ownership": owners,
-    "tags": tags,
-    "lineageBackfill_partitioning": partitioning,
+    "ownership": ("owners", owners),
+    "tags": ("tags", tags),
+    "lineageBackfill_partitioning": ("partitioning", partitioning),
 }
-OF_JOBS: Readers = {"jobType": processing, "sourceCodeLocation": location, **_OF_BOTH}
-#: Besides, `symlinks`: how long a name may be is a builder's to say.
-OF_DATASETS: Readers = {"schema": fields, "lifecycleStateChange": is_drop, **_OF_BOTH}
+OF_JOBS: Readers = {
+    "jobType": ("processing", processing),
+    "sourceCodeLocation": ("location", location),
+    **_OF_BOTH,
+}
+OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 
 
 class Dataset:
@@ -181,7 +183,7 @@ def keep(kept: Kept, facets: Any, readers: Readers, when: datetime) -> bool:
         if name in readers and (facet := facets[name]) is not None:
             old = kept.get(name)
             if old is None or when >= old[0]:
-                changed |= _keep(kept, name, when, _read(readers[name], facet))
+                changed |= _keep(kept, name, when, _read(readers[name][1], facet))
     return changed
 
 

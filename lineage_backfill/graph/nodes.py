@@ -12,6 +12,8 @@ from typing import Any
 
 from lineage_backfill.graph.facets import column_inputs, parse_time
 from lineage_backfill.graph.folded import (
+    OF_DATASETS,
+    OF_JOBS,
     SHAPE_ERRORS,
     UNREADABLE,
     Columns,
@@ -20,6 +22,7 @@ from lineage_backfill.graph.folded import (
     Job,
     Kept,
     Name,
+    Readers,
     Run,
     merge,
 )
@@ -27,14 +30,6 @@ from lineage_backfill.graph.lineage import ColumnEdge, DatasetNode, JobNode, Run
 from lineage_backfill.graph.subsets import MOST
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Which member of a node each facet tells.
-_MEMBERS = {
-    "ownership": "owners",
-    "tags": "tags",
-    "lineageBackfill_partitioning": "partitioning",
-}
-JOB_MEMBERS = {"jobType": "processing", "sourceCodeLocation": "location", **_MEMBERS}
-DATASET_MEMBERS = {"schema": "fields", **_MEMBERS}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
@@ -50,12 +45,16 @@ def prepare_run(job: Job, run_id: str, run: Run) -> None:
     if job.node is not None or len(job.runs) > 1 or job.declared:
         return
     footprint = run.footprint
-    if not footprint.columns and _is_readable(job.facets):
-        job.node = _job_node(job, footprint, footprint, {}, job.parent and job.parent[1], (), [])
+    if not footprint.columns:
+        said: list[str] = []
+        parent = job.parent and job.parent[1]
+        node = _job_node(job, footprint, footprint, {}, parent, (), said)
+        job.node = None if said else node
     for dataset in (*footprint.reads, *footprint.writes):
-        facets = dataset.facets
-        if dataset.node is None and "symlinks" not in facets and _is_readable(facets):
-            dataset.node = _dataset_node(dataset.ref, (dataset,), (), False, [])
+        if dataset.node is None and "symlinks" not in dataset.facets:
+            said = []
+            made = _dataset_node(dataset.ref, (dataset,), (), False, said)
+            dataset.node = None if said else made
 
 
 def run_record(job: Job, run_id: str, run: Run) -> RunRecord:
@@ -80,8 +79,8 @@ def run_record(job: Job, run_id: str, run: Run) -> RunRecord:
 class Reading:
     """All that was folded, while it is read off; `said` gets what has to be reported.
 
-    `before` are the jobs that others tell to start after them; `most_columns` bounds the column
-    edges into one output.
+    `jobs` are sorted; `before` are those that others tell to start after them; `most_columns`
+    bounds the column edges into one output.
     """
 
     jobs: Mapping[Name, Job]
@@ -99,8 +98,7 @@ class Reading:
         linked = {name for name, one in self.datasets.items() if "symlinks" in one.facets}
         for name in sorted(linked):
             dataset = self.datasets[name]
-            links = _told(dataset.facets, {"symlinks": "aliases"}, dataset.ref, self.said)
-            for alias in links.get("aliases", ()):
+            for alias in _says(dataset.facets, "symlinks", dataset.ref, self.said) or ():
                 one = group.setdefault(name, {name})
                 other = group.setdefault(alias, {alias})
                 if one is not other:
@@ -125,21 +123,20 @@ class Reading:
             for name, ref in aliases.items()
             if name in self.datasets and ref != self.datasets[name].ref
         }
-        writers: Counter[Dataset] = Counter()
+        edges: dict[Name, tuple[Footprint, Footprint, bool]] = {}
         if any(dataset.told for dataset in self.datasets.values()):
-            for job in self.jobs.values():
-                writers.update(job.edges()[1].writes)
+            edges = {name: job.edges() for name, job in self.jobs.items()}
+        writers = Counter(dataset for _, ever, _ in edges.values() for dataset in ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
         changed = {*after, *(parents.keys() - sound.keys())}
-        for name in sorted(self.jobs):
-            job = self.jobs[name]
+        for name, job in self.jobs.items():
             if (node := job.node) and not writers and name not in changed:
                 (run,) = job.runs.values()
                 if not renamed or run.footprint.avoids(renamed):
                     nodes.append(node)
                     continue
-            now, ever, cleared = job.edges()
+            now, ever, cleared = edges.get(name) or job.edges()
             if cleared:
                 self.said.append(
                     f"the last completed run of {job.ref} named no datasets; older runs did"
@@ -181,8 +178,7 @@ class Reading:
 
     def history(self) -> Iterator[RunRecord]:
         """Yield the runs, by job, the one of the newest event last."""
-        for name in sorted(self.jobs):
-            job = self.jobs[name]
+        for job in self.jobs.values():
             runs = list(job.runs.items())
             if len(runs) > 1:
                 runs.sort(key=lambda one: (one[1].last, one[0]))
@@ -265,7 +261,7 @@ def _job_node(
         former_writes=former[1],
         parent=parent and JobRef(*parent),
         after=after,
-        **_told(job.facets, JOB_MEMBERS, job.ref, said),
+        **_told(job.facets, OF_JOBS, job.ref, said),
     )
 
 
@@ -288,7 +284,7 @@ def _dataset_node(
         aliases=aliases,
         written=_written(known),
         dropped=dropped,
-        **_told(kept, DATASET_MEMBERS, ref, said),
+        **_told(kept, OF_DATASETS, ref, said),
     )
 
 
@@ -302,21 +298,24 @@ def _written(datasets: Iterable[Dataset]) -> Written | None:
     return Written(at=told[0], rows=rows, size=size, files=files)
 
 
-def _is_readable(kept: Kept) -> bool:
-    return all(told is not UNREADABLE for _, told in kept.values())
-
-
-def _told(kept: Kept, members: Mapping[str, str], owner: object, said: list[str]) -> dict[str, Any]:
-    """Return the members that facets tell; what cannot be read is said and left out."""
+def _told(kept: Kept, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:
+    """Return the members that facets tell."""
     found = {}
-    for name, member in members.items() if kept else ():
-        if name in kept:
-            told = kept[name][1]
-            if told is UNREADABLE:
-                said.append(f"{owner}: its facet `{name}` cannot be read; left out")
-            elif told is not None:
-                found[member] = told
+    for name, (member, _) in readers.items() if kept else ():
+        if (told := _says(kept, name, owner, said)) is not None:
+            found[member] = told
     return found
+
+
+def _says(kept: Kept, name: str, owner: object, said: list[str]) -> Any:
+    """Return what a facet says, None where that is nothing; what cannot be read is reported."""
+    if name not in kept:
+        return None
+    _, told = kept[name]
+    if told is UNREADABLE:
+        said.append(f"{owner}: its facet `{name}` cannot be read; left out")
+        return None
+    return told
 
 
 def _refs(

@@ -155,16 +155,14 @@ def _plain(facets: Kept) -> dict[str, list[Any]]:
 
 def _facets(plain: dict[str, list[Any]]) -> Kept:
     return {
-        name: (datetime.fromisoformat(when), _read_back(name, *told))
+        name: (datetime.fromisoformat(when), _read_back(*told))
         for name, (when, *told) in plain.items()
     }
 
 
-def _read_back(name: str, told: Any = UNREADABLE) -> Any:
+def _read_back(told: Any = UNREADABLE) -> Any:
     """Return what a facet says as reading the facet would; it is left out where that failed."""
-    if name == "symlinks" and isinstance(told, list):
-        return [(namespace, alias) for namespace, alias in told]
-    return tuple(told) if isinstance(told, list) else told
+    return tuple(map(_read_back, told)) if isinstance(told, list) else told
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -70,9 +70,9 @@ def parse_events(data: bytes) -> Any:
         return parse(data)
 
 
-class _Events(msgspec.Struct):
+class _Events(msgspec.Struct, rename="camel"):
     events: list[msgspec.Raw]
-    totalCount: int  # noqa: N815 - as the server spells it
+    total_count: int
 
 
 _decode_events = msgspec.json.Decoder(_Events).decode
@@ -87,7 +87,7 @@ def glance(data: bytes) -> tuple[int, Any, int] | None:
     try:
         answer = _decode_events(data)
         events = answer.events
-        return (len(events), parse(bytes(events[-1])), answer.totalCount) if events else None
+        return (len(events), parse(bytes(events[-1])), answer.total_count) if events else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

@@ -17,7 +17,6 @@ from lineage_backfill.graph.event import DatasetFacets, JobFacets, RunFacets
 from lineage_backfill.graph.folded import OF_DATASETS, OF_JOBS
 from lineage_backfill.graph.lineage import JobNode, LineageSnapshot, Written
 from lineage_backfill.graph.merge import fold_children
-from lineage_backfill.graph.nodes import DATASET_MEMBERS, JOB_MEMBERS
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
@@ -334,16 +333,11 @@ def test_a_later_link_renames_what_is_prepared() -> None:
     assert words(node(builder.snapshot()).reads) == "a"
 
 
-def test_what_is_kept_of_facets_is_told() -> None:
-    assert set(JOB_MEMBERS) == set(OF_JOBS)
-    assert set(DATASET_MEMBERS) == set(OF_DATASETS) - {"lifecycleStateChange"}
-
-
 @pytest.mark.parametrize(
     ("facets", "names"),
     [
         (JobFacets, set(OF_JOBS)),
-        (DatasetFacets, {*OF_DATASETS, "symlinks", "columnLineage"}),
+        (DatasetFacets, {*OF_DATASETS, "symlinks", "lifecycleStateChange", "columnLineage"}),
         (RunFacets, {*RARE_RUN_FACETS, "nominalTime"}),
     ],
 )

@@ -103,7 +103,7 @@ def test_what_facets_say_is_kept_as_it_was_read() -> None:
         "schema": ("x",),
         "tags": ("k=v",),
         "lineageBackfill_partitioning": {"grain": ["day"]},
-        "symlinks": [("n", "alias")],
+        "symlinks": (("n", "alias"),),
         "ownership": UNREADABLE,
         "lifecycleStateChange": None,
     }

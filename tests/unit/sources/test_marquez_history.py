@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import LineageError
+from lineage_backfill.graph.build import LineageBuilder
 from lineage_backfill.graph.lineage import LineageSnapshot
 from lineage_backfill.sources.marquez import history
 from lineage_backfill.sources.parsing import parse
@@ -83,6 +84,28 @@ def test_while_a_page_is_parsed_the_next_one_is_under_way(monkeypatch: pytest.Mo
     server.before_answer = watch
     monkeypatch.setattr(Answer, "value", patient)
     assert len(names(read(server, view="events"))) == 12
+
+
+def test_while_a_page_is_waited_for_nodes_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    begun, prepare = threading.Event(), LineageBuilder.prepare
+
+    def noted(builder: LineageBuilder, most: int) -> bool:
+        waiting = bool(builder._completed)
+        more = prepare(builder, most)
+        if waiting:
+            begun.set()
+        return more
+
+    def watch(path: str, query: dict[str, str]) -> None:
+        later = query["after"] >= "2024-01-01T00:00:05" if "after" in query else False
+        if path == "events/lineage" and query["limit"] == "3" and later:
+            assert begun.wait(10), "nothing was done meanwhile"
+
+    server.before_answer = watch
+    monkeypatch.setattr(LineageBuilder, "prepare", noted)
+    assert len(names(read(server, view="events"))) == 12
+    assert begun.is_set()
 
 
 def test_events_that_vanish_between_two_pages_hide_no_other() -> None:
