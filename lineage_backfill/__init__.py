@@ -40,54 +40,54 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lineage_backfill.errors import BackfillError as BackfillError
-    from lineage_backfill.graph.lineage import ColumnEdge as ColumnEdge
-    from lineage_backfill.graph.lineage import DatasetNode as DatasetNode
-    from lineage_backfill.graph.lineage import JobNode as JobNode
-    from lineage_backfill.graph.lineage import LineageSnapshot as LineageSnapshot
+    from lineage_backfill.lineage.snapshot import ColumnEdge as ColumnEdge
+    from lineage_backfill.lineage.snapshot import DatasetNode as DatasetNode
+    from lineage_backfill.lineage.snapshot import JobNode as JobNode
+    from lineage_backfill.lineage.snapshot import LineageSnapshot as LineageSnapshot
     from lineage_backfill.model import DatasetRef as DatasetRef
     from lineage_backfill.model import JobRef as JobRef
-    from lineage_backfill.plan.declarations import CalendarDeclaration as CalendarDeclaration
-    from lineage_backfill.plan.declarations import DatasetDeclaration as DatasetDeclaration
-    from lineage_backfill.plan.declarations import Declarations as Declarations
-    from lineage_backfill.plan.declarations import JobDeclaration as JobDeclaration
-    from lineage_backfill.plan.declarations import ReadDeclaration as ReadDeclaration
-    from lineage_backfill.plan.declarations import WriteDeclaration as WriteDeclaration
-    from lineage_backfill.plan.document import plan_from_dict as plan_from_dict
-    from lineage_backfill.plan.document import plan_to_dict as plan_to_dict
-    from lineage_backfill.plan.plan import Plan as Plan
-    from lineage_backfill.plan.plan import PlannedJob as PlannedJob
-    from lineage_backfill.plan.plan import PlannedRun as PlannedRun
-    from lineage_backfill.plan.planner import Planner as Planner
-    from lineage_backfill.plan.planner import build_plan as build_plan
-    from lineage_backfill.plan.request import ChangedDataset as ChangedDataset
-    from lineage_backfill.plan.request import ChangedJob as ChangedJob
-    from lineage_backfill.plan.request import Request as Request
+    from lineage_backfill.planning.document import plan_from_dict as plan_from_dict
+    from lineage_backfill.planning.document import plan_to_dict as plan_to_dict
+    from lineage_backfill.planning.plan import Plan as Plan
+    from lineage_backfill.planning.plan import PlannedJob as PlannedJob
+    from lineage_backfill.planning.plan import PlannedRun as PlannedRun
+    from lineage_backfill.planning.planner import Planner as Planner
+    from lineage_backfill.planning.planner import build_plan as build_plan
+    from lineage_backfill.planning.request import ChangedDataset as ChangedDataset
+    from lineage_backfill.planning.request import ChangedJob as ChangedJob
+    from lineage_backfill.planning.request import Request as Request
+    from lineage_backfill.project.declarations import CalendarDeclaration as CalendarDeclaration
+    from lineage_backfill.project.declarations import DatasetDeclaration as DatasetDeclaration
+    from lineage_backfill.project.declarations import Declarations as Declarations
+    from lineage_backfill.project.declarations import JobDeclaration as JobDeclaration
+    from lineage_backfill.project.declarations import ReadDeclaration as ReadDeclaration
+    from lineage_backfill.project.declarations import WriteDeclaration as WriteDeclaration
 
 #: Each public name is loaded from its module on first use, so that the command line starts fast.
 _HOME = {
     "BackfillError": "errors",
-    "CalendarDeclaration": "plan.declarations",
-    "ChangedDataset": "plan.request",
-    "ChangedJob": "plan.request",
-    "ColumnEdge": "graph.lineage",
-    "DatasetDeclaration": "plan.declarations",
-    "DatasetNode": "graph.lineage",
+    "CalendarDeclaration": "project.declarations",
+    "ChangedDataset": "planning.request",
+    "ChangedJob": "planning.request",
+    "ColumnEdge": "lineage.snapshot",
+    "DatasetDeclaration": "project.declarations",
+    "DatasetNode": "lineage.snapshot",
     "DatasetRef": "model",
-    "Declarations": "plan.declarations",
-    "JobDeclaration": "plan.declarations",
-    "JobNode": "graph.lineage",
+    "Declarations": "project.declarations",
+    "JobDeclaration": "project.declarations",
+    "JobNode": "lineage.snapshot",
     "JobRef": "model",
-    "LineageSnapshot": "graph.lineage",
-    "Plan": "plan.plan",
-    "PlannedJob": "plan.plan",
-    "PlannedRun": "plan.plan",
-    "Planner": "plan.planner",
-    "ReadDeclaration": "plan.declarations",
-    "Request": "plan.request",
-    "WriteDeclaration": "plan.declarations",
-    "build_plan": "plan.planner",
-    "plan_from_dict": "plan.document",
-    "plan_to_dict": "plan.document",
+    "LineageSnapshot": "lineage.snapshot",
+    "Plan": "planning.plan",
+    "PlannedJob": "planning.plan",
+    "PlannedRun": "planning.plan",
+    "Planner": "planning.planner",
+    "ReadDeclaration": "project.declarations",
+    "Request": "planning.request",
+    "WriteDeclaration": "project.declarations",
+    "build_plan": "planning.planner",
+    "plan_from_dict": "planning.document",
+    "plan_to_dict": "planning.document",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

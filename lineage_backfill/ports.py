@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lineage_backfill.errors import TableLogError, UsageError
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 
 
 class LineageSource(Protocol):
@@ -92,7 +92,7 @@ class TableLogs(Protocol):
         Raises TableLogError where nothing can be read at all.
         """
 
-    def hindrances(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
+    def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         """Return what would keep what is written to each table from being undone, or the error.
 
         Raises TableLogError where nothing can be read at all.
@@ -184,7 +184,7 @@ class Engine(Protocol):
         """Let go of processes and connections; what still runs is stopped."""
 
 
-class Wish(StrEnum):
+class ControlRequest(StrEnum):
     """What a person asks of a backfill while an executor drives it."""
 
     PAUSE = "pause"  # submit no more, let the running ones end; `resume` goes on
@@ -228,7 +228,7 @@ class BackfillRecord:
     scheduled_for: datetime | None = None
     expires_at: datetime | None = None
     ended_at: datetime | None = None
-    wish: Wish | None = None
+    wish: ControlRequest | None = None
     deleted: bool = False
     settings: Settings = field(default_factory=Settings)
     started_at: datetime | None = None
@@ -460,7 +460,7 @@ class RunStore(Protocol):
         Raises UnknownNameError.
         """
 
-    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
 
     def share(
@@ -495,7 +495,9 @@ class RunStore(Protocol):
         Raises StoreError for a move that is not among BACKFILL_MOVES.
         """
 
-    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+    def request_control(
+        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+    ) -> None:
         """Leave a wish for whoever drives the backfill; None takes it back."""
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:

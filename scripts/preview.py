@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 import lineage_backfill
-from lineage_backfill import ChangedDataset, DatasetRef, Request, app
+from lineage_backfill import ChangedDataset, DatasetRef, Request
+from lineage_backfill import workspace as app
 from lineage_backfill.cli.planning import show
 
 FIRST, LAST = "2013-03-10T10", "2013-03-10T12"

@@ -29,14 +29,14 @@ from spark_runtime.errors import (
 )
 from spark_runtime.history import History, history, parquet_history
 from spark_runtime.job import load_job
-from spark_runtime.ordinary import declare, run_specs
 from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
 from spark_runtime.project import load_project
+from spark_runtime.reconcile import settle
 from spark_runtime.runner import run
+from spark_runtime.scheduled import declare, run_specs
 from spark_runtime.session import find_jars, get_session
-from spark_runtime.settle import settle
 from spark_runtime.spec import DatasetName, RunSpec, Target, load_spec
 from spark_runtime.tables import Tables
 from spark_runtime.undo import preflight

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from spark_runtime.errors import SpecError
-from spark_runtime.ordinary import Asked
+from spark_runtime.scheduled import Asked
 
 _NOT_GIVEN = ("", "None")
 _INSTANT = "write it like 2024-06-15T00:00Z"

@@ -14,8 +14,8 @@ from spark_runtime.checks import Check
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import DEFAULT, Calendar, Dataset, Dimension, EdgeMapping, Read, Write
 from spark_runtime.errors import EntrypointError
-from spark_runtime.ordinary import Batch
 from spark_runtime.query import load_query
+from spark_runtime.scheduled import Batch
 from spark_runtime.script import Script
 from spark_runtime.spec import KEY_COLUMN, Mode, OnDrift, OnEmpty, RunSpec
 

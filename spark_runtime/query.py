@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Read, Write
 from spark_runtime.errors import DeclarationError, EntrypointError
-from spark_runtime.ordinary import Batch
 from spark_runtime.project import WRITE, checked, members, read_edge
+from spark_runtime.scheduled import Batch
 from spark_runtime.values import quoted
 
 if TYPE_CHECKING:

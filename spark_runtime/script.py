@@ -27,8 +27,8 @@ from spark_runtime.attempt import Attempt
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
 from spark_runtime.errors import EntrypointError, RuntimeFailure, Stopped
-from spark_runtime.ordinary import Batch, declare, run_specs
 from spark_runtime.project import load_project
+from spark_runtime.scheduled import Batch, declare, run_specs
 from spark_runtime.session import get_session
 from spark_runtime.spec import OutputResult, RunSpec, load_spec
 from spark_runtime.tables import Tables

@@ -11,7 +11,7 @@ from typing import Any
 
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.plan.plan import DatasetPartitions, Listed, Plan, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, Outcome
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)

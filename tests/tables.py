@@ -16,9 +16,9 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse
-from lineage_backfill.plan.catalog import Catalog, Input, JobFacts
-from lineage_backfill.plan.plan import PlannedRun
-from lineage_backfill.plan.propagate import read_keys, single_keys
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.planning.propagate import read_keys, single_keys
+from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
 from lineage_backfill.ports import AttemptState, Outcome
 from tests.fakes import FakeEngine
 
@@ -32,16 +32,16 @@ class Tables:
     """Tables and the jobs that make them; `merged` jobs put the parts of their keys together."""
 
     def __init__(
-        self, catalog: Catalog, functions: Mapping[str, Function], merged: Iterable[str] = ()
+        self, resolver: Resolver, functions: Mapping[str, Function], merged: Iterable[str] = ()
     ) -> None:
-        self.catalog = catalog
+        self.resolver = resolver
         self.functions = functions
         self.merged = frozenset(merged)
         self.content: dict[Cell, Any] = {}
 
     def cells(self, dataset: DatasetRef, keys: PartitionSet) -> list[Cell]:
         """The partitions of a set."""
-        calendar = self.catalog.calendar(dataset)
+        calendar = self.resolver.calendar(dataset)
         assert calendar is not None
         return [(dataset, str(key.label)) for key in expand(calendar, keys)]
 
@@ -82,7 +82,7 @@ class Tables:
 
     def run(self, job: JobRef, partitions: Iterable[Any]) -> None:
         """Make all that these run keys make, one after the other."""
-        facts = self.catalog.job(job)
+        facts = self.resolver.job(job)
         assert facts.calendar is not None
         for key in single_keys(parse(facts.calendar, tuple(partitions))):
             self.content |= self.made(facts, key)
@@ -127,7 +127,7 @@ class TableEngine(FakeEngine):
 
     def _run(self, spec: Mapping[str, Any]) -> Outcome:
         job = JobRef(*spec["job"])
-        facts = self.tables.catalog.job(job)
+        facts = self.tables.resolver.job(job)
         assert facts.calendar is not None
         labels = self.tables.labels(
             facts.calendar, parse(facts.calendar, tuple(spec["partitions"]))
@@ -145,7 +145,7 @@ class TableEngine(FakeEngine):
         found = []
         for namespace, name, keys in parts:
             dataset = DatasetRef(namespace, name)
-            calendar = self.tables.catalog.calendar(dataset)
+            calendar = self.tables.resolver.calendar(dataset)
             assert calendar is not None
             read = calendar.existing if keys is None else parse(calendar, tuple(keys))
             cells = self.tables.cells(dataset, read)

@@ -25,12 +25,12 @@ from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
-    from lineage_backfill.app import Ended
     from lineage_backfill.cli.planning import Made
-    from lineage_backfill.config import Project
-    from lineage_backfill.executor.simulate import Estimate
-    from lineage_backfill.plan.plan import Plan
+    from lineage_backfill.planning.plan import Plan
     from lineage_backfill.ports import Reporter
+    from lineage_backfill.project import Project
+    from lineage_backfill.runs.simulate import Estimate
+    from lineage_backfill.workspace import Ended
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
@@ -64,7 +64,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli.planning import Made, load_plan, make_plan
 
     saved = _saved_plan(datasets or (), request)
@@ -81,7 +81,7 @@ def run(
 
 def carry_out(made: Made, how: RunOptions, *, source: SourceOptions, as_json: bool) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.planning import estimate, show
 
@@ -100,7 +100,7 @@ def carry_out(made: Made, how: RunOptions, *, source: SourceOptions, as_json: bo
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if stuck else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}
-    for dataset, found in app.undo_hindrances(project, snapshot, written).items():
+    for dataset, found in app.undo_blockers(project, snapshot, written).items():
         terminal.say(f"undo: {dataset}: {'; '.join(found)}")
     _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
     if how.detach:
@@ -133,7 +133,7 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project = source.open()
     takes = app.estimate_left(project, backfill, max_parallel=how.max_parallel)
@@ -148,7 +148,7 @@ def retry(
     as_json: JsonOption = False,
 ) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project = source.open()
     takes = app.estimate_left(project, backfill, again=True, max_parallel=how.max_parallel)
@@ -179,10 +179,10 @@ def undo(
     as_json: JsonOption = False,
 ) -> None:
     """Put back what a backfill wrote, the newest first; what others changed since is refused."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.progress import progress
-    from lineage_backfill.telling.text import counted
+    from lineage_backfill.presentation.text import counted
 
     project, driving = source.open(), how.driving()
     reporter = progress(terminal.talk())
@@ -206,7 +206,7 @@ def watch(
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project, limit = source.open(), how.limit
     with _reporting(app.estimate_left(project, backfill)) as reporter:
@@ -229,7 +229,7 @@ def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None
 def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
     """Ask before anything is done; for more runs than `above`, their number has to be typed."""
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling.text import counted
+    from lineage_backfill.presentation.text import counted
 
     if yes:
         return
@@ -254,9 +254,9 @@ def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
 
 
 def _tell_detached(project: Project, backfill: str, log: Path, *, as_json: bool) -> None:
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     if as_json:
         documents.emit(app.status(project, backfill))
@@ -268,10 +268,10 @@ def _tell_detached(project: Project, backfill: str, log: Path, *, as_json: bool)
 
 def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
     """Say how a backfill ended and what to do next, and exit by it."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
-    from lineage_backfill.telling.names import keys_on_a_line
+    from lineage_backfill.presentation import documents
+    from lineage_backfill.presentation.names import keys_on_a_line
 
     document = app.status(project, ended.id)
     if as_json:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from lineage_backfill.config import Project
     from lineage_backfill.model import DatasetRef, JobRef
+    from lineage_backfill.project import Project
 
 #: Names come from lineage, and shells evaluate what they are given: others are not offered.
 _HARMLESS = re.compile(r"[\w/.][\w/.:@=+,%-]*")
@@ -39,7 +39,7 @@ def complete_nodes(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_backfills(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the newest backfills whose ids begin so, with their states."""
     with suppress(Exception):  # a shell that completes has no use for errors
-        from lineage_backfill import app
+        from lineage_backfill import workspace as app
 
         return [one for one in app.newest_backfills(_project(ctx)) if one[0].startswith(incomplete)]
     return []
@@ -51,7 +51,7 @@ def _names(
     wanted: Callable[[list[DatasetRef], list[JobRef]], Sequence[DatasetRef | JobRef]],
 ) -> list[str]:
     with suppress(Exception):  # as above
-        from lineage_backfill import app
+        from lineage_backfill import workspace as app
 
         project = _project(ctx)
         refs = wanted(*app.known_names(project))
@@ -71,7 +71,7 @@ def _spelled(refs: Sequence[DatasetRef | JobRef], incomplete: str, home: str | N
 
 
 def _project(ctx: typer.Context) -> Project:
-    from lineage_backfill.app import open_project
+    from lineage_backfill.workspace import open_project
 
     given = ctx.params.get
     return open_project(

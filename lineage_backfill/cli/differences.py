@@ -9,12 +9,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
-from lineage_backfill.graph.compare import DatasetChange, Difference, JobChange
-from lineage_backfill.graph.lineage import ColumnEdge, LineageSnapshot
+from lineage_backfill.lineage.compare import DatasetChange, Difference, JobChange
+from lineage_backfill.lineage.snapshot import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.telling import documents
-from lineage_backfill.telling.names import Names
-from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import counted, safe
 
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 _SHOWN = 200

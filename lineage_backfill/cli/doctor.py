@@ -14,9 +14,9 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 if TYPE_CHECKING:
-    from lineage_backfill.config import Project
-    from lineage_backfill.graph.lineage import LineageSnapshot
-    from lineage_backfill.plan.plan import Plan
+    from lineage_backfill.lineage.snapshot import LineageSnapshot
+    from lineage_backfill.planning.plan import Plan
+    from lineage_backfill.project import Project
 
 _JAVA = 17
 _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
@@ -88,7 +88,7 @@ class _Lineage:
         self._error: BackfillError | None = None
 
     def __call__(self) -> LineageSnapshot:
-        from lineage_backfill.app import read_lineage
+        from lineage_backfill.workspace import read_lineage
 
         if self._error is not None:
             raise self._error
@@ -110,7 +110,7 @@ def _of_plan(project: Project, lineage: _Lineage, plan: Plan) -> dict[str, Calla
 
 def _plan(project: Project, lineage: _Lineage, plan: Plan) -> str:
     """Look whether the plan may still be run as it is."""
-    from lineage_backfill.app import check_plan
+    from lineage_backfill.workspace import check_plan
 
     check_plan(project, lineage(), plan)
     return f"{plan.totals['runs']} runs; lineage and declarations are as it was made from"
@@ -120,8 +120,8 @@ def _retention(project: Project, lineage: _Lineage, plan: Plan) -> str:
     """Look whether every table still holds what the plan's runs read of it."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.app import lost_reads
-    from lineage_backfill.telling.names import keys_on_a_line
+    from lineage_backfill.presentation.names import keys_on_a_line
+    from lineage_backfill.workspace import lost_reads
 
     lost = lost_reads(project, lineage(), plan, now=datetime.now(UTC))
     if lost:
@@ -157,7 +157,7 @@ def _lineage(lineage: _Lineage) -> str:
 
 
 def _store(project: Project) -> str:
-    from lineage_backfill.app import open_store
+    from lineage_backfill.workspace import open_store
 
     with open_store(project) as store:
         return f"{len(store.backfills())} backfills"
@@ -167,7 +167,7 @@ def _tables(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
     """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.app import read_logs
+    from lineage_backfill.workspace import read_logs
 
     jobs = None if plan is None else {run.job for run in plan.runs or ()}
     now = datetime.now(UTC)
@@ -186,10 +186,10 @@ def _tables(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
 
 def _undo(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
     """Look whether the tables that jobs write keep what they replace long enough to put it back."""
-    from lineage_backfill.app import undo_hindrances
+    from lineage_backfill.workspace import undo_blockers
 
     written = None if plan is None else {w.dataset for run in plan.runs or () for w in run.writes}
-    hindered = undo_hindrances(project, lineage(), written)
+    hindered = undo_blockers(project, lineage(), written)
     if hindered:
         name, found = next(iter(hindered.items()))
         more = f" and {len(hindered) - 1} more tables" if len(hindered) > 1 else ""
@@ -262,7 +262,7 @@ def _needs(
     project: Project, lineage: _Lineage, plan: Plan, *, reading: int, writing: int
 ) -> dict[str | None, int]:
     """Return the places of a plan's tables, and what is to be done there."""
-    from lineage_backfill.app import tables_of
+    from lineage_backfill.workspace import tables_of
 
     location = tables_of(project, lineage())
     runs = plan.runs or ()
@@ -309,7 +309,7 @@ def _jars() -> str:
 def _emit(checks: list[Check]) -> None:
     from dataclasses import asdict
 
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     documents.emit(
         {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
@@ -321,7 +321,7 @@ def _print(checks: list[Check]) -> None:
 
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.text import safe
+    from lineage_backfill.presentation.text import safe
 
     rows = table("", "Check", "Found")
     for one in checks:

@@ -11,12 +11,19 @@ from rich.text import Text
 from rich.tree import Tree
 
 from lineage_backfill.cli.render import MARKS, Beside, apart, totals, untouched
-from lineage_backfill.plan.plan import Plan, PlannedJob
-from lineage_backfill.telling.draw import mermaid
-from lineage_backfill.telling.names import Names, keys_on_a_line
-from lineage_backfill.telling.plans import amount, drawing, how_long, roots, tree, whole_or_keys
-from lineage_backfill.telling.text import counted, safe
-from lineage_backfill.telling.words import in_words, why_left
+from lineage_backfill.planning.plan import Plan, PlannedJob
+from lineage_backfill.presentation.draw import mermaid
+from lineage_backfill.presentation.names import Names, keys_on_a_line
+from lineage_backfill.presentation.plans import (
+    amount,
+    drawing,
+    how_long,
+    roots,
+    tree,
+    whole_or_keys,
+)
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.words import in_words, why_left
 
 _BACKTICKS = re.compile("`+")
 #: What Markdown reads as its own.

@@ -65,14 +65,14 @@ def graph(
     out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None,
 ) -> None:
     """Draw what feeds what, as plans see it."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal, views
-    from lineage_backfill.cli.asking import Names
-    from lineage_backfill.graph import view
-    from lineage_backfill.graph.select import select as choose
+    from lineage_backfill.cli.requests import Names
+    from lineage_backfill.lineage import view
+    from lineage_backfill.lineage.select import select as choose
     from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.telling import documents, draw
-    from lineage_backfill.telling import views as told
+    from lineage_backfill.presentation import documents, draw
+    from lineage_backfill.presentation import views as told
 
     if jobs and datasets:
         raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
@@ -108,7 +108,7 @@ def graph(
 
 def _give(text: str, out: Path | None) -> None:
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     if out is None:
         typer.echo(text, nl=False)

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, table, tell_more
 from lineage_backfill.model import JobRef
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.timeline import Spans
-from lineage_backfill.telling.names import Names
-from lineage_backfill.telling.periods import Periods
-from lineage_backfill.telling.plans import tree
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.timeline import Spans
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.periods import Periods
+from lineage_backfill.presentation.plans import tree
 
 #: How much of a period the keys cover: none, up to a third, up to two thirds, more, all.
 _SHADES = ("·░▒▓█", ".-+*#")

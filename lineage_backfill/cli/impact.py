@@ -19,7 +19,7 @@ from lineage_backfill.cli.options import (
 from lineage_backfill.errors import UsageError
 
 if TYPE_CHECKING:
-    from lineage_backfill.plan.explain import Explanation
+    from lineage_backfill.planning.explain import Explanation
 
 
 @takes_options
@@ -61,8 +61,8 @@ def impact(
     """Show what a fix of these datasets broke downstream, why, and what would run."""
     from lineage_backfill.cli import planning
     from lineage_backfill.cli.planning import explain, make_plan, show_as
-    from lineage_backfill.plan.document import plan_to_dict
-    from lineage_backfill.telling import documents
+    from lineage_backfill.planning.document import plan_to_dict
+    from lineage_backfill.presentation import documents
 
     target = why or why_not
     if target:
@@ -97,8 +97,8 @@ def impact(
 
 def _explain(explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
-        from lineage_backfill.plan.explain import explanation_to_dict
-        from lineage_backfill.telling import documents
+        from lineage_backfill.planning.explain import explanation_to_dict
+        from lineage_backfill.presentation import documents
 
         documents.emit(explanation_to_dict(explanation))
     else:

@@ -24,11 +24,11 @@ def init(
     """Draft a project file: what the lineage tells of partitions, and questions for the rest."""
     from datetime import UTC, datetime
 
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.config import FILE_NAME, find_file
-    from lineage_backfill.telling import documents
-    from lineage_backfill.telling.text import counted
+    from lineage_backfill.presentation import documents
+    from lineage_backfill.presentation.text import counted
+    from lineage_backfill.project import FILE_NAME, find_file
 
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)

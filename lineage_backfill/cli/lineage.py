@@ -13,8 +13,8 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lineage_backfill.graph.families import Family
-    from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+    from lineage_backfill.lineage.families import Family
+    from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 
 lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
 
@@ -43,16 +43,16 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """List the jobs with what they read and write, or all that is told of one name."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal, views
-    from lineage_backfill.telling import documents
-    from lineage_backfill.telling import lineage as told
+    from lineage_backfill.presentation import documents
+    from lineage_backfill.presentation import lineage as told
 
     project = source.open()
     snapshot = app.read_lineage(project)
     jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
     if name is not None:
-        from lineage_backfill.cli.asking import Names
+        from lineage_backfill.cli.requests import Names
 
         ref = Names(snapshot, project.declarations, namespace).dataset_or_job(name)
         if not as_json:
@@ -76,18 +76,18 @@ def pull(
     as_json: JsonOption = False,
 ) -> None:
     """Save the lineage as a snapshot, from which plans are made offline: --snapshot FILE."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
 
     snapshot = app.pull_lineage(source.open(), out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
     if as_json:
-        from lineage_backfill.telling import documents
+        from lineage_backfill.presentation import documents
 
         documents.emit(_pulled(snapshot, out))
     else:
-        from lineage_backfill.telling.text import counted
+        from lineage_backfill.presentation.text import counted
 
         parts = (
             counted(len(snapshot.jobs), "job"),
@@ -99,7 +99,7 @@ def pull(
 
 
 def _pulled(snapshot: LineageSnapshot, file: Path) -> dict[str, Any]:
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     return {
         "schema_version": 1,
@@ -131,16 +131,16 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Show what differs between two snapshots, or between one and the lineage as it is."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import differences
-    from lineage_backfill.graph.compare import compare
+    from lineage_backfill.lineage.compare import compare
 
     project = source.open()
     old = app.read_snapshot(project, before)
     new = app.read_lineage(project) if after is None else app.read_snapshot(project, after)
     found = compare(old, new)
     if as_json:
-        from lineage_backfill.telling import documents
+        from lineage_backfill.presentation import documents
 
         documents.emit(differences.document(old, new, found))
     else:
@@ -155,7 +155,7 @@ def _where(snapshot: LineageSnapshot) -> str:
     """Return where the lineage is from, and how old it is if it was saved."""
     from datetime import UTC, datetime
 
-    from lineage_backfill.telling.words import age
+    from lineage_backfill.presentation.words import age
 
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
@@ -168,8 +168,8 @@ def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Fa
 
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.names import Names
-    from lineage_backfill.telling.text import counted
+    from lineage_backfill.presentation.names import Names
+    from lineage_backfill.presentation.text import counted
 
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = table("Job", "Reads", "Writes")

@@ -17,7 +17,7 @@ from typer.main import get_command
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
-from lineage_backfill.telling.text import safe
+from lineage_backfill.presentation.text import safe
 
 _OUTPUT = "Output"
 _app = typer.Typer(

@@ -17,7 +17,7 @@ from lineage_backfill.cli.completion import complete_backfills, complete_dataset
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from lineage_backfill.config import Project
+    from lineage_backfill.project import Project
 
 _WHAT = "What changed"
 _HOW_FAR = "How far to go"
@@ -55,7 +55,7 @@ class LineageOptions:
 
     def project(self, file: Path | None, *, search: bool = True) -> Project:
         """Return the project of a file (None: the one found upward, if it is searched for)."""
-        from lineage_backfill.app import open_project
+        from lineage_backfill.workspace import open_project
 
         return open_project(
             file,
@@ -203,7 +203,7 @@ class WaitOptions:
     @property
     def limit(self) -> timedelta | None:
         """How long to wait; None for as long as it takes. Raises UsageError."""
-        from lineage_backfill.cli.asking import read_duration
+        from lineage_backfill.cli.requests import read_duration
 
         return read_duration(self.timeout)
 
@@ -289,7 +289,7 @@ class RunOptions(DriveOptions):
         """Return what is kept with the backfill; raises UsageError."""
         from datetime import UTC, datetime
 
-        from lineage_backfill.cli.asking import read_moment, read_parameters
+        from lineage_backfill.cli.requests import read_moment, read_parameters
         from lineage_backfill.ports import Settings
 
         now = datetime.now(UTC)

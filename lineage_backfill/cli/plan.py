@@ -10,7 +10,7 @@ import typer
 from lineage_backfill.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from lineage_backfill.plan.plan import Plan
+    from lineage_backfill.planning.plan import Plan
 
 plan = typer.Typer(help="Plans that `impact --out` has saved.", no_args_is_help=True)
 
@@ -29,8 +29,8 @@ def show(
 ) -> None:
     """Show a saved plan as `impact` has shown it."""
     from lineage_backfill.cli import planning, terminal
-    from lineage_backfill.plan.document import plan_to_dict
-    from lineage_backfill.telling import documents
+    from lineage_backfill.planning.document import plan_to_dict
+    from lineage_backfill.presentation import documents
 
     saved = planning.load_plan(file)
     if as_json:
@@ -54,7 +54,7 @@ def diff(
 ) -> None:
     """Show what differs between two saved plans, job by job, and what moved below them."""
     from lineage_backfill.cli.planning import load_plan
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     document = difference(load_plan(before), load_plan(after))
     if as_json:
@@ -71,8 +71,8 @@ def diff(
 def difference(before: Plan, after: Plan) -> dict[str, Any]:
     """Return the document that says what differs between two plans."""
     from lineage_backfill.model import named
-    from lineage_backfill.plan.diff import diff
-    from lineage_backfill.plan.document import plan_to_dict
+    from lineage_backfill.planning.diff import diff
+    from lineage_backfill.planning.document import plan_to_dict
 
     found = diff(before, after)
     old, new = (

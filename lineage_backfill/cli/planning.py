@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lineage_backfill import app
-from lineage_backfill.cli.asking import Names, asks_logs, read_instant, read_moment, read_request
+from lineage_backfill import workspace as app
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
-from lineage_backfill.config import Project
+from lineage_backfill.cli.requests import Names, asks_logs, read_instant, read_moment, read_request
 from lineage_backfill.errors import StoreError, UsageError
-from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.plan.document import plan_from_dict
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.request import Request
-from lineage_backfill.telling import documents
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.planning.document import plan_from_dict
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.request import Request
+from lineage_backfill.presentation import documents
+from lineage_backfill.project import Project
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from rich.console import Console
 
-    from lineage_backfill.executor.simulate import Estimate
-    from lineage_backfill.plan.explain import Explanation
+    from lineage_backfill.planning.explain import Explanation
+    from lineage_backfill.runs.simulate import Estimate
 
 
 #: How many of the lineage's warnings are said beside a plan.
@@ -140,8 +140,8 @@ def show_as(form: Format, made: Made, console: Console) -> None:
     from lineage_backfill.cli import formats
     from lineage_backfill.cli.heatmap import heatmap
     from lineage_backfill.cli.render import Beside
-    from lineage_backfill.telling import draw
-    from lineage_backfill.telling.plans import drawing
+    from lineage_backfill.presentation import draw
+    from lineage_backfill.presentation.plans import drawing
 
     plan, takes = made.plan, estimate(made)
     beside = Beside.of(plan, made.snapshot, takes)

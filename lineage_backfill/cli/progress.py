@@ -21,13 +21,13 @@ from rich.text import Text
 
 from lineage_backfill.cli.remaining import Remaining
 from lineage_backfill.model import JobRef, RunState
-from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Reporter
-from lineage_backfill.telling.names import Names, keys_on_a_line
-from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.presentation.names import Names, keys_on_a_line
+from lineage_backfill.presentation.text import counted, safe
 
 if TYPE_CHECKING:
-    from lineage_backfill.executor.simulate import Estimate
+    from lineage_backfill.runs.simulate import Estimate
 
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lineage_backfill.model import JobRef, RunState
-from lineage_backfill.telling.words import lasting
+from lineage_backfill.presentation.words import lasting
 
 if TYPE_CHECKING:
-    from lineage_backfill.executor.simulate import Estimate
+    from lineage_backfill.runs.simulate import Estimate
 
 #: From this share of the work on, the pace so far counts, not that of past runs.
 _TELLING = 0.1

@@ -37,7 +37,7 @@ def serve(
 ) -> None:
     """Show backfills, plans, lineage and settings in a browser, until Ctrl-C; changes nothing."""
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
     from lineage_backfill.web import server
 
     project = source.open()

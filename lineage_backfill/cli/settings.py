@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lineage_backfill.plan.review import Finding
+    from lineage_backfill.planning.review import Finding
 
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
 
@@ -38,7 +38,7 @@ def show(
     """Print every setting as it holds here; secrets are masked."""
     project = source.open()
     if as_json:
-        from lineage_backfill.telling import documents, settings
+        from lineage_backfill.presentation import documents, settings
 
         documents.emit(settings.document(project))
         return
@@ -46,7 +46,7 @@ def show(
 
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.text import safe
+    from lineage_backfill.presentation.text import safe
 
     columns = ("Setting", "Value", "From")[: 3 if sources else 2]
     rows = table(*columns)
@@ -66,7 +66,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Hold the project file against the lineage; exits with 64 where something is wrong."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project = source.open()
     snapshot = app.read_lineage(project)
@@ -76,7 +76,7 @@ def check(
     if as_json:
         from dataclasses import asdict
 
-        from lineage_backfill.telling import documents
+        from lineage_backfill.presentation import documents
 
         documents.emit(
             {
@@ -102,7 +102,7 @@ def _findings(found: Sequence[Finding]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from lineage_backfill.telling.text import counted, safe
+    from lineage_backfill.presentation.text import counted, safe
 
     if not found:
         return Text("The project file fits the lineage.", style="green")

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from lineage_backfill.config import Project
-    from lineage_backfill.graph.lineage import LineageSnapshot
+    from lineage_backfill.lineage.snapshot import LineageSnapshot
     from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.plan.plan import Plan
-    from lineage_backfill.plan.staleness import Staleness
-    from lineage_backfill.telling.names import Names
+    from lineage_backfill.planning.plan import Plan
+    from lineage_backfill.planning.staleness import Staleness
+    from lineage_backfill.presentation.names import Names
+    from lineage_backfill.project import Project
 
 _SinceOption = Annotated[
     str | None,
@@ -63,11 +63,11 @@ def stale(
 ) -> None:
     """Show what is missing, or older than what it is made from, partition by partition."""
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     found = _find(options, source, since)
     if out and found.plan is not None:
-        from lineage_backfill.plan.document import plan_to_dict
+        from lineage_backfill.planning.document import plan_to_dict
 
         documents.save(plan_to_dict(found.plan), out)
     if as_json:
@@ -100,9 +100,9 @@ def catchup(
 
 
 def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:
-    from lineage_backfill import app
-    from lineage_backfill.cli.asking import limits_of, read_instant, read_moment
-    from lineage_backfill.plan.request import Request
+    from lineage_backfill import workspace as app
+    from lineage_backfill.cli.requests import limits_of, read_instant, read_moment
+    from lineage_backfill.planning.request import Request
 
     now = read_instant(options.now)
     project = source.open()
@@ -127,8 +127,8 @@ def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Fo
 
 
 def _document(found: _Found) -> dict[str, Any]:
-    from lineage_backfill.accounts import instant
     from lineage_backfill.model import named
+    from lineage_backfill.runs.reports import instant
 
     totals = (
         found.plan.totals if found.plan is not None else {"jobs": 0, "partitions": 0, "runs": 0}
@@ -178,9 +178,9 @@ def _shown(found: _Found) -> RenderableType:
     from rich.text import Text
 
     from lineage_backfill.cli.render import apart
-    from lineage_backfill.telling.names import Names
-    from lineage_backfill.telling.plans import amount
-    from lineage_backfill.telling.text import counted
+    from lineage_backfill.presentation.names import Names
+    from lineage_backfill.presentation.plans import amount
+    from lineage_backfill.presentation.text import counted
 
     shown: list[DatasetRef | JobRef] = [*found.silent]
     for one in found.jobs:
@@ -213,7 +213,7 @@ def _stale_table(jobs: Iterable[Staleness], names: Names) -> Table:
     from rich.text import Text
 
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.names import keys_in_words
+    from lineage_backfill.presentation.names import keys_in_words
 
     rows = table("", "Stale", "Partitions", "Why")
     for one in jobs:
@@ -238,8 +238,8 @@ def _doubts(jobs: Sequence[Staleness], names: Names) -> Table:
     from rich.text import Text
 
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.names import keys_in_words
-    from lineage_backfill.telling.text import safe
+    from lineage_backfill.presentation.names import keys_in_words
+    from lineage_backfill.presentation.text import safe
 
     rows = table("", "Not known", "Partitions", "Why")
     for one in jobs:
@@ -253,7 +253,7 @@ def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
     from rich.text import Text
 
     from lineage_backfill.cli.render import table
-    from lineage_backfill.telling.text import safe
+    from lineage_backfill.presentation.text import safe
 
     rows = table("", "No log of", "Why")
     shown = sorted(silent.items())[:_SHOWN_SILENT]

@@ -11,7 +11,7 @@ from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOpt
 from lineage_backfill.model import BackfillState
 
 if TYPE_CHECKING:
-    from lineage_backfill.config import Project
+    from lineage_backfill.project import Project
 
 _INTERRUPTED = 130
 
@@ -21,7 +21,7 @@ def pause(
     source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
 ) -> None:
     """Start no more runs of a backfill; those under way may end, and `resume` goes on."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project = source.open()
     asked = app.pause(project, backfill)
@@ -40,7 +40,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Give up what a backfill has not started; what it has written stays as it is."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
     from lineage_backfill.cli.progress import progress
 
@@ -75,7 +75,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """List a backfill no more; what it has written stays, and its whole id still names it."""
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
 
     project = source.open()
     deleted = app.delete(project, backfill).id
@@ -84,9 +84,9 @@ def delete(
 
 
 def _tell(project: Project, said: str, backfill: str, *, as_json: bool) -> None:
-    from lineage_backfill import app
+    from lineage_backfill import workspace as app
     from lineage_backfill.cli import terminal
-    from lineage_backfill.telling import documents
+    from lineage_backfill.presentation import documents
 
     if as_json:
         documents.emit(app.status(project, backfill))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lineage_backfill.cli.render import apart, table
 from lineage_backfill.model import DatasetRef, JobRef, RunState
-from lineage_backfill.telling.backfills import (
+from lineage_backfill.presentation.backfills import (
     ended,
     left_stale,
     names_in,
@@ -21,9 +21,9 @@ from lineage_backfill.telling.backfills import (
     took,
     who_and_when,
 )
-from lineage_backfill.telling.names import Names, keys_in_words, keys_on_a_line
-from lineage_backfill.telling.text import counted, safe
-from lineage_backfill.telling.words import in_words
+from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.words import in_words
 
 _STYLES = {
     "succeeded": "green",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from lineage_backfill.telling.text import safe
+from lineage_backfill.presentation.text import safe
 
 if TYPE_CHECKING:
     from logging import LogRecord

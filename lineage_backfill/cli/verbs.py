@@ -26,23 +26,27 @@ _VERBS = (
     ("pause", "stop:pause", "Start no more runs of a backfill."),
     ("cancel", "stop:cancel", "Give up what a backfill has not started."),
     ("delete", "stop:delete", "List a backfill no more; what it has written stays."),
-    ("status", "look:status", "Show where a backfill and each of its runs stand."),
-    ("report", "look:report", "Show what a backfill has touched beside what it had planned."),
-    ("history", "look:history", "List the backfills of this project."),
+    ("status", "status:status", "Show where a backfill and each of its runs stand."),
+    ("report", "status:report", "Show what a backfill has touched beside what it had planned."),
+    ("history", "status:history", "List the backfills of this project."),
     ("serve", "serve:serve", "Show all that is known in a browser; changes nothing."),
     ("lineage", "lineage:lineage", "Show, save and compare the lineage that plans are made from."),
     ("graph", "graph:graph", "Draw the lineage, or a part of it."),
     ("config", "settings:config", "Show and check the settings of this project."),
     ("doctor", "doctor:doctor", "Check everything that a backfill needs, and say how to mend it."),
     ("errors", "errors:show", "Say what an error means and what to do about it."),
-    ("demo", "demo:demo", "Break a feed of real flights, fix it, and see it backfilled on Spark."),
+    (
+        "demo",
+        ".demo.verb:demo",
+        "Break a feed of flights, fix it, and see it backfilled on Spark.",
+    ),
 )
 
 
 class Verb(TyperCommand):
     """A verb by its name and its line; `command` is the verb itself.
 
-    `where` names its function or group, as MODULE:NAME below this package; `shared` are options
+    `where` names its function or group, as MODULE:NAME from this package on; `shared` are options
     of the whole program, which it takes as well.
     """
 
@@ -54,7 +58,7 @@ class Verb(TyperCommand):
     def command(self) -> Any:
         """The verb itself, with all its options."""
         module, _, name = self._where.partition(":")
-        found = getattr(import_module(f"{__package__}.{module}"), name)
+        found = getattr(import_module(f".{module}", __package__), name)
         if isinstance(found, typer.Typer):
             command: Any = get_group(found)
         else:

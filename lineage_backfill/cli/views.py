@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
-from lineage_backfill.graph.lineage import LineageSnapshot
-from lineage_backfill.graph.view import Edge, Ref, View
-from lineage_backfill.telling import lineage
-from lineage_backfill.telling.names import Names
-from lineage_backfill.telling.text import safe
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.view import Edge, Ref, View
+from lineage_backfill.presentation import lineage
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import safe
 
 _SHOWN = 20
 _SHOWN_LINES = 2_000

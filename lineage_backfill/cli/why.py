@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli.render import apart, table
-from lineage_backfill.plan.absence import End
-from lineage_backfill.plan.explain import Explanation, Hop
-from lineage_backfill.telling.names import Names, keys_in_words, keys_on_a_line
-from lineage_backfill.telling.text import counted, safe
-from lineage_backfill.telling.words import mapping_in_words
+from lineage_backfill.planning.explain import Explanation, Hop
+from lineage_backfill.planning.why_not import End
+from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.words import mapping_in_words
 
 _VERDICTS = {
     "planned": ("is planned", "green"),

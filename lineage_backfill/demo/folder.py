@@ -7,9 +7,9 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from lineage_backfill.config.project import FILE_NAME
 from lineage_backfill.demo.period import Period, set_period
 from lineage_backfill.errors import UsageError
+from lineage_backfill.project.settings import FILE_NAME
 
 MARKER = ".lineage-backfill-demo"
 

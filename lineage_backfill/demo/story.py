@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.cli.planning import show
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.render import table
 from lineage_backfill.cli.tables import report_table
-from lineage_backfill.config.project import FILE_NAME
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH, YEAR, Period
 from lineage_backfill.demo.proof import Values, Verdict, latest_version, verdict
 from lineage_backfill.engines.local import LocalEngine
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
-from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.request import ChangedDataset, Request
-from lineage_backfill.telling.text import counted
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.presentation.text import counted
+from lineage_backfill.project.settings import FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rich.console import Console
 
-    from lineage_backfill.config import Project
+    from lineage_backfill.project import Project
 
 #: The UTC hours in which the feed is wrong: a morning in New York after the clocks went forward.
 FAULT = ("2013-03-10T10", "2013-03-10T11", "2013-03-10T12")
@@ -187,10 +187,10 @@ class Demo:
 
     def _planned(self, lineage: LineageSnapshot, plan: Plan) -> dict[DatasetRef, set[Values]]:
         """Return the partitions that the plan writes; in this example a label is its value."""
-        catalog = Catalog(lineage, self._project.declarations, now=datetime.now(UTC))
+        resolver = Resolver(lineage, self._project.declarations, now=datetime.now(UTC))
         planned: dict[DatasetRef, set[Values]] = {ref: set() for ref in self._tables}
         for write in (write for run in plan.runs or () for write in run.writes):
-            calendar = catalog.calendar(write.dataset)
+            calendar = resolver.calendar(write.dataset)
             assert calendar is not None, "every table of the example is declared"
             keys = expand(calendar, parse(calendar, write.keys))
             planned[write.dataset] |= {() if calendar.is_whole else (str(k.label),) for k in keys}

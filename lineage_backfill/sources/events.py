@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.build import LineageBuilder
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.

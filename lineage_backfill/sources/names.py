@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lineage_backfill.files import whole_file
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
 Names = tuple[list[DatasetRef], list[JobRef]]

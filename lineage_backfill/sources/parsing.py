@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from lineage_backfill.graph.event import Event
+from lineage_backfill.lineage.event import Event
 
 
 def _refuse_constant(name: str) -> Any:

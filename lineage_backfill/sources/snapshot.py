@@ -13,7 +13,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import asdict, fields
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.lineage import (
+from lineage_backfill.lineage.snapshot import (
     ColumnEdge,
     DatasetNode,
     JobNode,

@@ -62,7 +62,7 @@ class DeltaTableLogs:
         """Return the history of each table, or what is wrong with it; raises TableLogError."""
         return self._told("history", tables, _history)
 
-    def hindrances(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
+    def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         """Return what would keep each table from being put back; raises TableLogError."""
         return self._told("preflight", tables, lambda document: tuple(document["problems"]))
 

@@ -13,11 +13,12 @@ from typing import Any
 from lineage_backfill.errors import StoreError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
     BackfillRecord,
+    ControlRequest,
     EventRecord,
     Holder,
     Lease,
@@ -26,7 +27,6 @@ from lineage_backfill.ports import (
     RunRecord,
     Trace,
     Use,
-    Wish,
 )
 from lineage_backfill.store.rules import (
     BACKFILL_SOURCES,
@@ -201,7 +201,7 @@ class MemoryRunStore:
                 return None
             return Holder(owner=held.owner, until=held.expires_at)
 
-    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._mutex:
             held = self._fenced(lease)
@@ -290,7 +290,9 @@ class MemoryRunStore:
             )
             self._event(held, None, now, state, {})
 
-    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+    def request_control(
+        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+    ) -> None:
         """Leave a wish for whoever drives the backfill; None takes it back."""
         with self._mutex:
             held = self._of(backfill_id)

@@ -16,11 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from lineage_backfill.errors import BackfillError, StoreError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
     BackfillRecord,
+    ControlRequest,
     EventRecord,
     Holder,
     Lease,
@@ -30,9 +31,7 @@ from lineage_backfill.ports import (
     Settings,
     Trace,
     Use,
-    Wish,
 )
-from lineage_backfill.store.moves import write_moves
 from lineage_backfill.store.rules import (
     BACKFILL_SOURCES,
     SOURCES,
@@ -59,6 +58,7 @@ from lineage_backfill.store.schema import (
     tails,
     traces,
 )
+from lineage_backfill.store.transitions import write_moves
 
 #: How long a writer waits for another one, in seconds.
 BUSY_TIMEOUT = 30.0
@@ -297,13 +297,13 @@ class SqlRunStore:
         held = next((row for row in rows if row.owner is not None), None)
         return None if held is None else Holder(owner=held.owner, until=held.expires_at)
 
-    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> Wish | None:
+    def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._write(lease) as connection:
             connection.execute(_held(lease).values(expires_at=now + ttl))
             query = sa.select(backfills.c.wish).where(backfills.c.id == lease.backfill_id)
             wish = connection.execute(query).scalar_one()
-        return None if wish is None else Wish(wish)
+        return None if wish is None else ControlRequest(wish)
 
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
@@ -400,7 +400,9 @@ class SqlRunStore:
             _change(connection, lease.backfill_id, values)
             _log(connection, lease.backfill_id, now, state, {})
 
-    def ask(self, backfill_id: str, wish: Wish | None, *, now: datetime) -> None:
+    def request_control(
+        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+    ) -> None:
         """Leave a wish for whoever drives the backfill; None takes it back."""
         with self._write() as connection:
             _change(connection, backfill_id, {"wish": wish, "updated_at": now})
@@ -618,7 +620,7 @@ def _backfill(row: sa.Row[Any]) -> BackfillRecord:
     values["state"] = BackfillState(values["state"])
     values["left"] = tuple(values["left"] or ())
     return BackfillRecord(
-        **values, wish=None if wish is None else Wish(wish), settings=Settings(**settings)
+        **values, wish=None if wish is None else ControlRequest(wish), settings=Settings(**settings)
     )
 
 

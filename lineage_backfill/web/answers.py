@@ -10,11 +10,11 @@ from flask import Blueprint, Response, current_app, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.ports import RunStore
-from lineage_backfill.telling import documents, draw
-from lineage_backfill.web.knowledge import Knowledge
+from lineage_backfill.presentation import documents, draw
+from lineage_backfill.web.cache import Cache
 
 Ref = DatasetRef | JobRef
 
@@ -28,9 +28,9 @@ _PARAMETERS = frozenset(
 routes = Blueprint("pages", __name__)
 
 
-def known() -> Knowledge:
+def known() -> Cache:
     """Return what the pages know."""
-    found: Knowledge = current_app.extensions["knowledge"]
+    found: Cache = current_app.extensions["cache"]
     return found
 
 

@@ -9,21 +9,21 @@ from typing import Any
 from flask import Response, render_template, request
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.errors import (
     LineageError,
     UnknownNameError,
     UsageError,
 )
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.plan.document import plan_from_dict
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.timeline import Span
-from lineage_backfill.telling import backfills, plans, words
-from lineage_backfill.telling.names import Names
-from lineage_backfill.web import shown
+from lineage_backfill.planning.document import plan_from_dict
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.timeline import Span
+from lineage_backfill.presentation import backfills, plans, words
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.web import view_models as shown
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, known, number, reading, routes
-from lineage_backfill.web.shown import Page
+from lineage_backfill.web.view_models import Page
 
 _BACKFILLS, _RUNS, _JOBS, _OTHERS = 25, 100, 50, 100  # rows on a page
 _TAIL = 64 * 1024  # bytes of a log on its page

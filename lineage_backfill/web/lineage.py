@@ -11,16 +11,16 @@ from lineage_backfill.errors import (
     UnknownNameError,
     UsageError,
 )
-from lineage_backfill.graph import view
+from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.telling import lineage as told
-from lineage_backfill.telling import views, words
-from lineage_backfill.telling.names import Names
-from lineage_backfill.telling.text import counted
+from lineage_backfill.presentation import lineage as told
+from lineage_backfill.presentation import views, words
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import counted
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, known, number, routes
-from lineage_backfill.web.knowledge import Lineage
-from lineage_backfill.web.shown import Page
+from lineage_backfill.web.cache import Lineage
+from lineage_backfill.web.view_models import Page
 
 _NODES = 100  # rows on a page
 
@@ -92,7 +92,7 @@ def node(kind: str) -> str:
         name=names(ref),
         names=names,
         lines=[(title, says) for title, says in told.lines(ref, read.snapshot, names) if says],
-        facts=read.catalog.job(ref) if isinstance(ref, JobRef) else read.catalog.dataset(ref),
+        facts=read.resolver.job(ref) if isinstance(ref, JobRef) else read.resolver.dataset(ref),
         calendar=_calendar(read, ref),
         evidence=_evidence(read, ref),
         mapping=lambda edge: (
@@ -120,7 +120,7 @@ def _ref(read: Lineage, kind: str) -> Ref:
     """Return what the address names; raises UnknownNameError."""
     name, namespace = request.args.get("name", ""), request.args.get("namespace", "")
     ref: Ref = JobRef(namespace, name) if kind == "job" else DatasetRef(namespace, name)
-    snapshot, edges = read.snapshot, read.catalog.edges
+    snapshot, edges = read.snapshot, read.resolver.edges
     nodes: tuple[Container[object], ...] = (
         (snapshot.jobs, edges.jobs) if kind == "job" else (snapshot.datasets, edges.datasets)
     )
@@ -134,7 +134,7 @@ def _ref(read: Lineage, kind: str) -> Ref:
 def _calendar(read: Lineage, ref: Ref) -> str:
     """Return how a dataset or the runs of a job are partitioned; empty where that is unknown."""
     try:
-        facts = read.catalog.job(ref) if isinstance(ref, JobRef) else read.catalog.dataset(ref)
+        facts = read.resolver.job(ref) if isinstance(ref, JobRef) else read.resolver.dataset(ref)
     except UsageError as error:
         return str(error)
     return "" if facts.calendar is None else _in_words(facts.calendar)
@@ -155,10 +155,10 @@ def _in_words(calendar: Calendar) -> str:
 def _evidence(read: Lineage, ref: Ref) -> str:
     """Return why it is held to be partitioned so."""
     if isinstance(ref, JobRef):
-        facts = read.catalog.job(ref)
-        evidence = read.catalog.evidence(facts)
+        facts = read.resolver.job(ref)
+        evidence = read.resolver.evidence(facts)
         return _origin(facts.origin) + (f": {evidence}" if evidence else "")
-    return _origin(read.catalog.dataset(ref).origin)
+    return _origin(read.resolver.dataset(ref).origin)
 
 
 def _origin(origin: str | None) -> str:

@@ -11,7 +11,6 @@ from flask import Flask, Response, current_app, render_template, request
 from jinja2 import StrictUndefined
 from werkzeug.exceptions import HTTPException
 
-from lineage_backfill.config import Project
 from lineage_backfill.errors import (
     BackfillError,
     DeclarationError,
@@ -19,12 +18,13 @@ from lineage_backfill.errors import (
     UsageError,
 )
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.telling import backfills, settings
-from lineage_backfill.telling.names import keys_in_words, keys_on_a_line
-from lineage_backfill.telling.text import counted, safe
+from lineage_backfill.presentation import backfills, settings
+from lineage_backfill.presentation.names import keys_in_words, keys_on_a_line
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.project import Project
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
-from lineage_backfill.web import shown
+from lineage_backfill.web import view_models as shown
 from lineage_backfill.web.answers import (
     as_json,
     here,
@@ -32,8 +32,8 @@ from lineage_backfill.web.answers import (
     link,
     routes,
 )
+from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
-from lineage_backfill.web.knowledge import Knowledge
 
 # Importing them adds their pages.
 _WITH = (backfill_pages, lineage_pages)
@@ -42,7 +42,7 @@ _WITH = (backfill_pages, lineage_pages)
 def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     """Return the pages of a project as a WSGI application, which answers by `names` as well."""
     pages = Flask(__name__)
-    pages.extensions["knowledge"] = Knowledge(project)
+    pages.extensions["cache"] = Cache(project)
     pages.jinja_env.undefined = StrictUndefined
     pages.jinja_env.trim_blocks = pages.jinja_env.lstrip_blocks = True
     pages.jinja_env.globals.update(

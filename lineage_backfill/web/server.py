@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from ipaddress import ip_address
 
-from lineage_backfill.config import Project
 from lineage_backfill.errors import AddressError, EnvironmentMissingError
+from lineage_backfill.project import Project
 
 _THREADS = 4
 

@@ -32,22 +32,22 @@ from unittest import mock
 import pyspark
 from rich.console import Console
 
-from lineage_backfill import app
-from lineage_backfill.config import Project
-from lineage_backfill.config.project import FILE_NAME
+from lineage_backfill import workspace as app
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH
 from lineage_backfill.demo.story import FAULT, Demo
 from lineage_backfill.engines.local import LocalEngine
-from lineage_backfill.executor.cutoff import Cutoff
-from lineage_backfill.executor.scheduler import Scheduler
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
-from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.project import Project
+from lineage_backfill.project.settings import FILE_NAME
+from lineage_backfill.runs.cutoff import Cutoff
+from lineage_backfill.runs.scheduler import Scheduler
 from lineage_backfill.store.sql import SqlRunStore
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
@@ -129,11 +129,11 @@ class Bench:
 
     def _described(self) -> list[dict[str, Any]]:
         """Return the runs of the plan as `by_hand` takes them."""
-        catalog = Catalog(self.lineage, self.project.declarations, now=datetime.now(UTC))
+        resolver = Resolver(self.lineage, self.project.declarations, now=datetime.now(UTC))
         tables = {table.name: table for table in self.project.declarations.datasets}
 
         def keys(dataset: DatasetRef, partitions: KeySet | None) -> list[str]:
-            calendar = catalog.calendar(dataset)
+            calendar = resolver.calendar(dataset)
             assert calendar is not None, "every table of the example is declared"
             return [str(key.label) for key in expand(calendar, parse(calendar, partitions))]
 
@@ -149,7 +149,7 @@ class Bench:
 
         def run(one: PlannedRun) -> dict[str, Any]:
             (written,) = one.writes
-            own = catalog.job(one.job).calendar
+            own = resolver.job(one.job).calendar
             assert own is not None
             return {
                 "job": one.job.name,

@@ -28,10 +28,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.declarations import (
+from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.planner import Planner, build_plan
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
@@ -41,10 +45,6 @@ from lineage_backfill.plan.declarations import (
     Limits,
     ReadDeclaration,
 )
-from lineage_backfill.plan.document import plan_to_dict
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.planner import Planner, build_plan
-from lineage_backfill.plan.request import ChangedDataset, Request
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 GRAINS: tuple[Grain, ...] = ("hour", "day", "week", "month")

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.executor.loop import Executor
-from lineage_backfill.executor.simulate import estimate
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
-from lineage_backfill.plan.plan import DatasetPartitions, Listed, Plan, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
 from lineage_backfill.ports import AttemptState, Outcome, PastRun
+from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.simulate import estimate
 from lineage_backfill.store.sql import SqlRunStore
 
 

@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.config import declare
-from lineage_backfill.config.table import Table
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse
-from lineage_backfill.plan.declarations import Declarations
-from lineage_backfill.plan.planner import Planner
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.planner import Planner
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.project import reader as declare
+from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.table import Table
 
 _NOW = datetime(2024, 7, 1, tzinfo=UTC)
 _SPACE = "pictures"
@@ -96,10 +96,10 @@ class _Picture:
         asked = Request(changed=(ChangedDataset(dataset=up, keys=(case.changed,)),))
         lineage = LineageSnapshot.of([node])
         planning = Planner(lineage, _declared(case.declared), now=_NOW).session(asked)
-        catalog = planning.catalog
-        self._up, self._down = _known(catalog.calendar(up)), _known(catalog.calendar(down))
+        resolver = planning.resolver
+        self._up, self._down = _known(resolver.calendar(up)), _known(resolver.calendar(down))
         self._changed = parse(self._up, (case.changed,))
-        facts = catalog.job(node.ref)
+        facts = resolver.job(node.ref)
         self._stale = planning.propagation.results[facts].planned
         self._lookback = facts.lookback
         self._reads = {edge.dataset: edge.mapping for edge in facts.inputs}

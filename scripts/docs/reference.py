@@ -11,7 +11,7 @@ from typing import Any
 from lineage_backfill.cli.errors import all_errors, explained
 from lineage_backfill.cli.main import program
 from lineage_backfill.cli.verbs import Verb
-from lineage_backfill.config.project import known_settings
+from lineage_backfill.project.settings import known_settings
 from spark_runtime.errors import RuntimeFailure
 
 _MADE = "<!-- Made by scripts/docs from the code: do not edit. -->"

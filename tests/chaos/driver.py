@@ -17,11 +17,11 @@ import sqlalchemy as sa
 
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.errors import BackfillError
-from lineage_backfill.executor.loop import Executor, SystemClock
-from lineage_backfill.executor.retry import RetryPolicy
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.plan.plan import Plan, PlannedRun
+from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import Lease, Move
+from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 

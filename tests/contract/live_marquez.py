@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import requests
 
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez import MarquezSource, View
 
 #: Names the server, as http://127.0.0.1:5000; without it the tests of a live one are skipped.

@@ -11,8 +11,8 @@ import networkx as nx
 import pytest
 import responses
 
-from lineage_backfill import app
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill import workspace as app
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View

@@ -12,15 +12,15 @@ import pytest
 
 import spark_runtime
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.executor.spec import RunSpecs
 from lineage_backfill.partitions.text import expand, parse
-from lineage_backfill.plan import facets
-from lineage_backfill.plan.catalog import Catalog
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project import facets
+from lineage_backfill.runs.specs import RunSpecs
 from spark_runtime.datasets import Read, Write
-from spark_runtime.ordinary import Asked, declare, run_specs
 from spark_runtime.project import load_project
+from spark_runtime.scheduled import Asked, declare, run_specs
 from spark_runtime.spec import ProductKey, RunSpec, parse_spec
-from tests.unit.plan.world import NOW, dataset, declarations, lineage, plan, request
+from tests.unit.planning.world import NOW, dataset, declarations, lineage, plan, request
 
 SCHEMA = json.loads(
     (Path(spark_runtime.__file__).parent / "schemas" / "run_spec.schema.json").read_text()
@@ -98,8 +98,8 @@ location = "/data/names"
 def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[dict[str, Any]]:
     declared, snapshot = declarations(_toml(job, job_table)), lineage(edges)
     made = plan(request(jobs={job: keys}), snapshot, declared)
-    catalog = Catalog(snapshot, declared, now=NOW)
-    build = RunSpecs(catalog, backfill_id="b", root=Path("/"))
+    resolver = Resolver(snapshot, declared, now=NOW)
+    build = RunSpecs(resolver, backfill_id="b", root=Path("/"))
     return [
         build(run, 1, f"token-{number}", Path(f"/results/{number}.json"))
         for number, run in enumerate(made.runs or ())
@@ -169,8 +169,8 @@ def test_the_keys_of_a_result_are_keys_of_the_calendar() -> None:
     (partition,) = spec.outputs[0].scope
     assert partition.key == ProductKey(day="2024-03-09", region="eu")
     assert spec.partitions == ({"day": ["2024-03-09"], "region": ["eu"]},)
-    catalog = Catalog(lineage(""), declarations(TABLES), now=NOW)
-    calendar = catalog.calendar(dataset("sales"))
+    resolver = Resolver(lineage(""), declarations(TABLES), now=NOW)
+    calendar = resolver.calendar(dataset("sales"))
     assert calendar is not None
     (key,) = expand(calendar, parse(calendar, (partition.key,)))
     assert key.label == partition.key

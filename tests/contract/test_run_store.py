@@ -22,9 +22,10 @@ from lineage_backfill.model import (
     JobRef,
     RunState,
 )
-from lineage_backfill.plan.plan import DatasetPartitions
+from lineage_backfill.planning.plan import DatasetPartitions
 from lineage_backfill.ports import (
     AttemptState,
+    ControlRequest,
     Holder,
     Lease,
     Move,
@@ -32,7 +33,6 @@ from lineage_backfill.ports import (
     Settings,
     Trace,
     Use,
-    Wish,
 )
 from lineage_backfill.store.memory import MemoryRunStore
 from lineage_backfill.store.sql import SqlRunStore
@@ -131,7 +131,7 @@ def test_an_unknown_backfill_is_named_with_its_near_misses(store: RunStore) -> N
     with pytest.raises(UnknownNameError):
         store.acquire("b-9", "me", now=NOW, ttl=TTL)
     with pytest.raises(UnknownNameError):
-        store.ask("b-9", Wish.PAUSE, now=NOW)
+        store.request_control("b-9", ControlRequest.PAUSE, now=NOW)
 
 
 def test_the_newest_backfill_is_listed_first_and_deleted_ones_are_not(store: RunStore) -> None:
@@ -340,10 +340,10 @@ def test_a_driven_backfill_is_not_deleted(store: RunStore) -> None:
 def test_a_wish_reaches_the_driver(store: RunStore) -> None:
     lease = create(store)
     assert store.renew(lease, now=NOW, ttl=TTL) is None
-    store.ask("b-1", Wish.PAUSE, now=NOW)
-    assert store.renew(lease, now=NOW, ttl=TTL) is Wish.PAUSE
-    assert store.backfill("b-1").wish is Wish.PAUSE
-    store.ask("b-1", None, now=NOW)
+    store.request_control("b-1", ControlRequest.PAUSE, now=NOW)
+    assert store.renew(lease, now=NOW, ttl=TTL) is ControlRequest.PAUSE
+    assert store.backfill("b-1").wish is ControlRequest.PAUSE
+    store.request_control("b-1", None, now=NOW)
     assert store.renew(lease, now=NOW, ttl=TTL) is None
 
 

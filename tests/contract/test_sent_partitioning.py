@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.plan.declarations import Declarations
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.sources.events import EventSource
 from spark_runtime.datasets import Dataset, Dimension, Read, Write, window
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.ordinary import Asked, declare, run_specs
 from spark_runtime.project import load_project
-from tests.unit.plan.world import NOW, find, plan, shown
+from spark_runtime.scheduled import Asked, declare, run_specs
+from tests.unit.planning.world import NOW, find, plan, shown
 
 ORDERS = Dataset(
     "orders", grain="hour", start="2024-03-01T00", columns={"h": "%Y-%m-%dT%H"}, location="/orders"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
-from lineage_backfill.plan.request import ChangedJob, Request
+from lineage_backfill.planning.request import ChangedJob, Request
 from lineage_backfill.ports import Reporter, Settings
 from tests.events import event, write_events
 

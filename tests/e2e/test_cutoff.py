@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef
-from lineage_backfill.plan.plan import PlannedRun
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
 from tests.e2e.test_cli import FIX, Shop, read_until, wait_for
 from tests.events import event, write_events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lineage_backfill.plan.planner import build_plan
+from lineage_backfill.planning.planner import build_plan
 from tests.oracle.definition import solve, waits
 from tests.oracle.worlds import NOW, labels, make_world, planner_input, run_waits
 

@@ -6,9 +6,11 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.plan.declarations import (
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
@@ -17,8 +19,6 @@ from lineage_backfill.plan.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.request import ChangedDataset, Request
 from tests.oracle.definition import Cal, Job, Key, Read, World, numbered
 
 NOW = datetime(2024, 12, 20, 12, tzinfo=UTC)  # every calendar here has ended by then

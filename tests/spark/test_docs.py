@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lineage_backfill.config import load_project
-from lineage_backfill.executor.spec import RunSpecs
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.planner import build_plan
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project import load_project
+from lineage_backfill.runs.specs import RunSpecs
 from spark_runtime.job import load_job
-from spark_runtime.ordinary import Asked, declare, run_specs
 from spark_runtime.project import load_project as load_runtime_project
 from spark_runtime.runner import run
+from spark_runtime.scheduled import Asked, declare, run_specs
 from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 
@@ -62,7 +62,7 @@ def test_ten_lines_are_a_job(
     asked = Request(changed=(ChangedDataset(dataset=ref, keys=("2024-01-01..2024-01-02",)),))
     now = datetime(2024, 1, 5, tzinfo=UTC)
     plan = build_plan(asked, lineage, project.declarations, now=now)
-    catalog = Catalog(lineage, project.declarations, now=now)
+    catalog = Resolver(lineage, project.declarations, now=now)
     specs = RunSpecs(catalog, backfill_id="b", root=project.root)
     assert plan.runs
     for planned in plan.runs:

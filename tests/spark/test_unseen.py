@@ -12,7 +12,7 @@ from spark_runtime.checks import expect_rows
 from spark_runtime.delta import replace
 from spark_runtime.errors import CheckFailedError, SessionError, UnexpectedPartitionError
 from spark_runtime.fingerprint import SETTING
-from spark_runtime.settle import settle
+from spark_runtime.reconcile import settle
 from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions
 

@@ -26,7 +26,7 @@ import requests
 import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.cli.main import main
 from tests.unit.docker_rules import compose_faults, dockerfile_faults, instructions
 

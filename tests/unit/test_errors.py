@@ -103,7 +103,8 @@ def test_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 BROKEN = """
-from lineage_backfill.cli import errors, main
+from lineage_backfill.cli import errors
+from lineage_backfill.cli import main
 def fails(root=None):
     raise KeyError("sur[prise]")
 errors.all_errors = fails

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill import app
-from lineage_backfill.config import Project
-from lineage_backfill.executor.simulate import Estimate, Spread
+from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.plan.plan import Plan
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Move
+from lineage_backfill.project import Project
+from lineage_backfill.runs.simulate import Estimate, Spread
 from tests.fakes import NOW, backfill_record, planned_run
 
 PROJECT = """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.files import whole_file
+from lineage_backfill.presentation.documents import load, save
 from lineage_backfill.sources.records import read_records, write_records
-from lineage_backfill.telling.documents import load, save
 
 
 def test_what_is_cut_short_leaves_what_was_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 from lineage_backfill.errors import HTTPStatusError, ServiceUnreachableError
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of
 

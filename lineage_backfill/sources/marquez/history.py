@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph import state
-from lineage_backfill.graph.build import LISTENER, LineageBuilder
-from lineage_backfill.graph.facets import parse_time
+from lineage_backfill.lineage import state
+from lineage_backfill.lineage.build import LISTENER, LineageBuilder
+from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.parsing import glance, parse_events
 from lineage_backfill.sources.records import read_records, write_records

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez.api import Api
-from lineage_backfill.sources.marquez.catalogue import Catalogue
 from lineage_backfill.sources.marquez.comparison import compare
 from lineage_backfill.sources.marquez.history import EventHistory
+from lineage_backfill.sources.marquez.metadata import MarquezMetadata
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.web import WebClient, WebSettings
 
@@ -73,7 +73,7 @@ class MarquezSource:
         if self._view == "events" and not unshown:
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
-            catalogue = Catalogue(api, history, self._unshown)
+            catalogue = MarquezMetadata(api, history, self._unshown)
             catalogue.read()
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             if self._view == "events":

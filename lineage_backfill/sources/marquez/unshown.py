@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError
-from lineage_backfill.graph.build import LineageBuilder
-from lineage_backfill.graph.facets import parse_time
+from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, as_items, dataset_path, job_path
 from lineage_backfill.sources.marquez.history import EventHistory

@@ -20,7 +20,7 @@ from lineage_backfill import (
     Request,
     build_plan,
 )
-from lineage_backfill.plan.plan import DatasetPartitions, Listed
+from lineage_backfill.planning.plan import DatasetPartitions, Listed
 
 NOW = datetime(2013, 4, 2, tzinfo=UTC)
 

@@ -134,7 +134,7 @@ def test_lineage_is_read_once_though_it_fails(
         asked.append(project)
         raise ServiceUnreachableError("no answer", hint="start it")
 
-    monkeypatch.setattr("lineage_backfill.app.read_lineage", fails)
+    monkeypatch.setattr("lineage_backfill.workspace.read_lineage", fails)
     found = checks()
     assert len(asked) == 1
     for name in ("lineage", "tables", "undo", "clock"):

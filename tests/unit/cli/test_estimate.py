@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.cli.main import main
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.remaining import Remaining
-from lineage_backfill.executor.simulate import Estimate, estimate
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.ports import PastRun
-from lineage_backfill.watching import _Watch
+from lineage_backfill.runs.simulate import Estimate, estimate
+from lineage_backfill.runs.watching import _Watch
 from tests.fakes import planned_run
 from tests.unit.cli import plans
 from tests.unit.cli.documents import fits

@@ -18,12 +18,12 @@ from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.main import main
 from lineage_backfill.cli.render import Beside, preview
 from lineage_backfill.model import JobRef
-from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.timeline import Spans, timeline
-from lineage_backfill.telling import draw
-from lineage_backfill.telling.draw import Drawing, Edge, Node
-from lineage_backfill.telling.plans import drawing
-from lineage_backfill.telling.text import safe
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.timeline import Spans, timeline
+from lineage_backfill.presentation import draw
+from lineage_backfill.presentation.draw import Drawing, Edge, Node
+from lineage_backfill.presentation.plans import drawing
+from lineage_backfill.presentation.text import safe
 from tests.unit.cli import plans
 from tests.unit.cli.test_render import shown
 
@@ -50,8 +50,8 @@ def test_tree(plan: Plan, width: int, snapshot: SnapshotAssertion) -> None:
 
 
 def spans() -> Mapping[JobRef, Spans]:
-    catalog = Catalog(plans.SNAPSHOT, plans.DECLARATIONS, now=plans.NOW, request=plans.REQUEST)
-    return timeline(catalog, plans.real())
+    resolver = Resolver(plans.SNAPSHOT, plans.DECLARATIONS, now=plans.NOW, request=plans.REQUEST)
+    return timeline(resolver, plans.real())
 
 
 def test_keys_lie_where_their_calendar_says() -> None:

@@ -13,10 +13,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.graph.lineage import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.presentation.words import age
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
-from lineage_backfill.telling.words import age
 from tests.unit.cli.documents import fits
 
 FOOD = Path(__file__).parents[2] / "data" / "lineage" / "food_delivery.json.gz"

@@ -11,7 +11,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from lineage_backfill.cli.asking import Names, read_duration, read_instant, read_request
 from lineage_backfill.cli.options import (
     LineageOptions,
     RequestOptions,
@@ -19,12 +18,13 @@ from lineage_backfill.cli.options import (
     View,
     takes_options,
 )
+from lineage_backfill.cli.requests import Names, read_duration, read_instant, read_request
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
-from lineage_backfill.graph.lineage import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.plan.declarations import Declarations
-from lineage_backfill.plan.request import ChangedDataset, ChangedJob
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob
+from lineage_backfill.project.declarations import Declarations
 
 RAW, CLEAN = DatasetRef("shop", "raw"), DatasetRef("shop", "clean")
 SNAPSHOT = LineageSnapshot.of(

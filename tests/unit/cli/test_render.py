@@ -13,19 +13,19 @@ from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
-from lineage_backfill.cli.account import report_markdown
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.render import Beside, preview
+from lineage_backfill.cli.report_markdown import report_markdown
 from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
-from lineage_backfill.plan.explain import Explanation, Hop, explain
-from lineage_backfill.plan.planner import Planner, Planning
-from lineage_backfill.telling.names import Names, keys_in_words
-from lineage_backfill.telling.plans import tree
-from lineage_backfill.telling.words import mapping_in_words
-from tests.unit.cli import accounts_of, plans
+from lineage_backfill.planning.explain import Explanation, Hop, explain
+from lineage_backfill.planning.planner import Planner, Planning
+from lineage_backfill.presentation.names import Names, keys_in_words
+from lineage_backfill.presentation.plans import tree
+from lineage_backfill.presentation.words import mapping_in_words
+from tests.unit.cli import plans, reports_of
 
 
 def shown(renderable: RenderableType, width: int) -> str:
@@ -132,13 +132,13 @@ def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:
 
 
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
-    ("history", history_table, accounts_of.history),
+    ("history", history_table, reports_of.history),
     ("no history", history_table, lambda: {"backfills": []}),
-    ("status", status_table, accounts_of.status),
-    ("report", report_table, accounts_of.report),
+    ("status", status_table, reports_of.status),
+    ("report", report_table, reports_of.report),
     ("difference", difference_table, changed),
     ("no difference", difference_table, lambda: difference(plans.real(), plans.real())),
-    ("report of a success", report_table, accounts_of.report_of_success),
+    ("report of a success", report_table, reports_of.report_of_success),
 ]
 
 
@@ -154,7 +154,7 @@ def test_tables(
     assert shown(make(document()), width) == snapshot
 
 
-@pytest.mark.parametrize("made", [accounts_of.report, accounts_of.report_of_success])
+@pytest.mark.parametrize("made", [reports_of.report, reports_of.report_of_success])
 def test_a_report_as_markdown(made: Callable[[], Any], snapshot: SnapshotAssertion) -> None:
     assert report_markdown(made()) == snapshot
 

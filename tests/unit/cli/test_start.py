@@ -20,7 +20,10 @@ sys.exit(f"imported {sorted(wrong)}" if wrong else code)
 #: What no verb needs that does not run a job on this machine, serve pages or ask a service.
 HEAVY = "pyspark,delta,pandas,numpy,flask,waitress,jinja2,lineage_backfill.web,openlineage"
 #: And what help needs neither.
-OURS = "lineage_backfill.app,lineage_backfill.config,lineage_backfill.plan,networkx,sqlalchemy"
+OURS = (
+    "lineage_backfill.workspace,lineage_backfill.project,lineage_backfill.planning"
+    ",networkx,sqlalchemy"
+)
 VERBS_OF_OURS = ",".join(
     f"lineage_backfill.cli.{module}" for module in ("options", "impact", "backfill", "doctor")
 )

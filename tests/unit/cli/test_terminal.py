@@ -16,8 +16,8 @@ from rich.text import Text
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import UsageError
-from lineage_backfill.telling import documents
-from lineage_backfill.telling.text import safe
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.text import safe
 
 
 @pytest.mark.parametrize(

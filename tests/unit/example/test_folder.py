@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.config import load_project
 from lineage_backfill.demo.folder import MARKER, prepare
 from lineage_backfill.demo.period import MARCH, YEAR
 from lineage_backfill.errors import UsageError
+from lineage_backfill.project import load_project
 
 
 def test_a_new_folder_holds_a_project_that_loads(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import settings
 
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse_partitions
 from lineage_backfill.partitions.text import parse as parse_keys
-from lineage_backfill.plan.catalog import Catalog
-from lineage_backfill.plan.declarations import (
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
@@ -83,8 +83,8 @@ def product(now: datetime = NOW, **dimensions: dict[str, Any]) -> Calendar:
 
 def _resolve(declaration: DatasetDeclaration, now: datetime) -> Calendar:
     snapshot = LineageSnapshot.of(())
-    catalog = Catalog(snapshot, Declarations(namespace="n", datasets=(declaration,)), now=now)
-    found = catalog.calendar(DatasetRef("n", "d"))
+    resolver = Resolver(snapshot, Declarations(namespace="n", datasets=(declaration,)), now=now)
+    found = resolver.calendar(DatasetRef("n", "d"))
     assert found is not None
     return found
 

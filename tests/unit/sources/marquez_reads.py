@@ -8,7 +8,7 @@ from typing import Any
 
 import responses
 
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez import MarquezSource, View
 from lineage_backfill.sources.web import WebSettings
 from tests.fake_marquez import FakeMarquez

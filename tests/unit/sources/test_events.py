@@ -12,7 +12,7 @@ import networkx as nx
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources import events as module
 from lineage_backfill.sources.events import EventSource

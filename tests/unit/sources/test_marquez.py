@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.build import LISTENER
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.marquez import View, comparison
 from tests.fake_marquez import FakeMarquez

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.build import LineageBuilder
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez import history
 from lineage_backfill.sources.parsing import parse
 from lineage_backfill.sources.web import Answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.graph.lineage import LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.marquez import View
 from tests.fake_marquez import FakeMarquez

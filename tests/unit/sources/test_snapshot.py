@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.errors import LineageError
-from lineage_backfill.graph.lineage import (
+from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,

@@ -224,7 +224,7 @@ def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
     strange.mkdir()
     (strange / "file").touch()
     places = [str(log.root), str(tmp_path / "nothing"), str(strange)]
-    found, none, error = DeltaTableLogs().hindrances([TablePlace(place) for place in places])
+    found, none, error = DeltaTableLogs().blockers([TablePlace(place) for place in places])
     assert found == (
         "delta.deletedFileRetentionDuration is 1.5 days: later the old rows may be gone",
     )
@@ -234,7 +234,7 @@ def test_the_tool_is_told_what_would_keep_tables_from_being_put_back(
 
 def test_an_answer_that_is_none_is_an_error() -> None:
     logs = DeltaTableLogs(command=["true"])
-    for ask in (logs.histories, logs.hindrances):
+    for ask in (logs.histories, logs.blockers):
         with pytest.raises(TableLogError, match="cannot be read"):
             ask([TablePlace("x")])
 

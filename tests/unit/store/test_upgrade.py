@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from lineage_backfill.model import BackfillState, JobRef, RunState
-from lineage_backfill.ports import AttemptState, Move, Settings, Trace, Wish
+from lineage_backfill.ports import AttemptState, ControlRequest, Move, Settings, Trace
 from lineage_backfill.store import schema
 from lineage_backfill.store.sql import SqlRunStore
 from tests.fakes import NOW
@@ -43,7 +43,11 @@ def test_nothing_is_lost_and_the_backfill_goes_on(url: str) -> None:
     store = SqlRunStore(url)
     assert store.id == "316f509f67da41fb85ba426809317657"
     (record,) = store.backfills()
-    assert (record.id, record.state, record.wish) == (ID, BackfillState.RUNNING, Wish.PAUSE)
+    assert (record.id, record.state, record.wish) == (
+        ID,
+        BackfillState.RUNNING,
+        ControlRequest.PAUSE,
+    )
     assert (record.description, record.submitted_by) == ("three bad hours", "ann")
     assert (record.parameters, record.code_version) == ({"rate": 2}, "abc")
     assert record.settings == Settings()

@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill import app, plan_to_dict
-from lineage_backfill.config import Project
-from lineage_backfill.executor.drive import spec_file
-from lineage_backfill.executor.owner import owner
+from lineage_backfill import plan_to_dict
+from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
-from lineage_backfill.plan.plan import PlannedRun
-from lineage_backfill.plan.request import ChangedDataset, Request
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import AttemptState, BackfillRecord, Lease, Move
+from lineage_backfill.project import Project
+from lineage_backfill.runs.owner import owner
+from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.store.sql import SqlRunStore
 from tests.events import event, write_events
 

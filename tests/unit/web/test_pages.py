@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 from flask.testing import FlaskClient
 
-from lineage_backfill import app
+from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, RunState
-from lineage_backfill.plan.plan import PlannedRun
+from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.store.schema import REVISIONS, VERSION_TABLE
 from lineage_backfill.web.pages import make_pages
 from tests.unit.cli.documents import fits

@@ -1,0 +1,273 @@
+"""From the words on the command line to a request for a plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lineage_backfill import workspace as app
+from lineage_backfill.cli.options import PlanOptions, RequestOptions
+from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
+from lineage_backfill.lineage.names import resolve
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet, parse_partitions
+from lineage_backfill.planning.folding import Folding, refuse_families
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.presentation import documents
+from lineage_backfill.project.declarations import Declarations
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+#: The guard rails that a request may override, as `Request.allow` names them.
+_RAILS = ("protected", "not-idempotent", "expired", "max-runs")
+
+Ref = TypeVar("Ref", DatasetRef, JobRef)
+
+
+class Names:
+    """Finds datasets and jobs by what a person calls them."""
+
+    def __init__(
+        self, snapshot: LineageSnapshot, declarations: Declarations, namespace: str | None = None
+    ) -> None:
+        resolver = Resolver(snapshot, declarations, now=datetime.now(UTC))
+        self._snapshot, self._folding = snapshot, Folding(declarations)
+        self._datasets, self._jobs = resolver.edges.datasets, resolver.edges.jobs
+        self._namespace = namespace
+        self._home = namespace or declarations.namespace or ""
+
+    def dataset(self, text: str) -> DatasetRef:
+        """Return the dataset, whole where a partition is named.
+
+        Raises UnknownNameError, AmbiguousNameError, or UndeclaredPartitionsError for a name that
+        only undeclared partitions would have together.
+        """
+        return self._find(text)[0]
+
+    def changed(self, text: str, keys: KeySet | None) -> ChangedDataset:
+        """Return what changed: keys of a dataset, or the one partition that is named."""
+        dataset, own = self._find(text)
+        return ChangedDataset(dataset=dataset, keys=_either(text, own, keys))
+
+    def folded(self, changed: ChangedDataset) -> ChangedDataset:
+        """Return the same change; a name that stands for a partition is that of its dataset."""
+        part = self._folding.find(changed.dataset)
+        if part is None or changed.dataset in self._datasets:
+            return changed
+        keys = _either(str(changed.dataset), part.keys, changed.keys)
+        return ChangedDataset(dataset=part.dataset, keys=keys)
+
+    def _find(self, text: str) -> tuple[DatasetRef, KeySet | None]:
+        home = DatasetRef(self._home, text)  # what a bare name means in this project
+        if home in self._datasets:
+            return home, None
+        try:
+            return resolve(text, self._datasets, kind="dataset", namespace=self._namespace), None
+        except UnknownNameError:
+            nodes = self._snapshot.datasets.values()
+            aliases = {alias: node.ref for node in nodes for alias in node.aliases}
+            with suppress(UnknownNameError):
+                alias = resolve(text, aliases, kind="dataset", namespace=self._namespace)
+                return aliases[alias], None
+            known = [ref for ref in self._datasets if self._namespace in (None, ref.namespace)]
+            part = self._folding.named(text, known)
+            if part is not None:
+                return part.dataset, part.keys
+            families = self._folding.families(self._snapshot)
+            refuse_families(families, (one.dataset for one in families if one.is_called(text)))
+            raise
+
+    def job(self, text: str) -> JobRef:
+        """Return the job; raises UnknownNameError or AmbiguousNameError."""
+        home = JobRef(self._home, text)
+        if home in self._jobs:
+            return home
+        return resolve(text, self._jobs, kind="job", namespace=self._namespace)
+
+    def dataset_or_job(self, text: str) -> DatasetRef | JobRef:
+        """Return the dataset or the job; raises AmbiguousNameError where it may be either."""
+        found: list[DatasetRef | JobRef] = []
+        for find in (self.dataset, self.job):
+            with suppress(UnknownNameError):
+                found.append(find(text))
+        if len(found) == 2:
+            raise AmbiguousNameError(
+                f"{text!r} names a dataset and a job",
+                hint=f"Write dataset:{text} or job:{text}.",
+            )
+        for prefix, find in (("dataset:", self.dataset), ("job:", self.job)):
+            if not found and text.startswith(prefix):
+                found.append(find(text.removeprefix(prefix)))
+        return found[0] if found else self.dataset(text)  # raises, with what it may have meant
+
+    def job_and_keys(self, text: str) -> tuple[JobRef, KeySet | None]:
+        """Return what JOB or JOB@SET names; a name that holds an @ itself is not split."""
+        known = {name for ref in self._jobs for name in (ref.name, str(ref))}
+        for cut in (found.start() for found in reversed([*re.finditer("@|$", text)])):
+            if text[:cut] in known:
+                keys = read_keys(text[cut + 1 :]) if cut < len(text) else None
+                return self.job(text[:cut]), keys
+        return self.job(text.partition("@")[0]), None  # raises, with what it may have meant
+
+
+def read_request(
+    datasets: Sequence[str],
+    options: RequestOptions,
+    snapshot: LineageSnapshot,
+    declarations: Declarations,
+) -> Request:
+    """Return the request that the arguments state; raises UsageError where they contradict."""
+    named = bool(datasets or options.job or _keys_given(options) or asks_logs(options))
+    if options.request and named:
+        raise UsageError(
+            "--request names all roots and their keys by itself",
+            hint="Leave out the datasets, --job and the keys, or leave out --request.",
+        )
+    names = Names(snapshot, declarations, options.namespace)
+    if options.request:
+        asked = request_from_dict(documents.load(options.request), str(options.request))
+        asked = replace(asked, changed=tuple(map(names.folded, asked.changed)))
+    else:
+        keys = _keys(options)
+        asked = Request(
+            changed=tuple(names.changed(n, keys) for n in datasets),
+            jobs=tuple(ChangedJob(job=names.job(n), keys=keys) for n in options.job or ()),
+        )
+    if not (asked.changed or asked.jobs):
+        raise UsageError(
+            "nothing is named that changed",
+            hint="Name a dataset, as in `lineage-backfill impact DATASET --from KEY`, or --job.",
+        )
+    return replace(
+        limits_of(options, asked),
+        columns=_listed(options.columns) or asked.columns,
+        depth=options.depth or asked.depth,
+        exact=options.exact or asked.exact,
+        include_former=options.include_former or asked.include_former,
+    )
+
+
+def limits_of(options: PlanOptions, asked: Request) -> Request:
+    """Return the request with what the options say of how far it goes, of its author and reason."""
+    return replace(
+        asked,
+        select=tuple(options.select or asked.select),
+        exclude=tuple(options.exclude or asked.exclude),
+        reverse=options.reverse or asked.reverse,
+        author=asked.author or app.account(),
+        reason=options.reason or asked.reason,
+        as_of=options.now is not None or asked.as_of,
+        allow=asked.allow
+        | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
+    )
+
+
+def asks_logs(options: RequestOptions) -> bool:
+    """Whether the keys are those that the tables' logs name."""
+    return options.since_version is not None or options.changed_since is not None
+
+
+def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
+    """Return the instant that is named, if any; raises UsageError.
+
+    A length of time counts back from `now`, or with `sign` 1 forward.
+    """
+    if text is None:
+        return None
+    length = read_duration(text) if _DURATION.fullmatch(text.strip()) else None
+    return read_instant(text) if length is None else now + sign * length
+
+
+def read_parameters(given: Sequence[str]) -> dict[str, Any]:
+    """Return the values of NAME=VALUE, which are JSON or else strings; raises UsageError."""
+    parameters: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{one!r} is no parameter", hint="Write it as NAME=VALUE.")
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
+
+
+def read_instant(text: str | None) -> datetime:
+    """Return the instant in UTC, that of the clock if none is given; raises UsageError."""
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is not an instant", hint="Write it as in 2024-04-01T00:00:00Z."
+        ) from error
+    if instant.tzinfo is None:
+        raise UsageError(f"{text!r} has no offset from UTC", hint=f"As in {instant:%FT%TZ}.")
+    return instant.astimezone(UTC)
+
+
+def read_duration(text: str | None) -> timedelta | None:
+    """Return the length of time, as `90s`, `30m`, `2h` or `1d`; raises UsageError."""
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is not a length of time", hint="Write it as 90s, 30m or 2h.")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def read_keys(text: str) -> KeySet:
+    """Return the keys that `--partitions` takes, there or in @FILE; raises UsageError."""
+    if text.startswith("@"):
+        file = Path(text[1:])
+        return key_set_from_list(documents.load(file), str(file))
+    return parse_partitions(text)
+
+
+def _either(text: str, own: KeySet | None, given: KeySet | None) -> KeySet | None:
+    """Return the keys that a name stands for or else those given; raises UsageError for both."""
+    if own is not None and given is not None:
+        raise UsageError(
+            f"{text!r} is one partition already",
+            hint="Leave the keys out, or name the whole dataset with them.",
+        )
+    return given if own is None else own
+
+
+def _keys_given(options: RequestOptions) -> bool:
+    return any(one is not None for one in (options.from_, options.to, options.partitions))
+
+
+def _keys(options: RequestOptions) -> KeySet | None:
+    if asks_logs(options):
+        both = options.since_version is not None and options.changed_since is not None
+        if both or _keys_given(options) or options.job:
+            raise UsageError(
+                "--since-version and --changed-since find the keys of datasets by themselves",
+                hint="Keep one of the two, and leave out --job and the keys.",
+            )
+    if options.partitions is not None:
+        if options.from_ is not None or options.to is not None:
+            raise UsageError(
+                "--partitions and --from/--to both name the keys", hint="Keep one of them."
+            )
+        return read_keys(options.partitions)
+    if options.from_ is None and options.to is not None:
+        raise UsageError("--to needs --from", hint="Add --from with the first key.")
+    return None if options.from_ is None else (f"{options.from_}..{options.to or ''}",)
+
+
+def _listed(values: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(
+        name.strip() for value in values or () for name in value.split(",") if name.strip()
+    )

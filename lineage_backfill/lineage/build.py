@@ -1,0 +1,434 @@
+"""OpenLineage events → one lineage snapshot, by a rule that no order of arrival can change.
+
+The edges of a job are those of its last completed run, by event time and with all events of that
+run put together, plus those of later unfinished runs. All that older and failed runs named besides
+is *former*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from lineage_backfill.errors import LineageError
+from lineage_backfill.lineage.facets import (
+    Interval,
+    airflow_run,
+    dependencies,
+    interval,
+    is_drop,
+    parse_time,
+    run_backfill,
+    run_keys,
+    statistics,
+    symlinks,
+    was_triggered,
+)
+from lineage_backfill.lineage.folded import (
+    NOTHING,
+    OF_DATASETS,
+    OF_JOBS,
+    SHAPE_ERRORS,
+    Columns,
+    Dataset,
+    Job,
+    Name,
+    Readers,
+    Run,
+    RunIO,
+    canonical,
+    keep,
+    merge,
+)
+from lineage_backfill.lineage.nodes import Reading, prepare_run
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.subsets import subset_keys
+from lineage_backfill.model import JobRef
+
+#: In this namespace Spark's own listener tells once more of runs that tell of themselves.
+LISTENER = "lineage-backfill.listener"
+_FIRST = datetime.min.replace(tzinfo=UTC)
+#: Which event wins where two of one run bear the same time.
+_RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
+#: The run facets that are read, but for the nominal time, which most runs have.
+RARE_RUN_FACETS = frozenset(
+    {
+        *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
+        *("lineageBackfill_run", "parent", "parentRun"),
+    }
+)
+#: Control characters and lone surrogates: no producer means them, terminals and databases do.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildLimits:
+    """How much one event may say; lineage is untrusted input.
+
+    `name_length` counts characters, `datasets_per_event` inputs and outputs, `columns` the column
+    edges into one output.
+    """
+
+    name_length: int = 4096
+    datasets_per_event: int = 10_000
+    columns: int = 100_000
+
+
+class LineageBuilder:
+    """Folds events, in any order and any number of times each, into one snapshot.
+
+    Memory grows with jobs, datasets and runs, not with events. `prepares` is for whoever calls
+    `prepare` while there is nothing to fold.
+    """
+
+    def __init__(self, limits: BuildLimits | None = None, *, prepares: bool = False) -> None:
+        self._limits = limits or BuildLimits()
+        self._prepares = prepares
+        self._jobs: dict[Name, Job] = {}
+        self._datasets: dict[Name, Dataset] = {}
+        self._run_ios: dict[tuple[object, ...], RunIO] = {}
+        self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
+        # No method of its own: a builder that holds itself is freed only when Python looks for it.
+        links = partial(_links, self._limits.name_length)
+        self._of_datasets: Readers = {
+            **OF_DATASETS,
+            "symlinks": ("aliases", links),
+            "lifecycleStateChange": ("dropped", is_drop),
+        }
+        #: Runs since they have completed, until they are prepared.
+        self._completed: deque[tuple[Job, str, Run]] = deque()
+        self._without_zone = 0
+        self._unreadable = 0
+        #: The time of the newest event so far: what the lineage is as of.
+        self.newest: datetime | None = None
+
+    def add(self, event: Any) -> None:
+        """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError if it is none."""
+        try:
+            self._add(event)
+        except SHAPE_ERRORS as error:
+            # Checking every member's type first would cost more than the fold itself.
+            raise LineageError(f"not an OpenLineage event: {error!r}") from error
+
+    def add_dataset(self, namespace: str, name: str) -> None:
+        """Make a dataset known of which nothing but the name is known."""
+        self._seen(({"namespace": namespace, "name": name},), _FIRST)
+
+    def dataset_names(self) -> set[Name]:
+        """Return (namespace, name) of all datasets so far, aliases among them."""
+        return set(self._datasets)
+
+    def is_silent(self, job: JobRef) -> bool:
+        """Return whether no run of the job has completed so far and none named a dataset."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        return not any(run.completed or run.run_io != NOTHING for run in runs)
+
+    def is_open(self, job: JobRef) -> bool:
+        """Return whether events may be missing that say what the last completed run named.
+
+        There is no such run, or its START is not known and it names inputs or outputs alone.
+        """
+        found = self._jobs[job.namespace, job.name]
+        done = [run for run in found.runs.values() if run.completed]
+        if not done:
+            return found.declared is None
+        last = max(done, key=lambda run: (run.completed, run.last))
+        named = last.run_io
+        return last.started is None and not (named.reads and named.writes)
+
+    def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
+        """Return (namespace, name) of what the job reads and writes by what was said so far."""
+        now, _, _ = self._jobs[job.namespace, job.name].edges()
+        return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
+
+    def completed_at(self, job: JobRef) -> datetime | None:
+        """Return when the last completed run of the job ended."""
+        runs = self._jobs[job.namespace, job.name].runs.values()
+        return max((run.completed for run in runs if run.completed), default=None)
+
+    def run_ids(self, job: JobRef) -> list[str]:
+        """Return the ids of a job's runs, the one of the newest event last."""
+        runs = self._jobs[job.namespace, job.name].runs
+        return sorted(runs, key=lambda run_id: (runs[run_id].last, run_id))
+
+    def drop_job(self, job: JobRef) -> None:
+        """Forget a job and all that its events said of it."""
+        self._jobs.pop((job.namespace, job.name), None)
+
+    def rename_job(self, old: JobRef, new: JobRef) -> None:
+        """Take what was said of `old` as said of `new`."""
+        was = self._jobs.pop((old.namespace, old.name))
+        job = self._job({"namespace": new.namespace, "name": new.name})
+        for run in was.runs.values():
+            run.record = None
+        job.runs, was.runs = was.runs | job.runs, {}
+        job.node = None
+        merge(job.facets, was.facets)
+        if was.after:
+            job.after = _newest(job.after, was.after, frozenset.__or__)
+        if was.parent:
+            job.parent = _newest(job.parent, was.parent, max)
+        if was.declared:
+            job.declared = _newest(job.declared, was.declared, RunIO.__or__)
+
+    def prepare(self, most: int) -> bool:
+        """Make what a snapshot will need of up to so many runs; return whether there are more.
+
+        Nothing depends on it but the time that `snapshot` takes.
+        """
+        completed = self._completed
+        for _ in range(min(most, len(completed))):
+            prepare_run(*completed.popleft())
+        return bool(completed)
+
+    def snapshot(
+        self,
+        *,
+        source: str = "memory",
+        taken_at: datetime | None = None,
+        warnings: Iterable[str] = (),
+    ) -> LineageSnapshot:
+        """Return the lineage that all events so far make; `taken_at` is aware and in UTC."""
+        said = list(warnings)
+        if self._without_zone:
+            said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
+        if self._unreadable:
+            said.append(
+                f"{self._unreadable} facets `subset` or `jobDependencies` cannot be read; left out"
+            )
+        jobs_by_name = dict(sorted(self._jobs.items()))
+        reading = Reading(jobs_by_name, self._datasets, self._before, self._limits.columns, said)
+        aliases = reading.aliases()
+        jobs, columns = reading.job_nodes(aliases)
+        datasets = reading.dataset_nodes(aliases)
+        return LineageSnapshot(
+            jobs={node.ref: node for node in jobs},
+            datasets={node.ref: node for node in datasets},
+            column_edges=columns,
+            history=tuple(reading.history()),
+            source=source,
+            taken_at=taken_at,
+            warnings=tuple(said),
+        )
+
+    # Folding
+
+    def _add(self, event: Any) -> None:
+        when = self._time(event["eventTime"])
+        if self.newest is None or when > self.newest:
+            self.newest = when
+        job_item = event.get("job")
+        if job_item is None:
+            self._add_dataset(event["dataset"], when)
+            return
+        if job_item["namespace"] == LISTENER:
+            return
+        job = self._job(job_item)
+        job.node = None
+        if facets := job_item.get("facets"):
+            keep(job.facets, facets, OF_JOBS, when)
+        inputs, outputs = event.get("inputs"), event.get("outputs")
+        run_io = self._run_io(inputs, outputs, when) if inputs or outputs else NOTHING
+        run_item = event.get("run")
+        if run_item is not None:
+            run = self._fold_run(job, run_item, event.get("eventType"), when, run_io)
+            for item in outputs or ():
+                if facets := item.get("outputFacets"):
+                    self._fold_written(run, item, facets, event.get("eventType"), when)
+        elif run_io is not NOTHING:
+            job.declared = _newest(job.declared, (when, run_io), RunIO.__or__)
+
+    def _add_dataset(self, item: Any, when: datetime) -> None:
+        (dataset,) = self._seen((item,), when)
+        if told := (item.get("facets") or {}).get("columnLineage"):
+            columns = self._columns(dataset, told)
+            dataset.told = _newest(dataset.told, (when, columns), _greater)
+
+    def _fold_run(self, job: Job, item: Any, kind: Any, when: datetime, run_io: RunIO) -> Run:
+        run_id = item["runId"]
+        run = job.runs.get(run_id)
+        if run is None:
+            if type(run_id) is not str or len(run_id) > self._limits.name_length:
+                raise ValueError(f"runId is not a short string: {run_id!r:.80}")
+            run = job.runs[run_id] = Run(when)
+        run.record = None
+        rank = _RANK.get(kind, 0)
+        if when > run.last or (when == run.last and rank > run.rank):
+            run.last, run.rank = when, rank
+        if kind == "START":
+            if run.started is None or when < run.started:
+                run.started = when
+        elif rank == 3 and (run.completed is None or when > run.completed):
+            if self._prepares and run.completed is None:
+                self._completed.append((job, run_id, run))
+            run.completed = when
+        if run_io is not run.run_io and run_io is not NOTHING:
+            run.run_io = run_io if run.run_io is NOTHING else self._shared(run.run_io | run_io)
+        if facets := item.get("facets"):
+            self._fold_run_facets(job, run, facets, when)
+        return run
+
+    def _fold_written(self, run: Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
+        """Remember which partitions of an output were written, and how much."""
+        if subset := facets.get("subset"):
+            try:
+                run.wrote |= subset_keys(subset)
+            except SHAPE_ERRORS:
+                self._unreadable += 1
+        told = facets.get("outputStatistics")
+        if told and kind == "COMPLETE":
+            dataset = self._datasets[output["namespace"], output["name"]]
+            numbers = statistics(told)
+            if dataset.written is None or (when, numbers) > dataset.written:
+                dataset.written = (when, numbers)
+                dataset.node = None
+
+    def _fold_run_facets(self, job: Job, run: Run, facets: Any, when: datetime) -> None:
+        told = facets.get("nominalTime")
+        nominal = interval(told) if told else None
+        key = None
+        for name in facets:
+            if name in RARE_RUN_FACETS and facets[name]:  # Marquez gives null for what was not said
+                of_airflow, key = self._fold_rare_facets(job, run, facets, when)
+                nominal = nominal or of_airflow
+                break
+        # The greater one, should two events of a run differ: any order gives the same.
+        if nominal and (run.nominal is None or nominal > run.nominal):
+            run.nominal = nominal
+        if key and (run.partition_key is None or key > run.partition_key):
+            run.partition_key = key
+
+    def _fold_rare_facets(
+        self, job: Job, run: Run, facets: Any, when: datetime
+    ) -> tuple[Interval | None, str | None]:
+        """Fold in what most runs have not; return the interval and the keys that are told so."""
+        nominal = None
+        airflow = facets.get("airflow") or facets.get("airflowDagRun")
+        if airflow:
+            nominal, key, manual = airflow_run(airflow)
+            run.manual |= manual
+        else:
+            if arguments := facets.get("airflow_runArgs"):
+                run.manual |= was_triggered(arguments)
+            ours = facets.get("lineageBackfill_run")
+            key, backfill = (run_keys(ours), run_backfill(ours)) if ours else (None, None)
+            if backfill and (run.backfill is None or backfill > run.backfill):
+                run.backfill = backfill
+        if told := facets.get("jobDependencies"):
+            self._fold_dependencies(job, told, when)
+        parent = facets.get("parent") or facets.get("parentRun")
+        if parent:
+            name = self._job(parent["job"]).name
+            if name != job.name:
+                job.parent = _newest(job.parent, (when, name), max)
+        return nominal, key
+
+    def _fold_dependencies(self, job: Job, facet: Any, when: datetime) -> None:
+        try:
+            upstream, downstream = dependencies(facet)
+            for name in (*upstream, *downstream):
+                _check(self._limits.name_length, name, "job")
+        except SHAPE_ERRORS:
+            self._unreadable += 1
+            return
+        job.after = _newest(job.after, (when, frozenset(upstream)), frozenset.__or__)
+        for name in downstream:
+            self._before.setdefault(name, set()).add(job.name)
+
+    def _run_io(self, inputs: Any, outputs: Any, when: datetime) -> RunIO:
+        reads = self._seen(inputs, when) if inputs else []
+        writes = self._seen(outputs, when) if outputs else []
+        if len(reads) + len(writes) > self._limits.datasets_per_event:
+            raise LineageError(
+                f"one event names {len(reads) + len(writes)} datasets,"
+                f" more than {self._limits.datasets_per_event}",
+                hint="Declare a `pattern` at the producer, or leave the event out.",
+            )
+        columns = []
+        for dataset, item in zip(writes, outputs or (), strict=True):
+            facets = item.get("facets")
+            if facets and (told := facets.get("columnLineage")):
+                columns.append(self._columns(dataset, told))
+        key = (*reads, None, *writes, None, *columns)
+        known = self._run_ios.get(key)
+        if known is None:
+            known = self._shared(RunIO(frozenset(reads), frozenset(writes), frozenset(columns)))
+            self._run_ios[key] = known
+        return known
+
+    def _shared(self, run_io: RunIO) -> RunIO:
+        return self._run_ios.setdefault((run_io,), run_io)
+
+    def _columns(self, output: Dataset, facet: Any) -> Columns:
+        wanted = {"fields": facet.get("fields"), "dataset": facet.get("dataset")}
+        last = output.last_columns
+        if last is None or last.facet != wanted:
+            last = output.columns.setdefault(canonical(wanted), Columns(output, wanted))
+            output.last_columns = last
+        return last
+
+    def _seen(self, items: Any, when: datetime) -> list[Dataset]:
+        """Return the datasets of inputs or outputs, with what their facets tell kept."""
+        datasets, found = self._datasets, []
+        for item in items:
+            name = (item["namespace"], item["name"])
+            dataset = datasets.get(name)
+            if dataset is None:
+                _check(self._limits.name_length, name, "dataset")
+                dataset = datasets[name] = Dataset(name)
+            facets = item.get("facets")
+            if facets and keep(dataset.facets, facets, self._of_datasets, when):
+                dataset.node = None
+            found.append(dataset)
+        return found
+
+    def _job(self, item: Any) -> Job:
+        name = (item["namespace"], item["name"])
+        job = self._jobs.get(name)
+        if job is None:
+            _check(self._limits.name_length, name, "job")
+            job = self._jobs[name] = Job(name)
+        return job
+
+    def _time(self, text: Any) -> datetime:
+        when = parse_time(text)
+        if when.tzinfo is None:
+            self._without_zone += 1
+            return when.replace(tzinfo=UTC)
+        return when
+
+
+def _newest(
+    old: tuple[datetime, T] | None, new: tuple[datetime, T], join: Any
+) -> tuple[datetime, T]:
+    if old is None or new[0] > old[0]:
+        return new
+    return (old[0], join(old[1], new[1])) if new[0] == old[0] else old
+
+
+def _greater(one: Columns, other: Columns) -> Columns:
+    return max(one, other, key=lambda columns: canonical(columns.facet))
+
+
+def _links(longest: int, facet: Any) -> tuple[Name, ...]:
+    names = tuple(symlinks(facet))
+    for name in names:
+        _check(longest, name, "dataset")
+    return names
+
+
+def _check(longest: int, name: tuple[Any, Any], what: str) -> None:
+    for part in name:
+        if type(part) is not str or not part.strip():
+            raise ValueError(f"a {what} without a name")
+        if len(part) > longest:
+            raise ValueError(f"a {what} name of {len(part)} characters: {part:.40}…")
+        if not part.isprintable() and _UNPRINTABLE.search(part):
+            raise ValueError(f"a {what} name with control characters: {part!r}")

@@ -1,0 +1,230 @@
+"""What events are folded into: jobs with their runs, datasets, and what was told of them last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from lineage_backfill.lineage.facets import (
+    fields,
+    location,
+    owners,
+    partitioning,
+    processing,
+    tags,
+)
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, RunRecord
+from lineage_backfill.model import DatasetRef, JobRef
+
+Name = tuple[str, str]
+#: Which member of a node each facet tells that is kept, and how it is read.
+Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
+#: What was told last of a job or a dataset: by the facet's name, when, and what it says.
+LatestFacets = dict[str, tuple[datetime, Any]]
+
+#: What reading a value of an unexpected shape raises.
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+
+
+class Unreadable(Enum):
+    """Stands for what a facet says whose shape nobody knows."""
+
+    FACET = "unreadable"
+
+
+UNREADABLE: Final = Unreadable.FACET
+
+_OF_BOTH: Readers = {
+    "ownership": ("owners", owners),
+    "tags": ("tags", tags),
+    "lineageBackfill_partitioning": ("partitioning", partitioning),
+}
+OF_JOBS: Readers = {
+    "jobType": ("processing", processing),
+    "sourceCodeLocation": ("location", location),
+    **_OF_BOTH,
+}
+OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
+
+
+class Dataset:
+    """A dataset; compared by identity, which is what makes sets fast.
+
+    `node` is what a snapshot has for it as long as nothing new is told of it and it has one name.
+    """
+
+    __slots__ = ("columns", "facets", "last_columns", "name", "node", "ref", "told", "written")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.ref = DatasetRef(*name)
+        self.facets: LatestFacets = {}
+        self.columns: dict[str, Columns] = {}
+        self.last_columns: Columns | None = None
+        #: Where its columns come from as told of the dataset itself, whoever wrote it.
+        self.told: tuple[datetime, Columns] | None = None
+        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
+        self.node: DatasetNode | None = None
+
+
+class Columns:
+    """One column lineage facet of one output, kept once however many runs repeat it."""
+
+    __slots__ = ("facet", "output")
+
+    def __init__(self, output: Dataset, facet: dict[str, Any]) -> None:
+        self.output = output
+        self.facet = facet
+
+
+@dataclass(frozen=True, slots=True)
+class RunIO:
+    """What a run names; shared by all runs that name the same."""
+
+    reads: frozenset[Dataset] = frozenset()
+    writes: frozenset[Dataset] = frozenset()
+    columns: frozenset[Columns] = frozenset()
+
+    def __or__(self, other: RunIO) -> RunIO:
+        return RunIO(
+            self.reads | other.reads, self.writes | other.writes, self.columns | other.columns
+        )
+
+    def avoids(self, datasets: set[Dataset]) -> bool:
+        """Return whether it names none of the datasets."""
+        return self.reads.isdisjoint(datasets) and self.writes.isdisjoint(datasets)
+
+
+NOTHING = RunIO()
+
+
+class Run:
+    """A run; `record` is what a snapshot has for it as long as nothing new is told of it."""
+
+    #: What events say of it.
+    MEMBERS = (
+        *("backfill", "completed", "run_io", "last", "manual", "nominal", "partition_key"),
+        *("rank", "started", "wrote"),
+    )
+    __slots__ = (*MEMBERS, "record")
+
+    def __init__(self, when: datetime) -> None:
+        self.last = when
+        self.rank = 0
+        self.manual = False
+        self.wrote: frozenset[str] = frozenset()  # keys, by its outputs' subset facets
+        self.started: datetime | None = None
+        self.completed: datetime | None = None
+        self.run_io = NOTHING
+        self.nominal: tuple[str, str] | None = None
+        self.partition_key: str | None = None
+        self.backfill: str | None = None
+        self.record: RunRecord | None = None
+
+
+class Job:
+    """A job; `node` is what a snapshot has for it as long as nothing new is told of it.
+
+    It has one only where that takes no look at other jobs or at other names of datasets.
+    """
+
+    __slots__ = ("after", "declared", "facets", "name", "node", "parent", "ref", "runs")
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.ref = JobRef(*name)
+        self.after: tuple[datetime, frozenset[Name]] | None = None
+        self.runs: dict[str, Run] = {}
+        self.facets: LatestFacets = {}
+        self.parent: tuple[datetime, Name] | None = None
+        self.declared: tuple[datetime, RunIO] | None = None  # by job events, without a run
+        self.node: JobNode | None = None
+
+    def edges(self) -> tuple[RunIO, RunIO, bool]:
+        """Return what the job names now, what it ever named, and whether a run cleared it."""
+        if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
+            (only,) = self.runs.values()
+            if only.completed or only.rank == 0:
+                return only.run_io, only.run_io, False
+        done: tuple[datetime, str, RunIO] | None = None
+        named: dict[int, RunIO] = {}
+        unfinished: list[Run] = []
+        if self.declared:
+            done = (self.declared[0], "", self.declared[1])
+            named[id(done[2])] = done[2]
+        for run_id, run in self.runs.items():
+            named[id(run.run_io)] = run.run_io
+            if run.completed:
+                if done is None or (run.completed, run_id) > done[:2]:
+                    done = (run.completed, run_id, run.run_io)
+            elif run.rank == 0:
+                unfinished.append(run)
+        now = done[2] if done else NOTHING
+        later = [run.run_io for run in unfinished if done is None or run.last > done[0]]
+        for run_io in {id(run_io): run_io for run_io in later}.values():
+            now |= run_io
+        ever = now
+        for run_io in named.values():
+            if run_io is not now and run_io is not NOTHING:
+                ever |= run_io
+        cleared = done is not None and ever is not now and now == NOTHING != ever
+        return now, ever, cleared
+
+
+def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> bool:
+    """Keep what an event's facets say where it is newer; return whether that is anything else."""
+    changed = False
+    for name in facets:
+        # Marquez gives null for what was not said.
+        if name in readers and (facet := facets[name]) is not None:
+            old = kept.get(name)
+            if old is None or when >= old[0]:
+                changed |= _keep(kept, name, when, _read(readers[name][1], facet))
+    return changed
+
+
+def merge(kept: LatestFacets, others: LatestFacets) -> None:
+    """Keep what was told under another name where it is newer."""
+    for name, (when, told) in others.items():
+        _keep(kept, name, when, told)
+
+
+def _keep(kept: LatestFacets, name: str, when: datetime, told: Any) -> bool:
+    old = kept.get(name)
+    if old is None or when > old[0]:
+        kept[name] = (when, told)
+        return old is None or not _is_same(told, old[1])
+    if when < old[0] or _is_same(told, old[1]):
+        return False
+    # The greater one, should two events of one time differ: any order gives the same.
+    kept[name] = (when, max(old[1], told, key=_order))
+    return kept[name][1] is told
+
+
+def _read(read: Callable[[Any], Any], facet: Any) -> Any:
+    """Return what a facet says; None where it says no more than that it is gone."""
+    try:
+        return None if facet.get("_deleted") else read(facet)
+    except SHAPE_ERRORS:
+        return UNREADABLE
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    # To Python, 1 is 1.0 and True; a hash over the lineage is another one.
+    return bool(one == other) and (type(one) is not dict or canonical(one) == canonical(other))
+
+
+def _order(told: Any) -> tuple[bool, bool, str]:
+    """Return what puts saying something above saying nothing, and that above nonsense."""
+    if told is UNREADABLE:
+        return False, False, ""
+    return True, bool(told), canonical(told)
+
+
+def canonical(value: Any) -> str:
+    """Return the JSON text of a value, the same for values that are equal."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,146 @@
+"""Several datasets of a lineage, or jobs, put together into one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+
+
+def merge_datasets(
+    snapshot: LineageSnapshot, into: Mapping[DatasetRef, DatasetRef]
+) -> LineageSnapshot:
+    """Return the lineage with every key of `into` as a part of its value.
+
+    Owners, tags and aliases are put together; columns and partitioning are those of the dataset
+    itself, where it is known, else of the last part in the order of `into` that has any.
+    """
+    if not into:
+        return snapshot
+    parts: dict[DatasetRef, list[DatasetNode]] = {}
+    for ref, whole in into.items():
+        if ref in snapshot.datasets:
+            parts.setdefault(whole, []).append(snapshot.datasets[ref])
+    datasets = [node for ref, node in snapshot.datasets.items() if ref not in into]
+    untouched = [node for node in datasets if node.ref not in parts]
+    merged = [
+        _merged(whole, [*nodes, *filter(None, [snapshot.datasets.get(whole)])], into)
+        for whole, nodes in parts.items()
+    ]
+    return _rebuilt(
+        snapshot,
+        (_renamed(node, into) for node in snapshot.jobs.values()),
+        [*untouched, *merged],
+        _columns(snapshot.column_edges, into),
+    )
+
+
+def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
+    """Return the lineage with each of `parents` in place of the jobs below it.
+
+    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
+    children's, without what one child hands to another.
+    """
+    folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
+    into: dict[JobRef, JobRef] = {}
+    for node in snapshot.jobs.values():
+        ancestor = node.parent
+        while ancestor is not None and node.ref not in folded:
+            if ancestor in folded:
+                folded[ancestor].append(node)
+                into[node.ref] = ancestor
+                break
+            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
+    jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
+    for ref, children in folded.items():
+        own = snapshot.jobs.get(ref) or JobNode(ref=ref)
+        parts = [own, *children]
+        handed = {
+            dataset
+            for reader in parts
+            for writer in parts
+            if writer is not reader
+            for dataset in set(reader.reads) & set(writer.writes)
+        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
+        jobs.append(
+            replace(
+                own,
+                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
+                writes=tuple(sorted({d for part in parts for d in part.writes})),
+            )
+        )
+    return _rebuilt(
+        snapshot,
+        jobs,
+        snapshot.datasets.values(),
+        (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges),
+    )
+
+
+def _rebuilt(
+    snapshot: LineageSnapshot,
+    jobs: Iterable[JobNode],
+    datasets: Iterable[DatasetNode],
+    column_edges: Iterable[ColumnEdge],
+) -> LineageSnapshot:
+    """Return a lineage of other jobs and datasets with the rest of the one given."""
+    return LineageSnapshot.of(
+        jobs,
+        datasets,
+        column_edges=tuple(column_edges),
+        history=snapshot.history,
+        source=snapshot.source,
+        taken_at=snapshot.taken_at,
+        warnings=snapshot.warnings,
+    )
+
+
+def _merged(
+    whole: DatasetRef, nodes: list[DatasetNode], into: Mapping[DatasetRef, DatasetRef]
+) -> DatasetNode:
+    # How much was written is told of parts alone, and would be wrong of the whole.
+    newest = list(reversed(nodes))
+    return DatasetNode(
+        ref=whole,
+        fields=next((node.fields for node in newest if node.fields), ()),
+        owners=tuple(sorted({owner for node in nodes for owner in node.owners})),
+        tags=tuple(sorted({tag for node in nodes for tag in node.tags})),
+        aliases=tuple(
+            sorted({alias for node in nodes for alias in node.aliases if alias not in into})
+        ),
+        partitioning=next((n.partitioning for n in newest if n.partitioning is not None), None),
+    )
+
+
+def _renamed(node: JobNode, into: Mapping[DatasetRef, DatasetRef]) -> JobNode:
+    edges = (node.reads, node.writes, node.former_reads, node.former_writes)
+    if not any(ref in into for refs in edges for ref in refs):
+        return node
+    reads, writes, former_reads, former_writes = (
+        {into.get(ref, ref) for ref in refs} for refs in edges
+    )
+    return replace(
+        node,
+        reads=tuple(sorted(reads)),
+        writes=tuple(sorted(writes)),
+        former_reads=tuple(sorted(former_reads - reads)),
+        former_writes=tuple(sorted(former_writes - writes)),
+    )
+
+
+def _columns(
+    edges: Iterable[ColumnEdge], into: Mapping[DatasetRef, DatasetRef]
+) -> tuple[ColumnEdge, ...]:
+    direct: dict[ColumnEdge, bool] = {}
+    for edge in edges:
+        renamed = replace(
+            edge,
+            input=into.get(edge.input, edge.input),
+            output=into.get(edge.output, edge.output),
+            direct=False,
+        )
+        direct[renamed] = direct.get(renamed, False) or edge.direct
+    return tuple(replace(edge, direct=is_direct) for edge, is_direct in sorted(direct.items()))

@@ -1,0 +1,129 @@
+"""A part of the lineage to look at: what some jobs or datasets feed, or are made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
+
+from lineage_backfill.lineage.layout import layers
+from lineage_backfill.lineage.select import Neighbours
+from lineage_backfill.model import DatasetRef, JobRef
+
+Ref: TypeAlias = DatasetRef | JobRef
+Edge: TypeAlias = tuple[Ref, Ref]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Jobs, datasets and the edges between them, which point along the data; all sorted.
+
+    `starts` are those that were asked for, empty where all were.
+    """
+
+    nodes: tuple[Ref, ...]
+    edges: tuple[Edge, ...]
+    starts: tuple[Ref, ...] = ()
+
+    @classmethod
+    def of(cls, nodes: Iterable[Ref], edges: Iterable[Edge], starts: Iterable[Ref] = ()) -> View:
+        """Build a view; the ends of all edges are nodes of it."""
+        pairs = sorted(set(edges), key=lambda edge: (_order(edge[0]), _order(edge[1])))
+        found = {*nodes, *(ref for edge in pairs for ref in edge)}
+        return cls(
+            nodes=tuple(sorted(found, key=_order)),
+            edges=tuple(pairs),
+            starts=tuple(sorted(found.intersection(starts), key=_order)),
+        )
+
+    def numbered(self) -> list[tuple[int, int]]:
+        """Return the edges by the places of their ends among the nodes."""
+        number = {ref: at for at, ref in enumerate(self.nodes)}
+        return [(number[one], number[other]) for one, other in self.edges]
+
+    def layers(self) -> list[int]:
+        """Return for each node how many lie before it on the longest way along the data."""
+        return layers(len(self.nodes), self.numbered())
+
+    def without(self, kind: type[DatasetRef | JobRef]) -> View:
+        """Return the view without the nodes of a kind; what they joined is joined directly."""
+        above: dict[Ref, list[Ref]] = {}
+        below: dict[Ref, list[Ref]] = {}
+        for one, other in self.edges:
+            above.setdefault(other, []).append(one)
+            below.setdefault(one, []).append(other)
+        kept = [ref for ref in self.nodes if not isinstance(ref, kind)]
+        joined = (
+            pair
+            for ref in self.nodes
+            if isinstance(ref, kind)
+            for pair in product(above.get(ref, ()), below.get(ref, ()))
+        )
+        return View.of(kept, joined, self.starts)
+
+
+def whole(graph: Neighbours, datasets: Iterable[DatasetRef]) -> View:
+    """Return all of the graph, datasets without jobs among it."""
+    nodes: set[Ref] = {*graph.jobs, *datasets}
+    return View.of(nodes, (edge for job in graph.jobs for edge in _edges(graph, job)))
+
+
+def around(
+    graph: Neighbours,
+    starts: Collection[Ref],
+    *,
+    up: bool = False,
+    down: bool = True,
+    depth: int | None = None,
+) -> View:
+    """Return what lies down and up the data from `starts`, at most `depth` jobs away from them."""
+    edges: list[Edge] = []
+    if down:
+        edges += _walk(starts, _step(graph.readers, graph.writes), depth)
+    if up:
+        found = _walk(starts, _step(graph.writers, graph.reads), depth)
+        edges += ((other, one) for one, other in found)
+    return View.of(starts, edges, starts)
+
+
+def among(graph: Neighbours, jobs: Collection[JobRef]) -> View:
+    """Return the jobs with all that they read and write."""
+    return View.of(jobs, (edge for job in jobs for edge in _edges(graph, job)))
+
+
+def _edges(graph: Neighbours, job: JobRef) -> Iterator[Edge]:
+    yield from ((ref, job) for ref in graph.reads(job))
+    yield from ((job, ref) for ref in graph.writes(job))
+
+
+def _step(
+    jobs_of: Mapping[DatasetRef, Iterable[JobRef]],
+    datasets_of: Callable[[JobRef], Iterable[DatasetRef]],
+) -> Callable[[Ref], Iterable[Ref]]:
+    def step(ref: Ref) -> Iterable[Ref]:
+        return jobs_of.get(ref, ()) if isinstance(ref, DatasetRef) else datasets_of(ref)
+
+    return step
+
+
+def _walk(
+    starts: Collection[Ref], step: Callable[[Ref], Iterable[Ref]], depth: int | None
+) -> Iterator[Edge]:
+    distance = dict.fromkeys(starts, 0)
+    queue = deque(distance)
+    while queue:
+        ref = queue.popleft()
+        for other in step(ref):
+            away = distance[ref] + isinstance(other, JobRef)
+            if depth is not None and away > depth and other not in distance:
+                continue
+            yield ref, other
+            if other not in distance:
+                distance[other] = away
+                queue.append(other)
+
+
+def _order(ref: Ref) -> tuple[str, str, str]:
+    return (ref.namespace, ref.name, ref.kind)

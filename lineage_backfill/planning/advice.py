@@ -1,0 +1,87 @@
+"""What a plan alone cannot know, and whoever reads it should: said among its warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.notices import few
+from lineage_backfill.planning.plan import Plan
+
+
+def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
+    """Yield a sentence for each kind of thing that the lineage tells of the plan's jobs."""
+    nodes = snapshot.jobs
+    streams = {ref for ref, node in nodes.items() if node.processing == "STREAM"}
+    dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
+    after = {ref: node.after for ref, node in nodes.items() if node.after}
+    former = {ref: node for ref, node in nodes.items() if node.former_reads or node.former_writes}
+    if not (streams or dropped or after or former):
+        return  # without looking at the jobs of the plan, which are made when asked for
+    planned = {job.job for job in plan.jobs if job.status == "planned"}
+    if found := streams & planned:
+        yield f"planned although they are streams, which have no runs by partition: {_names(found)}"
+    edges = ((*nodes[ref].reads, *nodes[ref].writes) for ref in planned if ref in nodes)
+    if gone := dropped.intersection(chain.from_iterable(edges)):
+        yield f"read or written although they were dropped since: {_names(gone)}"
+    yield from _not_followed(plan, snapshot, after)
+    if former and not {"include_former", "reverse"} & plan.request.keys():
+        yield from _by_older_runs(plan, snapshot, former)
+
+
+def _by_older_runs(
+    plan: Plan, snapshot: LineageSnapshot, former: Mapping[JobRef, JobNode]
+) -> Iterator[str]:
+    """Tell of jobs to which only what older runs have read or written leads."""
+    planned = {job.job for job in plan.jobs if job.status != "skipped"}
+    written = (node.writes for ref in planned if (node := snapshot.jobs.get(ref)))
+    changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}.union(*written)
+    wrote = {ref for job in planned & former.keys() for ref in former[job].former_writes}
+    missed = {ref for one in wrote for ref in snapshot.readers.get(one, ())}
+    missed |= {
+        ref for ref, node in former.items() if not (changed | wrote).isdisjoint(node.former_reads)
+    }
+    if missed := missed - {job.job for job in plan.jobs}:
+        yield (
+            "not planned, for only older runs read or wrote what leads there (--include-former"
+            f" follows it): {_names(missed)}"
+        )
+
+
+def _not_followed(
+    plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, tuple[JobRef, ...]]
+) -> Iterator[str]:
+    """Tell of jobs that an orchestrator starts after a planned one, with no data between them.
+
+    A parent stands for its children and they for it: an Airflow DAG waits for a task.
+    """
+    planned = {job.job for job in plan.jobs if job.status == "planned"}
+    planned = _with_parents(planned, snapshot)
+    reached = _with_parents({job.job for job in plan.jobs}, snapshot)
+    missed = {
+        ref
+        for ref, others in after.items()
+        if ref not in reached and not planned.isdisjoint(others)
+    }
+    if missed:
+        yield (
+            "not planned, for no data is known to lead there, though their orchestrator starts them"
+            f" after planned jobs (declare it as [[job.reads]] if it does): {_names(missed)}"
+        )
+
+
+def _with_parents(jobs: Iterable[JobRef], snapshot: LineageSnapshot) -> set[JobRef]:
+    found: set[JobRef] = set()
+    for job in jobs:
+        ref: JobRef | None = job
+        while ref is not None and ref not in found:
+            found.add(ref)
+            node = snapshot.jobs.get(ref)
+            ref = node.parent if node else None
+    return found
+
+
+def _names(refs: Iterable[DatasetRef | JobRef]) -> str:
+    return few(sorted(refs), str)

@@ -1,0 +1,123 @@
+"""Who reads and writes what: the edges of the lineage and those that the project file adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
+from lineage_backfill.project.matching import Matcher, is_glob
+
+_Refs = tuple[DatasetRef, ...]
+
+
+class Edges:
+    """The edges of one lineage under one project file; `former` follows those of older runs too."""
+
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        namespace: str | None,
+        datasets: Matcher[DatasetDeclaration],
+        jobs: Matcher[JobDeclaration],
+        *,
+        former: bool,
+    ) -> None:
+        self._snapshot = snapshot
+        self._namespace = namespace
+        self._datasets = datasets
+        self._former = former
+        #: Edges that only the project file knows, by job.
+        self.declared_reads: dict[JobRef, list[DatasetRef]] = {}
+        self.declared_writes: dict[JobRef, list[DatasetRef]] = {}
+        for space, declaration in jobs.exact():
+            ref = JobRef(space or self._home(declaration.name), declaration.name)
+            node = snapshot.jobs.get(ref)
+            for edges, found, into in (
+                (declaration.reads, node.reads if node else (), self.declared_reads),
+                (declaration.writes, node.writes if node else (), self.declared_writes),
+            ):
+                for edge in edges:
+                    target = self.target(edge.dataset, edge.namespace)
+                    if target is not None and target not in found:
+                        into.setdefault(ref, []).append(target)
+
+    def _home(self, job: str) -> str:
+        spaces = {ref.namespace for ref in self._snapshot.jobs if ref.name == job}
+        return spaces.pop() if len(spaces) == 1 else "default"
+
+    def target(self, name: str, namespace: str | None) -> DatasetRef | None:
+        """Return the dataset that a declared edge names; None for a glob."""
+        if is_glob(name):
+            return None
+        space = namespace or self._namespace
+        if space is None:
+            spaces = {ref.namespace for ref in self._snapshot.datasets if ref.name == name}
+            space = spaces.pop() if len(spaces) == 1 else "default"
+        return DatasetRef(space, name)
+
+    def reads(self, job: JobRef) -> _Refs:
+        """Return the inputs of a job: from the lineage, then declared ones."""
+        node = self._snapshot.jobs.get(job)
+        found = node.reads if node else ()
+        if node and self._former:
+            found = tuple(dict.fromkeys((*found, *node.former_reads)))
+        extra = self.declared_reads.get(job) if self.declared_reads else None
+        return tuple(dict.fromkeys((*found, *extra))) if extra else found
+
+    def writes(self, job: JobRef) -> _Refs:
+        """Return the outputs of a job: from the lineage, then declared ones."""
+        node = self._snapshot.jobs.get(job)
+        found = node.writes if node else ()
+        if node and self._former:
+            found = tuple(dict.fromkeys((*found, *node.former_writes)))
+        extra = self.declared_writes.get(job) if self.declared_writes else None
+        return tuple(dict.fromkeys((*found, *extra))) if extra else found
+
+    @cached_property
+    def jobs(self) -> dict[JobRef, int]:
+        """All jobs, of the lineage and of the project file, with their places in sorted order."""
+        names = {**self._snapshot.jobs, **self.declared_reads, **self.declared_writes}
+        return {ref: place for place, ref in enumerate(sorted(names))}
+
+    @cached_property
+    def datasets(self) -> frozenset[DatasetRef]:
+        """All datasets, of the lineage and of the project file."""
+        found = set(self._snapshot.datasets)
+        for edges in (self.declared_reads, self.declared_writes):
+            for refs in edges.values():
+                found.update(refs)
+        for space, declaration in self._datasets.exact():
+            if space is not None:
+                found.add(DatasetRef(space, declaration.name))
+        return frozenset(found)
+
+    @cached_property
+    def readers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+        """The jobs that read each dataset."""
+        return self._with_extra(self._snapshot.readers, self.declared_reads, "former_reads")
+
+    @cached_property
+    def writers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+        """The jobs that write each dataset."""
+        return self._with_extra(self._snapshot.writers, self.declared_writes, "former_writes")
+
+    def _with_extra(
+        self,
+        found: Mapping[DatasetRef, tuple[JobRef, ...]],
+        extra: Mapping[JobRef, list[DatasetRef]],
+        former: str,
+    ) -> Mapping[DatasetRef, tuple[JobRef, ...]]:
+        pairs = [(ref, job) for job, refs in extra.items() for ref in refs]
+        if self._former:
+            for node in self._snapshot.jobs.values():
+                pairs += [(ref, node.ref) for ref in getattr(node, former)]
+        if not pairs:
+            return found
+        merged = dict(found)
+        for ref, job in pairs:
+            if job not in merged.get(ref, ()):
+                merged[ref] = (*merged.get(ref, ()), job)
+        return merged

@@ -1,0 +1,66 @@
+"""The hash of what a plan rests on: edges and declarations of its closure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.resolver import JobFacts, Resolver
+
+
+def fingerprint(
+    resolver: Resolver, jobs: Iterable[JobFacts], roots: Iterable[DatasetRef]
+) -> dict[str, Any]:
+    """Return `hash` over the jobs, their datasets and the roots, and `parts`, one of each.
+
+    Run history, and jobs that the change does not reach, are not part of it. The parts are short
+    hashes, so that a stale plan can name what moved.
+    """
+    snapshot = resolver.snapshot
+    texts: dict[int, str] = {}
+
+    def text(declared: object) -> str:
+        # Thousands of jobs share a declaration: each is written out once.
+        found = texts.get(id(declared))
+        if found is None:
+            found = texts[id(declared)] = repr(declared)
+        return found
+
+    lines = {"zone": repr(resolver.declarations.zone)}
+    datasets = set(roots)
+    reached = {facts.ref: facts for facts in sorted(jobs, key=lambda facts: facts.place)}
+    for ref, facts in reached.items():
+        reads = [edge.data.ref for edge in facts.inputs]
+        writes = [edge.data.ref for edge in facts.outputs]
+        datasets.update(reads, writes)
+        edges = sorted(map(_line, reads)), sorted(map(_line, writes))
+        sent = _sent(snapshot.jobs.get(ref))
+        lines["job " + _line(ref)] = f"{edges} {text(facts.declaration)} {sent}"
+    for dataset in sorted(datasets):
+        sent = _sent(snapshot.datasets.get(dataset))
+        declared = text(resolver.dataset(dataset).declaration)
+        lines["dataset " + _line(dataset)] = f"{declared} {sent}"
+    for edge in sorted(snapshot.column_edges):
+        if edge.job in reached:
+            lines["job " + _line(edge.job)] += f" {edge!r}"
+    whole = hashlib.sha256()
+    parts = {}
+    for name, line in lines.items():
+        digest = hashlib.sha256(line.encode()).digest()
+        whole.update(name.encode() + b"\n" + digest)
+        parts[name] = digest[:6].hex()
+    return {"hash": "sha256:" + whole.hexdigest(), "parts": parts}
+
+
+def _sent(node: JobNode | DatasetNode | None) -> str:
+    """Return the partitioning facet that a node sent, as text that ignores its members' order."""
+    facet = node.partitioning if node is not None else None
+    return "" if facet is None else json.dumps(facet, sort_keys=True, default=str)
+
+
+def _line(ref: DatasetRef | JobRef) -> str:
+    return f"{ref.namespace}:{ref.name}"

@@ -1,0 +1,174 @@
+"""Datasets with one name for each partition, folded into the dataset that is declared of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+
+from lineage_backfill.errors import AmbiguousNameError, UndeclaredPartitionsError
+from lineage_backfill.lineage.families import Family, find_families
+from lineage_backfill.lineage.merge import merge_datasets
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.calendar import EVERY
+from lineage_backfill.partitions.patterns import NamePattern
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.windows import Slot, add_windows
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+)
+from lineage_backfill.project.patterns import completed
+
+#: How many families an error spells out.
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a name of one partition stands for: a dataset and a key of it.
+
+    `slot` is its place in time, where its calendar is one of whole hours, days and so on.
+    """
+
+    dataset: DatasetRef
+    keys: KeySet
+    slot: Slot | None
+
+
+class Folding:
+    """The patterns of a project; of several that match a name the first counts.
+
+    A name that is declared itself is never folded.
+    """
+
+    def __init__(self, declarations: Declarations) -> None:
+        self._home = declarations.namespace
+        self._plain = [one for one in declarations.datasets if one.pattern is None]
+        self._own = {(self._space(one), one.name) for one in self._plain}
+        self._patterns = [
+            (NamePattern(one.pattern), completed(one))
+            for one in declarations.datasets
+            if one.pattern is not None
+        ]
+
+    def _space(self, declared: DatasetDeclaration) -> str | None:
+        return declared.namespace or self._home
+
+    def find(self, ref: DatasetRef) -> Part | None:
+        """Return what a name stands for; None where it is no partition's."""
+        if not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}):
+            return None
+        for pattern, declared in self._patterns:
+            if self._space(declared) in (None, ref.namespace):
+                key = pattern.match(ref.name, _time(declared)[1])
+                if key is not None:
+                    return _part(DatasetRef(ref.namespace, declared.name), declared, key)
+        return None
+
+    def named(self, text: str, known: Iterable[DatasetRef]) -> Part | None:
+        """Return what a text names, bare or with a namespace of the `known` datasets.
+
+        Raises AmbiguousNameError where it may be a partition of several.
+        """
+        known = set(known) if self._patterns else set()
+        found = {}
+        for space in {ref.namespace for ref in known}:
+            for name in (text, text.removeprefix(f"{space}:")):
+                part = self.find(DatasetRef(space, name))
+                if part is not None and part.dataset in known:
+                    found[part.dataset] = part
+        if len(found) > 1:
+            raise AmbiguousNameError(
+                f"{text!r} is a partition of {len(found)} datasets",
+                hint="say which: "
+                + " or ".join(f"{ref.namespace}:{text}" for ref in sorted(found)),
+            )
+        return next(iter(found.values()), None)
+
+    def fold(self, snapshot: LineageSnapshot) -> LineageSnapshot:
+        """Return the lineage with one dataset in place of all names that a pattern matches."""
+        if not self._patterns:
+            return snapshot
+        names = set(snapshot.datasets)
+        for job in snapshot.jobs.values():
+            names.update(job.former_reads, job.former_writes)
+        found: dict[DatasetRef, Part] = {}
+        for ref in names:
+            aliases = snapshot.datasets[ref].aliases if ref in snapshot.datasets else ()
+            parts = {name: part for name in (ref, *aliases) if (part := self.find(name))}
+            if parts:
+                found |= {ref: next(iter(parts.values())), **parts}
+        newest_last = sorted(found, key=lambda ref: (str(found[ref].keys), ref))
+        folded = merge_datasets(snapshot, {ref: found[ref].dataset for ref in newest_last})
+        slots = {ref: part.slot for ref, part in found.items() if part.slot is not None}
+        return add_windows(folded, snapshot, slots)
+
+    def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
+        """Return what look like partitions in a folded lineage, and is not declared at all."""
+        # A glob may mean any name; one that says `none` means that each is a dataset of its own.
+        whole = [
+            (re.compile(translate(one.name)), self._space(one))
+            for one in self._plain
+            if one.calendar is not None and one.calendar.grain == "none"
+        ]
+
+        def is_declared(ref: DatasetRef) -> bool:
+            return not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}) or any(
+                space in (None, ref.namespace) and glob.match(ref.name) for glob, space in whole
+            )
+
+        return find_families(snapshot, is_declared)
+
+
+def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> None:
+    """Raise UndeclaredPartitionsError if one of the datasets is of a family."""
+    named = set(named)
+    touched = [one for one in families if not named.isdisjoint((*one.members, one.dataset))]
+    if not touched:
+        return
+    more = len(touched) - _SHOWN
+    counts = [f"{len(one.members):,} of {one.dataset}" for one in touched[:_SHOWN]]
+    raise UndeclaredPartitionsError(
+        "names that look like partitions are not declared: "
+        + ", ".join(counts)
+        + (f" and {more:,} more" if more > 0 else "")
+        + f" (as {touched[0].members[-1]}); lineage shows only those of each job's last run",
+        hint="Add these lines to the project file, or declare each by its exact name if it is a"
+        " dataset of its own.",
+        lines=tuple(line for one in touched[:_SHOWN] for line in (*one.lines, ""))[:-1],
+    )
+
+
+def written(plan: Plan, snapshot: LineageSnapshot) -> set[DatasetRef]:
+    """Return all that the jobs which a plan reaches write, or have ever written."""
+    found: set[DatasetRef] = set()
+    for one in plan.jobs:
+        node = snapshot.jobs.get(one.job)
+        if node is not None and one.status != "skipped":
+            found.update(node.writes, node.former_writes)
+    return found
+
+
+def _time(declared: DatasetDeclaration) -> tuple[str, str | None]:
+    """Return the time dimension's name, "" where keys are plain, and its grain if it has one."""
+    calendars = {one.name: one.calendar for one in declared.dimensions}
+    if declared.calendar is not None:
+        calendars[""] = declared.calendar
+    times = ((name, one.grain) for name, one in calendars.items() if one.keys is None)
+    return next(times, ("", None))
+
+
+def _part(dataset: DatasetRef, declared: DatasetDeclaration, key: Mapping[str, str]) -> Part:
+    time, grain = _time(declared)
+    keys: KeySet = tuple(key.values())
+    if declared.dimensions:
+        keys = ({one.name: [key.get(one.name, EVERY)] for one in declared.dimensions},)
+    slot = None
+    if grain is not None:
+        label = key[time] if time else next(iter(key.values()))
+        slot = Slot(dataset=dataset, grain=grain, label=label, dimension=time)
+    return Part(dataset=dataset, keys=keys, slot=slot)

@@ -1,0 +1,106 @@
+"""What a plan says aloud: what it leaves out, what it believes, what it could not believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.planning.propagate import Propagation
+from lineage_backfill.planning.resolver import JobFacts, Resolver
+
+T = TypeVar("T")
+
+
+def notices(
+    resolver: Resolver, propagation: Propagation, unknown: Iterable[DatasetRef]
+) -> Iterator[str]:
+    """Yield the sentences; `unknown` are the roots whose partitioning nobody knows."""
+    results = propagation.results
+    if resolver.troubles:
+        yield from _troubles(resolver, results)
+    yield from propagation.warnings
+    for ref in unknown:
+        yield f"the partitioning of {ref} is unknown: what reads it is blocked"
+    if any(mapping.may_lack for mapping in resolver.mappings):
+        yield from _lacking(propagation)
+    if any(mapping.reaches_beyond for mapping in resolver.mappings):
+        yield from _incomplete(propagation)
+    inferred: list[JobFacts] = []
+    if resolver.snapshot.history:
+        planned = [facts for facts, result in results.items() if result.planned.boxes]
+        inferred = [facts for facts in planned if resolver.evidence(facts) is not None]
+    lacking = {
+        result
+        for result in propagation.shares
+        if result.planned.boxes and _has_no_engine(result.facts)
+    }
+    engineless = [f for f, result in results.items() if result in lacking] if lacking else []
+    for found, text in (
+        (inferred, "partitioning inferred from run history"),
+        (engineless, "no engine is declared, so `run` would refuse"),
+    ):
+        if found:
+            yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
+
+
+def few(found: Sequence[T], name: Callable[[T], str], most: int = 5) -> str:
+    """Return the first names, and how many more there are."""
+    shown = ", ".join(map(name, found[:most]))
+    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
+def _troubles(resolver: Resolver, reached: Iterable[JobFacts]) -> Iterator[str]:
+    for facts in reached:
+        edges = [*(e.dataset for e in facts.inputs), *(e.dataset for e in facts.outputs)]
+        for ref in (facts.ref, *edges):
+            if ref in resolver.troubles:
+                yield resolver.troubles[ref]
+
+
+def _lacking(propagation: Propagation) -> Iterator[str]:
+    for facts, result in propagation.results.items():
+        if not facts.lacking or not (result.planned or propagation.stale_inputs(facts)):
+            continue
+        for edge in facts.lacking:
+            assert edge.mapping is not None
+            dirty = propagation.dirty.get(edge.data)
+            changed = dirty if isinstance(dirty, PartitionSet) else NOTHING
+            for sentence in edge.mapping.missing(changed, result.planned):
+                yield f"{facts.ref} and its input {edge.dataset}: {sentence}"
+
+
+def _incomplete(propagation: Propagation) -> Iterator[str]:
+    incomplete = [
+        (facts, newest)
+        for facts, result in propagation.results.items()
+        if not result.left and (newest := _beyond(facts, propagation)) is not None
+    ]
+    if incomplete:
+        names = few(incomplete, lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
+        yield f"not planned, for these keys are not complete or do not exist yet: {names}"
+
+
+def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:
+    """Return the newest key that the change would make stale if it existed yet, if any."""
+    newest: int | None = None
+    for edge in propagation.stale_inputs(facts):
+        mapping = edge.mapping
+        if mapping is not None and mapping.reaches_beyond:
+            dirty = propagation.dirty[edge.data]
+            found = mapping.beyond(dirty) if isinstance(dirty, PartitionSet) else None
+            if found is not None and (newest is None or found > newest):
+                newest = found
+    return newest
+
+
+def _has_no_engine(facts: JobFacts) -> bool:
+    return facts.declaration is None or facts.declaration.engine is None
+
+
+def _label(facts: JobFacts, newest: int) -> str:
+    calendar = facts.calendar
+    assert calendar is not None
+    assert calendar.time is not None
+    return calendar.time.grid.label(newest)

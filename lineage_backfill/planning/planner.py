@@ -1,0 +1,354 @@
+"""The planner: a pure function from a request and what is known to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from typing import Any
+
+from lineage_backfill.errors import UnknownNameError, UsageError
+from lineage_backfill.lineage.columns import ALL, column_parts, missed_edges
+from lineage_backfill.lineage.names import unknown as unknown_name
+from lineage_backfill.lineage.select import Neighbours, select
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.planning.describe import Describer
+from lineage_backfill.planning.extents import UNKNOWN, Dirty
+from lineage_backfill.planning.fingerprint import fingerprint
+from lineage_backfill.planning.notices import few, notices
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
+from lineage_backfill.planning.propagate import (
+    Cause,
+    Constraints,
+    Propagation,
+    propagate,
+)
+from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.planning.request_json import request_to_dict
+from lineage_backfill.planning.resolver import DatasetFacts, JobFacts, Resolver
+from lineage_backfill.planning.retained import expired
+from lineage_backfill.planning.routes import Routes
+from lineage_backfill.planning.runs import count_runs, make_runs
+from lineage_backfill.planning.runtime import names_runtime_keys
+from lineage_backfill.project.declarations import Declarations
+
+
+def build_plan(
+    request: Request,
+    snapshot: LineageSnapshot,
+    declarations: Declarations,
+    *,
+    now: datetime,
+    functions: Mapping[str, KeyFunction] | None = None,
+) -> Plan:
+    """Return the plan for a request: exactly the runs that the change makes stale, in order.
+
+    `now` is aware; keys that are not complete by then are not planned. `functions` holds the
+    loaded functions of `python` mappings by their names. Raises UsageError for a request or a
+    declaration that cannot be planned. Same values in, same plan out.
+    """
+    return Planner(snapshot, declarations, now=now, functions=functions).plan(request)
+
+
+class Planner:
+    """Plans requests on one lineage, under one project file, at one moment.
+
+    What it works out of jobs and datasets for one request serves the next one. Takes the same
+    values as `build_plan`.
+    """
+
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        *,
+        now: datetime,
+        functions: Mapping[str, KeyFunction] | None = None,
+    ) -> None:
+        if now.tzinfo is None:
+            raise UsageError("`now` has no time zone", hint="give an instant such as …T00:00:00Z")
+        self.snapshot = snapshot
+        self.declarations = declarations
+        self.now = now.astimezone(UTC)
+        self._functions = functions
+        self._resolvers: dict[bool, Resolver] = {}
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan for a request; raises UsageError where it cannot be planned."""
+        return self.session(request).plan()
+
+    def session(self, request: Request) -> Planning:
+        """Return the planning of a request, for answers that a plan is too small to hold."""
+        return Planning(request, self._resolver(request), self.now)
+
+    def _resolver(self, request: Request) -> Resolver:
+        found = self._resolvers.get(request.include_former)
+        if found is None:
+            found = Resolver(
+                self.snapshot,
+                self.declarations,
+                now=self.now,
+                request=request,
+                functions=self._functions,
+            )
+            if not self._depends_on_request:
+                self._resolvers[request.include_former] = found
+        return found
+
+    @cached_property
+    def _depends_on_request(self) -> bool:
+        return names_runtime_keys(self.snapshot, self.declarations)
+
+
+class Planning:
+    """The planning of one request. Makes the parts of its plan when they are first looked at."""
+
+    def __init__(self, request: Request, resolver: Resolver, now: datetime) -> None:
+        self.request = request
+        self.resolver = resolver
+        self._now = now
+        self._warnings: dict[str, None] = {}
+        self._roots: dict[DatasetFacts, PartitionSet] = {}
+        self._unknown: dict[DatasetFacts, KeySet | None] = {}
+        self._root_jobs: dict[JobFacts, PartitionSet] = {}
+        self._settled: dict[JobFacts, PartitionSet] = {}
+        self._find_roots()
+        roots: dict[DatasetFacts, Dirty] = {**self._roots, **dict.fromkeys(self._unknown, UNKNOWN)}
+        self.propagation: Propagation = propagate(
+            resolver, roots, self._root_jobs, self._restraints()
+        )
+
+    # --- gathering ------------------------------------------------------------------------------
+
+    def _find_roots(self) -> None:
+        resolver, edges = self.resolver, self.resolver.edges
+        if not self.request.changed and not self.request.jobs:
+            raise UsageError(
+                "nothing is said to have changed", hint="name a dataset, or a job with --job"
+            )
+        for changed in self.request.changed:
+            ref = changed.dataset
+            if ref not in resolver.snapshot.datasets and ref not in edges.datasets:
+                raise unknown_name(str(ref), edges.datasets, kind="dataset")
+            data = resolver.dataset(ref)
+            if data.calendar is None:
+                self._unknown[data] = changed.keys
+                continue
+            keys = NOTHING
+            if changed.keys or changed.log is None:
+                keys = self._parse(data.calendar, changed.keys, f"dataset {ref}")
+            self._say_logged(changed)
+            self._roots[data] = self._roots.get(data, NOTHING) | keys
+        for rerun in self.request.jobs:
+            if rerun.job not in edges.jobs:
+                raise unknown_name(str(rerun.job), edges.jobs, kind="job")
+            job = resolver.job(rerun.job)
+            if job.calendar is None:
+                self._root_jobs[job] = WHOLE  # it is blocked, whatever its keys are
+                continue
+            keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
+            before, settled = (
+                found.get(job, NOTHING) for found in (self._root_jobs, self._settled)
+            )
+            self._settled[job] = settled | (keys - before) if rerun.exact else settled - keys
+            self._root_jobs[job] = before | keys
+
+    def _say_logged(self, changed: ChangedDataset) -> None:
+        log = changed.log
+        if log is not None and log.ignored:
+            names = few(log.ignored, str)
+            self._warn(f"dataset {changed.dataset}: changed, and no key that exists: {names}")
+        elif log is not None and not changed.keys:
+            self._warn(
+                f"dataset {changed.dataset}: nothing changed in its table after version {log.after}"
+            )
+
+    def _parse(self, calendar: Calendar, keys: KeySet | None, what: str) -> PartitionSet:
+        try:
+            return parse(calendar, keys, lambda text: self._warn(f"{what}: {text}"))
+        except UsageError as error:
+            error.message = f"{what}: {error.message}"
+            error.args = (error.message,)
+            raise
+
+    def _find_missed(self) -> frozenset[tuple[JobRef, DatasetRef]]:
+        snapshot, edges = self.resolver.snapshot, self.resolver.edges
+        columns = frozenset(self.request.columns)
+        if not columns:
+            return frozenset()
+        changed = [data.ref for data in (*self._roots, *self._unknown)]
+        if not changed:
+            self._warn(
+                "--columns says nothing of a job that is run again: it makes all columns anew"
+            )
+        for ref in changed:
+            node = snapshot.datasets.get(ref)
+            if node is not None and node.fields:
+                known = set(map(str.casefold, node.fields))
+                unknown = [one for one in sorted(columns) if known.isdisjoint(column_parts(one))]
+                if unknown:
+                    raise UnknownNameError(
+                        f"dataset {ref} has no column {', '.join(unknown)}",
+                        hint=f"its columns are {', '.join(node.fields[:12])}",
+                    )
+        dirty = dict.fromkeys(changed, columns)
+        for job in self._root_jobs:
+            # A job that runs again makes all of its outputs anew.
+            dirty.update(dict.fromkeys(edges.writes(job.ref), frozenset({ALL})))
+        missed, blind = missed_edges(
+            dirty,
+            snapshot.column_edges,
+            edges.readers,
+            edges.writes,
+        )
+        if blind:
+            names = sorted({str(job) for job, _ in blind})
+            self._warn(f"kept, for lack of column lineage: {few(names, str)}")
+        return missed
+
+    def _restraints(self) -> Constraints:
+        request = self.request
+        retained = any(declared.retention for declared in self.resolver.declarations.datasets)
+        chosen = bool(request.select or request.exclude or request.depth is not None)
+        return Constraints(
+            cut=self._make_cut(),
+            cuts_any=chosen,
+            pruned=self._find_missed(),
+            expired=cache(expired) if retained and "expired" not in request.allow else None,
+            settled=self._settled,
+            exact=request.exact,
+        )
+
+    def _make_cut(self) -> Callable[[JobFacts, int], Cause | None]:
+        request, allow = self.request, self.request.allow
+        selected: set[JobRef] | None = None
+        excluded: set[JobRef] = set()
+        if request.select or request.exclude:
+            snapshot, edges = self.resolver.snapshot, self.resolver.edges
+            graph = Neighbours(
+                jobs=edges.jobs,
+                reads=edges.reads,
+                writes=edges.writes,
+                readers=edges.readers,
+                writers=edges.writers,
+            )
+            if request.select:
+                selected = select(request.select, snapshot, graph)
+            excluded = select(request.exclude, snapshot, graph)
+
+        def cut(facts: JobFacts, distance: int) -> Cause | None:
+            declared = facts.declaration
+            if facts.ref in excluded:
+                return ("excluded", "excluded by --exclude", "")
+            if selected is not None and facts.ref not in selected:
+                return ("excluded", "not chosen by --select", "")
+            if request.depth is not None and distance > request.depth:
+                return ("depth", f"more than {request.depth} jobs away from the change", "")
+            if declared is not None and declared.protected and "protected" not in allow:
+                return ("protected", "the job is protected", "run it with --allow-protected")
+            if declared is not None and not declared.idempotent and "not-idempotent" not in allow:
+                return (
+                    "not_idempotent",
+                    "the job is not idempotent",
+                    "run it with --allow-not-idempotent",
+                )
+            return None
+
+        return cut
+
+    def _warn(self, text: str) -> None:
+        self._warnings[text] = None
+
+    # --- the plan -------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        count = count_runs(self.propagation, self.resolver)
+        limit = self.resolver.declarations.limits.max_runs
+        listed = count <= limit or "max-runs" in self.request.allow
+        for text in notices(self.resolver, self.propagation, [data.ref for data in self._unknown]):
+            self._warn(text)
+        if not listed:
+            self._warn(
+                f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
+                " (--allow-max-runs lists and runs them)"
+            )
+        planned = [(jobs, len(result.planned)) for result, jobs in self.propagation.shares.items()]
+        return Plan(
+            now=self._now.isoformat().replace("+00:00", "Z"),
+            request=request_to_dict(self.request),
+            changed=self._changed(),
+            totals={
+                "jobs": sum(jobs for jobs, keys in planned if keys),
+                "runs": count,
+                "partitions": sum(jobs * keys for jobs, keys in planned),
+            },
+            limits={"max_runs": limit},
+            warnings=tuple(self._warnings),
+            details=_Details(self, listed=listed),
+        )
+
+    def _changed(self) -> tuple[DatasetPartitions, ...]:
+        found = []
+        for data, keys in self._roots.items():
+            assert data.calendar is not None
+            found.append(DatasetPartitions(dataset=data.ref, keys=render(data.calendar, keys)))
+        for data, given in self._unknown.items():
+            found.append(DatasetPartitions(dataset=data.ref, keys=given))
+        return tuple(sorted(found, key=lambda part: part.dataset))
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The shortest ways from the roots."""
+        return Routes(self.propagation, self._root_jobs)
+
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """Return what the plan says of every reached job."""
+        describer = Describer(
+            self.resolver,
+            self.propagation,
+            self.routes,
+            self._root_jobs,
+            exact=self.request.exact,
+        )
+        return describer.jobs()
+
+    def runs(self) -> tuple[PlannedRun, ...]:
+        """Return the planned runs, however many there are."""
+        return make_runs(self.propagation, self.resolver, reverse=self.request.reverse)
+
+    def lineage(self) -> Mapping[str, Any]:
+        """Return where the lineage is from, and the hash of what the plan rests on."""
+        snapshot = self.resolver.snapshot
+        roots = (data.ref for data in (*self._roots, *self._unknown))
+        taken = snapshot.taken_at
+        return {
+            "source": snapshot.source,
+            **fingerprint(self.resolver, self.propagation.results, roots),
+            "taken_at": taken.isoformat().replace("+00:00", "Z") if taken else None,
+        }
+
+
+class _Details:
+    """The parts of a plan that its planning makes when they are first looked at."""
+
+    def __init__(self, planning: Planning, *, listed: bool) -> None:
+        self._planning = planning
+        self._listed = listed
+
+    @property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        return self._planning.jobs()
+
+    @property
+    def runs(self) -> tuple[PlannedRun, ...] | None:
+        return self._planning.runs() if self._listed else None
+
+    @property
+    def lineage(self) -> Mapping[str, Any]:
+        return self._planning.lineage()

@@ -1,0 +1,643 @@
+"""From changed partitions to stale run keys: which run, which are left stale, and why.
+
+Two hops for each job: dirty partitions of its inputs make run keys stale, stale run keys make
+partitions of its outputs dirty. Jobs are visited once, in an order in which they could run; only
+jobs in a cycle of datasets are visited until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Final
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
+from lineage_backfill.planning.resolver import DatasetFacts, Input, JobFacts, Resolver
+
+#: One key of one job.
+_Node = tuple[JobFacts, PartitionSet]
+#: What a job makes of each of its outputs.
+_Made = Sequence[PartitionSet]
+_Followers = Mapping[JobFacts, Sequence[JobFacts]]
+#: A level, its jobs in order, and whether they form a cycle of datasets.
+_Group = tuple[int, Sequence[JobFacts], bool]
+#: Why something does not run: kind, text, and a hint of what to do.
+Cause = tuple[str, str, str]
+#: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
+LeftCause = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class JobResult:
+    """What propagation found for a reached job, or for many jobs alike: `facts` are of the first.
+
+    `stale` are all run keys that something makes stale, `planned` those that run, `left` those
+    that do not. `cause` is why the job is not planned at all, or why keys are left: (kind, text,
+    hint). `stale_inputs` None stands for the inputs that are dirty in the end.
+    """
+
+    facts: JobFacts
+    stale: PartitionSet = NOTHING
+    planned: PartitionSet = NOTHING
+    left: PartitionSet = NOTHING
+    cause: Cause | None = None
+    left_causes: tuple[LeftCause, ...] = ()
+    stale_inputs: Sequence[Input] | None = ()
+    pruned: Sequence[DatasetRef] = ()
+    serial: bool = False  # its keys run one by one, in order
+
+
+@dataclass(slots=True, kw_only=True)
+class Propagation:
+    """The outcome: results in run order, and what is dirty where, unrepaired where nobody will.
+
+    Jobs alike share a result, and their declaration: `shares` holds how many do. `levels` holds the
+    jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets.
+    """
+
+    results: dict[JobFacts, JobResult]
+    shares: Mapping[JobResult, int]
+    levels: list[tuple[int, Sequence[JobFacts]]]
+    dirty: Extents
+    unrepaired: dict[DatasetFacts, Dirty]
+    roots: Mapping[DatasetFacts, Dirty]
+    cyclic: list[tuple[JobFacts, ...]]
+    warnings: list[str]
+
+    def stale_inputs(self, facts: JobFacts) -> Sequence[Input]:
+        """Return the inputs through which the change comes to a reached job."""
+        found = self.results[facts].stale_inputs
+        return found if found is not None else _dirty_inputs(facts, self.dirty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What keeps stale keys from being run, and stale inputs from counting.
+
+    `cut` says why a job is not to run, or None; it gets the job and its distance from the roots,
+    and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the edges that the
+    changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
+    `settled` are keys of root jobs that lookback does not widen.
+    """
+
+    cut: Callable[[JobFacts, int], Cause | None]
+    cuts_any: bool
+    pruned: AbstractSet[tuple[JobRef, DatasetRef]]
+    expired: Callable[[DatasetFacts], PartitionSet] | None
+    settled: Mapping[JobFacts, PartitionSet]
+    exact: bool
+
+
+def propagate(
+    resolver: Resolver,
+    roots: Mapping[DatasetFacts, Dirty],
+    root_jobs: Mapping[JobFacts, PartitionSet],
+    constraints: Constraints,
+) -> Propagation:
+    """Carry the change from the roots down through every job that can be reached."""
+    return _Run(resolver, roots, root_jobs, constraints).finish()
+
+
+class _Run:
+    def __init__(
+        self,
+        resolver: Resolver,
+        roots: Mapping[DatasetFacts, Dirty],
+        root_jobs: Mapping[JobFacts, PartitionSet],
+        constraints: Constraints,
+    ) -> None:
+        self.resolver = resolver
+        self.roots = roots
+        self.root_jobs = root_jobs
+        self.constraints = constraints
+        self.dirty = Extents()
+        for data, keys in roots.items():
+            self.dirty.add(data, keys)
+        self.unrepaired: dict[DatasetFacts, Dirty] = {}
+        self.warnings: dict[str, None] = {}
+        self.results: dict[JobFacts, JobResult] = {}
+        # By identity, for sets are slow to compare; they are held here, so that no other takes it.
+        self._alike: dict[tuple[int, ...], tuple[JobResult, _Made, object]] = {}
+        self.is_plain = not (
+            constraints.cuts_any or constraints.pruned or constraints.expired or constraints.exact
+        )
+
+    def finish(self) -> Propagation:
+        results = self.results
+        groups = _order(self._starts(), self.resolver.followers)
+        self.dirty.make_room(self.resolver.known_datasets)
+        for _, jobs, tied in groups:
+            if tied:
+                self._visit_cycle(jobs)
+                continue
+            for facts in jobs:
+                if self.is_plain and facts.is_plain and facts not in self.root_jobs:
+                    results[facts] = self._visit_plain(facts)
+                else:
+                    results[facts] = self._visit(facts)
+        return Propagation(
+            results=self.results,
+            shares=Counter(self.results.values()),
+            levels=[(level, jobs) for level, jobs, _ in groups],
+            dirty=self.dirty,
+            unrepaired=self.unrepaired,
+            roots=self.roots,
+            cyclic=[tuple(jobs) for _, jobs, tied in groups if tied],
+            warnings=list(self.warnings),
+        )
+
+    def _pruned(self, facts: JobFacts) -> list[DatasetRef]:
+        return [
+            e.dataset for e in facts.inputs if (facts.ref, e.dataset) in self.constraints.pruned
+        ]
+
+    def _starts(self) -> dict[JobFacts, None]:
+        """Return the jobs that are asked for or read a root."""
+        found = dict.fromkeys(self.root_jobs)
+        for data in self.roots:
+            for ref in self.resolver.edges.readers.get(data.ref, ()):
+                facts = self.resolver.job(ref)
+                if data.ref not in facts.references:
+                    found[facts] = None
+        return found
+
+    @cached_property
+    def _distances(self) -> Mapping[JobFacts, int]:
+        """How many jobs each reached job is away from the roots, itself counted."""
+        front = list(self._starts())
+        distances = dict.fromkeys(front, 1)
+        for facts in front:
+            for follower in self.resolver.followers[facts]:
+                if follower not in distances:
+                    distances[follower] = distances[facts] + 1
+                    front.append(follower)
+        return distances
+
+    # --- one job --------------------------------------------------------------------------------
+
+    def _visit_plain(self, facts: JobFacts) -> JobResult:
+        """Visit a plain job where nothing restrains the plan: nearly every job of nearly every one.
+
+        Thousands of them differ in names alone: what the first of a kind found, they share.
+        """
+        dirty = self.dirty.by_number
+        changed = tuple(map(dirty.__getitem__, facts.sources))
+        alike = (facts.kind, *map(id, changed))
+        found = self._alike.get(alike)
+        if self.unrepaired and any(edge.data in self.unrepaired for edge in facts.live):
+            return self._visit(facts)
+        if found is None:
+            found = self._alike[alike] = *self._find_plain(facts), changed
+        for output, keys in zip(facts.outputs, found[1], strict=True):
+            number = output.data.number
+            if dirty[number] is not None:
+                self.dirty.add(output.data, keys)
+            elif keys.boxes:
+                dirty[number] = keys
+        return found[0]
+
+    def _find_plain(self, facts: JobFacts) -> tuple[JobResult, _Made]:
+        """Return what a plain job comes to, and what that makes of its outputs."""
+        assert facts.calendar is not None
+        stale = self._affected(_dirty_inputs(facts, self.dirty), facts.calendar, NOTHING)
+        made = []
+        for output in facts.outputs:
+            assert output.mapping is not None
+            made.append(output.mapping.required(stale))
+        return JobResult(facts, stale, stale, stale_inputs=None), made
+
+    def _visit(self, facts: JobFacts) -> JobResult:
+        result, constraints = JobResult(facts), self.constraints
+        if constraints.pruned:
+            result.pruned = self._pruned(facts)
+        stale_inputs = _dirty_inputs(facts, self.dirty, result.pruned)
+        asked = self.root_jobs.get(facts, NOTHING)
+        if not stale_inputs and not asked.boxes:
+            return result
+        result.stale_inputs = stale_inputs
+        cause = None
+        if facts.problem is not None or facts.unknown or facts.endless:
+            cause = self._problem(facts, stale_inputs)
+        if cause is None and (constraints.cuts_any or facts.guarded):
+            cause = constraints.cut(facts, self._distances[facts])
+        if facts.calendar is None or (cause is not None and cause[0] == "unknown"):
+            result.cause = cause
+            self._all_unrepaired(facts)
+            return result
+        result.stale, unwidened = self._stale_keys(facts, result.pruned, stale_inputs, asked)
+        if not result.stale.boxes:
+            return result
+        result.serial = bool(facts.own)
+        result.cause = cause
+        if cause is not None:
+            left = result.stale
+        elif self.unrepaired or constraints.exact or constraints.expired:
+            left = self._left(facts, result, unwidened)
+        else:
+            left = NOTHING
+        self._settle(facts, result, left)
+        return result
+
+    def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
+        """Return why the job's stale keys cannot be known, or may not be run as declared."""
+        if facts.problem is not None:
+            return ("unknown", facts.problem, facts.hint)
+        for edge in stale_inputs:
+            if edge.mapping is None:
+                return (
+                    "unknown",
+                    f"the partitioning of its input {edge.dataset} is unknown",
+                    f"declare it: [[dataset]] name = {edge.dataset.name!r} and its grain",
+                )
+            endless = edge.mapping.unbounded
+            if endless is not None:
+                side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
+                return (
+                    "unknown",
+                    f"it reads all of {edge.dataset}, and {side} has no first key",
+                    f"declare a start for {edge.dataset.name!r}, and for what it writes",
+                )
+        for edge in facts.unknown:
+            self._warn(f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole")
+        return None
+
+    def _stale_keys(
+        self,
+        facts: JobFacts,
+        pruned: Sequence[DatasetRef],
+        stale_inputs: Sequence[Input],
+        asked: PartitionSet,
+    ) -> tuple[PartitionSet, PartitionSet]:
+        """Return the stale run keys, and what they would be without the widening."""
+        calendar = facts.calendar
+        assert calendar is not None
+        settled = direct = NOTHING
+        if asked.boxes:
+            if facts.lookback:
+                settled = calendar.clip(self.constraints.settled.get(facts, NOTHING))
+            direct = calendar.intern(calendar.clip(asked - settled))
+        own, others = NOTHING, stale_inputs
+        if facts.own:
+            own = self._affected([edge for edge in others if edge.own], calendar, NOTHING)
+            others = [edge for edge in others if not edge.own]
+        direct = self._affected(others, calendar, direct)
+        if not facts.lookback and not facts.own:
+            return direct, direct
+        widened_keys = widen(calendar, direct, facts.lookback)
+        closed = self._closed(facts, pruned, widened_keys | own | settled)
+        widened = calendar.intern(closed)
+        if not self.constraints.exact or not facts.lookback:
+            return widened, widened
+        return widened, self._closed(facts, pruned, direct | own | settled)
+
+    def _affected(
+        self, inputs: Iterable[Input], calendar: Calendar, keys: PartitionSet
+    ) -> PartitionSet:
+        """Return the keys, and the run keys that dirty partitions of the inputs make stale."""
+        for edge in inputs:
+            changed = self.dirty[edge.data]
+            assert edge.mapping is not None
+            assert isinstance(changed, PartitionSet)
+            affected = edge.mapping.affected(changed)
+            if keys is NOTHING:
+                keys = affected
+            elif affected is not keys:
+                keys = calendar.unite(keys, affected)
+        return keys
+
+    @staticmethod
+    def _closed(facts: JobFacts, pruned: Sequence[DatasetRef], keys: PartitionSet) -> PartitionSet:
+        """Return the keys and what they make stale through the job's own output."""
+        own: Sequence[EdgeMapping] = facts.own
+        if own and pruned:
+            own = [
+                edge.mapping
+                for edge in facts.live
+                if edge.own and edge.mapping and edge.dataset not in pruned
+            ]
+        while keys and own:
+            wider = keys
+            for mapping in own:
+                wider = mapping.closure(wider)
+            if len(own) == 1 or len(wider) == len(keys):
+                return wider
+            keys = wider
+        return keys
+
+    def _left(self, facts: JobFacts, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
+        """Return the stale keys that must not run, for each reason there may be."""
+        calendar, constraints = facts.calendar, self.constraints
+        assert calendar is not None
+        left = lost = own_lost = NOTHING
+        causes: list[LeftCause] = []
+        if constraints.exact:
+            beyond = result.stale - unwidened
+            if beyond:
+                left |= beyond
+                causes.append(("exact", "--exact leaves out what lookback would correct"))
+        for edge in facts.live:
+            if edge.mapping is None:
+                continue
+            bad = self.unrepaired.get(edge.data)
+            if isinstance(bad, PartitionSet) and edge.dataset not in result.pruned:
+                keys = edge.mapping.affected(bad) & result.stale
+                if keys:
+                    text = f"nobody repairs stale partitions of {edge.dataset}"
+                    causes.append(("unrepaired", text))
+                    if edge.own:
+                        own_lost |= keys
+                    else:
+                        lost |= keys
+            gone = constraints.expired(edge.data) if constraints.expired else NOTHING
+            if gone:
+                keys = edge.mapping.affected(gone) & result.stale
+                if keys:
+                    text = (
+                        f"{edge.dataset} no longer holds partitions that they need"
+                        " (past its retention; --allow-expired runs them all the same)"
+                    )
+                    causes.append(("expired", text))
+                    lost |= keys
+        result.left_causes = tuple(causes)
+        left |= (widen(calendar, lost, facts.lookback) | own_lost) & result.stale
+        if not left:
+            return NOTHING
+        return self._closed(facts, result.pruned, left) & result.stale
+
+    def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
+        """Record which stale keys run and which stay, and what that makes of the outputs."""
+        stale = result.stale
+        result.left = left
+        result.planned = stale - left if left.boxes else stale
+        for output in facts.outputs:
+            assert output.mapping is not None
+            self.dirty.add(output.data, output.mapping.required(stale))
+            if left.boxes:
+                _add(self.unrepaired, output.data, output.mapping.required(left))
+
+    def _all_unrepaired(self, facts: JobFacts) -> None:
+        """Record that any partition of the outputs may be stale, and stay so."""
+        for output in facts.outputs:
+            calendar = output.data.calendar
+            extent: Dirty = UNKNOWN if calendar is None else calendar.existing
+            self.dirty.add(output.data, extent)
+            _add(self.unrepaired, output.data, extent)
+
+    def _warn(self, text: str) -> None:
+        self.warnings[text] = None
+
+    # --- cycles ---------------------------------------------------------------------------------
+
+    def _visit_cycle(self, jobs: Sequence[JobFacts]) -> None:
+        """Visit the jobs of a cycle of datasets until nothing changes, then judge it by keys."""
+        self.results.update((facts, JobResult(facts)) for facts in jobs)
+        self._until_stable(jobs)
+        tied, sentence = self._true_cycle(jobs)
+        if tied:
+            for facts, keys in tied.items():
+                result = self.results[facts]
+                result.left_causes += (("cycle", sentence),)
+                if keys == result.stale:
+                    result.cause = ("cycle", sentence, "declare how the keys travel on that way")
+                self._settle(facts, result, result.left | keys)
+            self._until_stable(jobs, keep=tied)
+
+    def _until_stable(
+        self, jobs: Sequence[JobFacts], keep: Mapping[JobFacts, PartitionSet] | None = None
+    ) -> None:
+        results = self.results
+        while True:
+            before = [(results[facts].stale, results[facts].left) for facts in jobs]
+            for facts in jobs:
+                old = results[facts]
+                fresh = results[facts] = self._visit(facts)
+                fresh.serial = True
+                if keep and facts in keep and fresh.stale:
+                    fresh.left_causes = tuple(dict.fromkeys((*fresh.left_causes, *old.left_causes)))
+                    fresh.cause = fresh.cause or old.cause
+                    self._settle(facts, fresh, fresh.left | keep[facts])
+            if before == [(results[facts].stale, results[facts].left) for facts in jobs]:
+                return
+
+    def _true_cycle(self, jobs: Sequence[JobFacts]) -> tuple[dict[JobFacts, PartitionSet], str]:
+        """Return the run keys that wait for themselves, and one such cycle edge by edge."""
+        needs = self._needs(jobs)
+        nodes: dict[_Node, list[_Node]] = {node: [] for node in needs}
+        for node, made_by in needs.items():
+            for maker in made_by:
+                nodes[maker].append(node)
+        waiting = {node: len(made_by) for node, made_by in needs.items()}
+        ready = [node for node, count in waiting.items() if not count]
+        while ready:
+            for follower in nodes[ready.pop()]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
+        tied: dict[JobFacts, PartitionSet] = {}
+        for (facts, key), count in waiting.items():
+            if count:
+                tied[facts] = tied.get(facts, NOTHING) | key
+        if not tied:
+            return {}, ""
+        return tied, self._name_cycle({n for n, count in waiting.items() if count}, needs)
+
+    def _needs(self, jobs: Sequence[JobFacts]) -> dict[_Node, dict[_Node, None]]:
+        """Return, for each stale key of the jobs, the stale keys of the jobs that it needs."""
+        makers: dict[DatasetFacts, list[tuple[JobFacts, EdgeMapping]]] = {}
+        for facts in jobs:
+            for output in facts.outputs:
+                if output.mapping is not None:
+                    makers.setdefault(output.data, []).append((facts, output.mapping))
+        needs: dict[_Node, dict[_Node, None]] = {}
+        for facts in jobs:
+            for key in single_keys(self.results[facts].stale):
+                found = needs[facts, key] = {}
+                assert facts.calendar is not None
+                reading = read_keys(facts.calendar, key, facts.lookback)
+                for edge in facts.live:
+                    if edge.mapping is None:
+                        continue
+                    wanted = edge.mapping.required(key if edge.own else reading)
+                    for maker, mapping in makers.get(edge.data, ()):
+                        build = mapping.affected(wanted) & self.results[maker].stale
+                        found.update(((maker, one), None) for one in single_keys(build))
+        return needs
+
+    def _name_cycle(self, tied: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> str:
+        node = min(tied, key=lambda n: (n[0].ref, n[1].ordinals.lo))
+        path = [node]
+        while True:
+            node = next(other for other in needs[node] if other in tied)
+            if node in path:
+                cycle = [*path[path.index(node) :], node]
+                break
+            path.append(node)
+
+        def show(facts: JobFacts, key: PartitionSet) -> str:
+            assert facts.calendar is not None
+            return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
+
+        return "a cycle: " + " needs ".join(show(*part) for part in cycle)
+
+
+def widen(calendar: Calendar, keys: PartitionSet, lookback: int) -> PartitionSet:
+    """Return K-lookback .. K for every key K, as far as they exist."""
+    if not lookback or not keys or calendar.time is None:
+        return keys
+    boxes = ((ordinals.dilate(lookback, 0), mask) for ordinals, mask in keys.boxes)
+    return calendar.clip(PartitionSet.of(boxes))
+
+
+def read_keys(calendar: Calendar, keys: PartitionSet, lookback: int) -> PartitionSet:
+    """Return the existing run keys whose reads the partitions of `keys` depend on."""
+    if not lookback or not keys or calendar.time is None:
+        return keys
+    boxes = ((ordinals.dilate(0, lookback), mask) for ordinals, mask in keys.boxes)
+    return calendar.clip(PartitionSet.of(boxes))
+
+
+def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
+    """Yield every key of the set as a set of its own, ascending in time."""
+    for ordinals, mask in keys.boxes:
+        for ordinal in ordinals:
+            point = OrdinalSet.range(ordinal, ordinal)
+            rest = mask
+            while rest:
+                low = rest & -rest
+                yield PartitionSet(((point, low),))
+                rest ^= low
+
+
+def _dirty_inputs(
+    facts: JobFacts, dirty: Extents, pruned: Sequence[DatasetRef] = ()
+) -> Sequence[Input]:
+    if pruned:
+        return [e for e in facts.live if e.data in dirty and e.dataset not in pruned]
+    found = [edge for edge in facts.live if edge.data in dirty]
+    return facts.live if len(found) == len(facts.live) else found
+
+
+def _add(into: dict[DatasetFacts, Dirty], data: DatasetFacts, extent: Dirty) -> None:
+    if extent:
+        held = into.get(data)
+        into[data] = extent if held is None else united(held, extent)
+
+
+_PLACE: Final = attrgetter("place")
+
+
+def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
+    """Return the jobs that can be reached in an order in which they could run, level by level."""
+    waiting = dict.fromkeys(starts, 0)
+    front = list(waiting)
+    for facts in front:
+        for follower in followers[facts]:
+            if follower in waiting:
+                waiting[follower] += 1
+            else:
+                waiting[follower] = 1
+                front.append(follower)
+    groups: list[_Group] = []
+    placed, ready = 0, [facts for facts in front if not waiting[facts]]
+    while ready:
+        ready.sort(key=_PLACE)
+        groups.append((len(groups) + 1, ready, False))
+        placed += len(ready)
+        later = []
+        for facts in ready:
+            for follower in followers[facts]:
+                left = waiting[follower] - 1
+                if left:
+                    waiting[follower] = left
+                else:
+                    later.append(follower)
+        ready = later
+    if placed < len(front):
+        return list(_order_cycles(sorted(front, key=_PLACE), followers))
+    return groups
+
+
+def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
+    """Order jobs of which some are tied: by strongly connected groups."""
+    component = _components(nodes, followers)
+    members: dict[int, list[JobFacts]] = {}
+    for job in nodes:
+        members.setdefault(component[job], []).append(job)
+    inner = {
+        (component[job], component[follower])
+        for job in nodes
+        for follower in followers[job]
+        if component[job] != component[follower]
+    }
+    count = dict.fromkeys(members, 0)
+    following: dict[int, list[int]] = {number: [] for number in members}
+    for one, other in inner:
+        count[other] += 1
+        following[one].append(other)
+
+    def place(number: int) -> int:
+        return members[number][0].place
+
+    level, ready = 1, sorted((n for n, c in count.items() if not c), key=place)
+    while ready:
+        for number in ready:
+            yield level, members[number], len(members[number]) > 1
+        later = []
+        for number in ready:
+            for other in following[number]:
+                count[other] -= 1
+                if not count[other]:
+                    later.append(other)
+        ready = sorted(later, key=place)
+        level += 1
+
+
+def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFacts, int]:
+    """Return the number of the strongly connected component of each node (Tarjan, iterative)."""
+    allowed = set(nodes)
+
+    def after(node: JobFacts) -> Iterator[JobFacts]:
+        return iter(sorted((f for f in followers[node] if f in allowed), key=_PLACE))
+
+    index: dict[JobFacts, int] = {}
+    low: dict[JobFacts, int] = {}
+    component: dict[JobFacts, int] = {}
+    stack: list[JobFacts] = []
+    for root in nodes:
+        if root in index:
+            continue
+        work = [(root, after(root))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        while work:
+            node, rest = work[-1]
+            for follower in rest:
+                if follower not in index:
+                    index[follower] = low[follower] = len(index)
+                    stack.append(follower)
+                    work.append((follower, after(follower)))
+                    break
+                if follower not in component:
+                    low[node] = min(low[node], index[follower])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    number = len(component)
+                    while True:
+                        member = stack.pop()
+                        component[member] = number
+                        if member is node:
+                            break
+    return component

@@ -1,0 +1,48 @@
+"""Which run keys a recorded run was for, as its partition key or its nominal time tells."""
+
+from __future__ import annotations
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.lineage.snapshot import RunRecord
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import parse, parse_partitions
+
+
+def touched_keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
+    """Return the keys that the run may have been for; all of them where it does not tell."""
+    if record.partition_key:
+        try:
+            return parse(calendar, parse_partitions(record.partition_key))
+        except UsageError:
+            return calendar.existing
+    time, start, end = calendar.time, record.nominal_start, record.nominal_end
+    if time is None or start is None:
+        return calendar.existing
+    first = int(start.timestamp())
+    last = max(first, int(end.timestamp()) - 1) if end else first
+    covered = OrdinalSet.range(time.grid.at(first), time.grid.at(last))
+    return PartitionSet.of([(covered, calendar.full_mask)])
+
+
+def whole_keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
+    """Return the keys that the run was for with all that belongs to them; none where that is open.
+
+    The nominal time of a run of an hour says nothing of the day that the hour lies in.
+    """
+    if calendar.is_whole and record.nominal_start is None and not record.partition_key:
+        return calendar.existing
+    if record.partition_key:
+        try:
+            return parse(calendar, parse_partitions(record.partition_key))
+        except UsageError:
+            return NOTHING
+    time, start, end = calendar.time, record.nominal_start, record.nominal_end
+    if time is None or start is None or end is None or calendar.statics:
+        return NOTHING
+    first = time.grid.at(int(start.timestamp()))
+    last = time.grid.at(int(end.timestamp()))
+    if time.grid.start(first) < start.timestamp():
+        first += 1
+    return PartitionSet.of([(OrdinalSet.range(first, last - 1), calendar.full_mask)])

@@ -1,0 +1,380 @@
+"""Declarations held against the lineage: what matches nothing, contradicts, or is still missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Final, Literal, TypeVar
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.lineage.names import unknown
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+    calendar_in_words,
+)
+from lineage_backfill.project.matching import is_glob, names
+
+Level = Literal["error", "warning", "note"]
+Ref = TypeVar("Ref", DatasetRef, JobRef)
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing about the declarations; `place` is the table, dataset or job that it is about.
+
+    An error stops every plan that comes near it, a warning is most often a mistake or blocks a job,
+    a note is only to be known. `kind` is stable.
+    """
+
+    level: Level
+    kind: str
+    place: str
+    text: str
+    hint: str = ""
+
+    @classmethod
+    def of(cls, place: str, error: UsageError) -> Finding:
+        """Return the finding that an error is."""
+        text, hint = str(error), error.hint
+        return cls(level="error", kind="contradiction", place=place, text=text, hint=hint)
+
+
+def review(
+    snapshot: LineageSnapshot,
+    declarations: Declarations,
+    *,
+    now: datetime,
+    functions: Mapping[str, KeyFunction] | None = None,
+) -> tuple[Finding, ...]:
+    """Return all that is to be said of the declarations beside this lineage, errors first."""
+    found = _Review(snapshot, declarations, now, functions or {}).findings()
+    order = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: order[one.level]))
+
+
+class _Review:
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        now: datetime,
+        functions: Mapping[str, KeyFunction],
+    ) -> None:
+        self._snapshot = snapshot
+        self._declarations = declarations
+        self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
+        bare = replace(declarations, datasets=(), jobs=())
+        self._undeclared = Resolver(snapshot, bare, now=now)  # what the lineage says by itself
+        self._jobs = list(self._resolver.edges.jobs)
+        self._broken: set[DatasetRef | JobRef] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._namespace()
+        yield from self._dataset_tables()
+        yield from self._job_tables()
+        yield from self._contradictions()
+        yield from self._unknown()
+        yield from self._to_run()
+        for text in self._resolver.troubles.values():
+            yield Finding(level="warning", kind="facet", place="lineage", text=text)
+
+    def _name(self, ref: DatasetRef | JobRef) -> str:
+        return ref.name if ref.namespace == self._declarations.namespace else str(ref)
+
+    def _few(self, refs: Sequence[DatasetRef | JobRef]) -> str:
+        return _few([self._name(ref) for ref in refs])
+
+    # --- names ----------------------------------------------------------------------------------
+
+    def _namespace(self) -> Iterator[Finding]:
+        home = self._declarations.namespace
+        refs: list[DatasetRef | JobRef] = [*self._snapshot.datasets, *self._snapshot.jobs]
+        spaces = sorted({ref.namespace for ref in refs})
+        if home is not None and spaces and home not in spaces:
+            yield Finding(
+                level="warning",
+                kind="unknown-namespace",
+                place="[project]",
+                text=f"nothing in the lineage has the namespace {home!r}",
+                hint=f"The lineage has {_few(spaces)}.",
+            )
+
+    def _touched(self) -> set[DatasetRef]:
+        """Return the datasets that the lineage knows, or that a declared edge reads or writes."""
+        declared = (
+            ref
+            for job in self._jobs
+            for ref in (*self._resolver.edges.reads(job), *self._resolver.edges.writes(job))
+        )
+        return {*self._snapshot.datasets, *declared}
+
+    def _dataset_tables(self) -> Iterator[Finding]:
+        touched = self._touched()
+        used = {id(self._resolver.dataset_declaration(ref)) for ref in touched}
+        for declared in self._declarations.datasets:
+            if id(declared) not in used:
+                yield self._unused(declared, "dataset", self._snapshot.datasets)
+            elif not is_glob(declared.name):
+                yield from self._facet_differs(declared, touched)
+            yield from self._columns(declared, touched)
+
+    def _unused(
+        self, declared: DatasetDeclaration | JobDeclaration, kind: str, known: Collection[Ref]
+    ) -> Finding:
+        place = f'[[{kind}]] "{declared.name}"'
+        if is_glob(declared.name):
+            return Finding(
+                level="warning",
+                kind=f"unknown-{kind}",
+                place=place,
+                text=f"this table says nothing of any {kind}: none matches it, or other tables win",
+                hint="Correct the pattern, or leave the table out.",
+            )
+        elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
+        hint = unknown(declared.name, known, kind=kind).hint
+        if elsewhere:
+            hint = f"One of that name is in the namespace {_few(elsewhere)}: say so beside `name`."
+        return Finding(
+            level="warning",
+            kind=f"unknown-{kind}",
+            place=place,
+            text=f"the lineage knows no {kind} of this name",
+            hint=hint,
+        )
+
+    def _job_tables(self) -> Iterator[Finding]:
+        used: dict[int, list[JobRef]] = {}
+        for ref in self._jobs:
+            used.setdefault(id(self._resolver.job_declaration(ref)), []).append(ref)
+        for declared in self._declarations.jobs:
+            jobs = used.get(id(declared), [])
+            if not jobs:
+                yield self._unused(declared, "job", self._snapshot.jobs)
+            elif not any(ref in self._snapshot.jobs for ref in jobs):
+                yield Finding(
+                    level="note",
+                    kind="declared-job",
+                    place=f'[[job]] "{declared.name}"',
+                    text="only the project file knows this job",
+                    hint=unknown(declared.name, self._snapshot.jobs, kind="job").hint,
+                )
+            for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
+                for edge in edges if jobs else ():
+                    yield from self._edge(declared, jobs, word, edge)
+
+    def _edge(
+        self,
+        declared: JobDeclaration,
+        jobs: Sequence[JobRef],
+        word: str,
+        edge: ReadDeclaration | WriteDeclaration,
+    ) -> Iterator[Finding]:
+        place = f'[[job]] "{declared.name}" [[job.{word}]] "{edge.dataset}"'
+        nodes = [node for ref in jobs if (node := self._snapshot.jobs.get(ref)) is not None]
+        known = {ref for node in nodes for ref in getattr(node, word)}
+        home = self._declarations.namespace
+        if any(names(edge, ref, home) for ref in known):
+            return
+        target = self._resolver.edges.target(edge.dataset, edge.namespace)
+        if target is None or is_glob(declared.name):
+            yield Finding(
+                level="warning",
+                kind="unknown-edge",
+                place=place,
+                text=f"no job of this table {word} such a dataset",
+                hint=f"In the lineage they have {self._few(sorted(known))}." if known else "",
+            )
+        elif target not in self._snapshot.datasets:
+            yield Finding(
+                level="warning",
+                kind="unknown-dataset",
+                place=place,
+                text=f"the lineage knows no dataset {self._name(target)}: the edge is added",
+                hint=unknown(edge.dataset, self._snapshot.datasets, kind="dataset").hint,
+            )
+        elif nodes:  # all edges of a job that only the project file knows are added
+            former = {ref for node in nodes for ref in getattr(node, f"former_{word}")}
+            yield Finding(
+                level="note",
+                kind="declared-edge",
+                place=place,
+                text="only older runs had this edge: it is added to the lineage"
+                if target in former
+                else "the lineage has no such edge: it is added",
+            )
+
+    # --- what contradicts -----------------------------------------------------------------------
+
+    def _facet_differs(
+        self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
+    ) -> Iterator[Finding]:
+        for ref in touched:
+            if self._resolver.dataset_declaration(ref) is not declared:
+                continue
+            if not (declared.calendar or declared.dimensions):
+                continue
+            own, told = self._calendar(ref), self._undeclared.calendar(ref)
+            if own is None or told is None or _alike(own, told):
+                continue
+            said = calendar_in_words(
+                declared.calendar, declared.dimensions, self._declarations.zone
+            )
+            yield Finding(
+                level="warning",
+                kind="contradiction",
+                place=f'[[dataset]] "{declared.name}"',
+                text=f"is declared {said}, and {self._told(ref)}",
+                hint="The declaration counts. Correct it, or what sends the lineage.",
+            )
+
+    def _told(self, ref: DatasetRef) -> str:
+        if self._undeclared.dataset(ref).origin == "facet":
+            return "the lineage says otherwise by its partitioning facet"
+        jobs = self._undeclared.edges.writers.get(ref, ())
+        evidence = [one.evidence for job in jobs if (one := self._undeclared.inference(job))]
+        return evidence[0]
+
+    def _columns(
+        self, declared: DatasetDeclaration, touched: Iterable[DatasetRef]
+    ) -> Iterator[Finding]:
+        columns = {*declared.columns, *(d.column for d in declared.dimensions if d.column)}
+        lacking: dict[str, list[DatasetRef]] = {}
+        for ref in sorted(touched) if columns else ():
+            node = self._snapshot.datasets.get(ref)
+            if node and node.fields and self._resolver.dataset_declaration(ref) is declared:
+                for column in sorted(columns - set(node.fields)):
+                    lacking.setdefault(column, []).append(ref)
+        for column, refs in lacking.items():
+            fields = self._snapshot.datasets[refs[0]].fields
+            near = get_close_matches(column, fields, n=1)
+            yield Finding(
+                level="warning",
+                kind="unknown-column",
+                place=f'[[dataset]] "{declared.name}"',
+                text=f"there is no column {column!r} in {self._few(refs)}",
+                hint=f"Did you mean {near[0]}?" if near else f"There is {_few(fields)}.",
+            )
+
+    def _contradictions(self) -> Iterator[Finding]:
+        seen: set[int] = set()  # what a glob says wrongly is told once
+        for ref in sorted(self._touched()):
+            try:
+                self._resolver.calendar(ref)
+            except UsageError as error:
+                self._broken.add(ref)
+                declared = self._resolver.dataset_declaration(ref)
+                if id(declared) not in seen:
+                    yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
+                seen.add(id(declared))
+        for job in self._jobs:
+            touched = {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
+            if touched & self._broken:
+                continue
+            try:
+                self._resolver.job(job)
+            except UsageError as error:
+                self._broken.add(job)
+                yield Finding.of(f"job {self._name(job)}", error)
+
+    # --- what is missing ------------------------------------------------------------------------
+
+    def _calendar(self, ref: DatasetRef) -> Calendar | None:
+        try:
+            return self._resolver.calendar(ref)
+        except UsageError:
+            return None  # told as a contradiction
+
+    def _unknown(self) -> Iterator[Finding]:
+        blocked: dict[DatasetRef, list[JobRef]] = {}
+        for job in self._jobs:
+            touched = {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
+            if job in self._broken or touched & self._broken:
+                continue
+            unknown_here = [ref for ref in sorted(touched) if self._calendar(ref) is None]
+            for ref in unknown_here:
+                blocked.setdefault(ref, []).append(job)
+            facts = self._resolver.job(job)
+            if facts.problem and not unknown_here and touched:
+                yield Finding(
+                    level="warning",
+                    kind="blocked",
+                    place=f"job {self._name(job)}",
+                    text=f"is blocked: {facts.problem}",
+                    hint=facts.hint,
+                )
+        for ref, jobs in sorted(blocked.items(), key=lambda one: (-len(one[1]), one[0])):
+            written = any(ref in self._resolver.edges.writes(job) for job in jobs)
+            when = "" if written else " where that is what changed"
+            yield Finding(
+                level="warning",
+                kind="unknown-partitioning",
+                place=f"dataset {self._name(ref)}",
+                text=f"its partitioning is unknown, which blocks {self._few(jobs)}{when}",
+                hint=f"Declare it: [[dataset]] name = {ref.name!r} and its grain.",
+            )
+
+    def _to_run(self) -> Iterator[Finding]:
+        """Yield what `impact` does not need, and `run` does."""
+        run = [
+            job
+            for job in self._jobs
+            if self._resolver.edges.reads(job) or self._resolver.edges.writes(job)
+        ]
+        declared = {job: self._resolver.job_declaration(job) for job in run}
+        engineless = [job for job, one in declared.items() if one is None or one.engine is None]
+        engined = [job for job in run if job not in set(engineless)]
+        aimless = [job for job in engined if (one := declared[job]) and one.entrypoint is None]
+        touched = {
+            ref
+            for job in engined
+            for ref in (*self._resolver.edges.reads(job), *self._resolver.edges.writes(job))
+        }
+        placeless, columnless = [], []
+        for ref in sorted(touched):
+            table = self._resolver.dataset_declaration(ref)
+            calendar = self._calendar(ref)
+            if table is None or (table.location is None and table.table is None):
+                placeless.append(ref)
+            elif calendar is not None and not calendar.is_whole and not _physical(table):
+                columnless.append(ref)
+        for kind, refs, text in (
+            ("no-engine", engineless, "no engine is declared for {}"),
+            ("no-entrypoint", aimless, "no entrypoint is declared for {}"),
+            ("no-location", placeless, "no location or table is declared for {}"),
+            ("no-column", columnless, "no column for the key is declared for {}"),
+        ):
+            if refs:
+                yield Finding(
+                    level="note",
+                    kind=kind,
+                    place="to run",
+                    text=text.format(self._few(refs)),
+                    hint="`impact` does without; `run` refuses what needs it.",
+                )
+
+
+def _alike(one: Calendar, other: Calendar) -> bool:
+    """Whether two calendars have the same keys, wherever they start and end."""
+    times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
+    return times[0] is times[1] and one.statics == other.statics
+
+
+def _physical(table: DatasetDeclaration) -> bool:
+    return bool(table.columns) or any(one.column for one in table.dimensions)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,483 @@
+"""What is missing, or older than what it is made from, partition by partition.
+
+What a partition was made from is known by the commit that made it, where the job tells the versions
+that it read; else by when its run began; else by when it was committed. A partition is stale if
+one that it reads has changed since. What cannot be known is said, and not guessed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.grid import refines
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.propagate import widen
+from lineage_backfill.planning.request import ChangedJob
+from lineage_backfill.planning.resolver import Input, JobFacts, Output, Resolver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Partitions of a dataset, and the last time that their contents changed."""
+
+    keys: PartitionSet
+    at: datetime
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartitionBuild:
+    """Partitions of a dataset, and how they were made last.
+
+    `at` is when that was done, `read_at` when it began to read, `read` the versions of its inputs,
+    each where it is known. `job` is None where nobody tells.
+    """
+
+    keys: PartitionSet
+    at: datetime
+    read_at: datetime | None = None
+    read: Mapping[DatasetRef, int] = field(default_factory=dict)
+    job: JobRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """What the log of a table tells.
+
+    Changes and builds are those of commits that are still in the log, the oldest first. `old` are
+    the partitions whose last commit is not, `since` is when the log begins; without `whole` there
+    may be more of those.
+    """
+
+    changes: tuple[Change, ...] = ()
+    builds: tuple[PartitionBuild, ...] = ()
+    old: PartitionSet = NOTHING
+    since: datetime | None = None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a job: its run keys, when it began and ended (None: it goes on), what it read."""
+
+    keys: PartitionSet
+    started_at: datetime
+    ended_at: datetime | None = None
+    read: Mapping[DatasetRef, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Older:
+    """Run keys that are older than an input, which has changed last at `at`."""
+
+    dataset: DatasetRef
+    keys: PartitionSet
+    at: datetime
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staleness:
+    """What is to be said of the run keys of one job.
+
+    `missing` were never made, `older` were made before an input changed, `running` are being made.
+    Of `unjudged` it cannot be known; `why` says so in words.
+    """
+
+    job: JobRef
+    calendar: Calendar | None
+    missing: PartitionSet = NOTHING
+    older: tuple[Older, ...] = ()
+    running: PartitionSet = NOTHING
+    unjudged: PartitionSet = NOTHING
+    why: tuple[str, ...] = ()
+
+    @property
+    def stale(self) -> PartitionSet:
+        """The run keys that are to be run."""
+        keys = self.missing
+        for one in self.older:
+            keys |= one.keys
+        return keys
+
+    def asked(self) -> ChangedJob:
+        """Return the stale keys as a request names them: these, and no more."""
+        assert self.calendar is not None
+        return ChangedJob(job=self.job, keys=render(self.calendar, self.stale), exact=True)
+
+
+def find_stale(
+    resolver: Resolver,
+    *,
+    tables: Mapping[DatasetRef, TableRecord],
+    runs: Mapping[JobRef, Sequence[Run]],
+    jobs: Collection[JobRef],
+    since: datetime | None = None,
+) -> tuple[Staleness, ...]:
+    """Return what is stale of each of the jobs; of keys that end before `since` nothing is said."""
+    judge = _Judge(resolver, tables, runs, since)
+    return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
+
+
+class _Judge:
+    def __init__(
+        self,
+        resolver: Resolver,
+        tables: Mapping[DatasetRef, TableRecord],
+        runs: Mapping[JobRef, Sequence[Run]],
+        since: datetime | None,
+    ) -> None:
+        self._resolver = resolver
+        self._tables = tables
+        self._runs = runs
+        self._since = since
+        self._changes: dict[DatasetRef, tuple[Change, ...]] = {}
+
+    def job(self, facts: JobFacts) -> Staleness:
+        """Return what is to be said of one job."""
+        calendar = facts.calendar
+        problem = facts.problem or next(
+            (f"the partitioning of its input {one.dataset} is unknown" for one in facts.unknown), ""
+        )
+        if calendar is None or problem:
+            why = problem or "the partitioning of its runs is unknown"
+            return Staleness(job=facts.ref, calendar=calendar, why=(why,))
+        sides = [_Side.of(output, calendar) for output in facts.outputs]
+        sides = sides or [_Side.itself(calendar)]
+        found = [self._side(facts, side, calendar) for side in sides]
+        running = NOTHING
+        for run in self._runs.get(facts.ref, ()):
+            if run.ended_at is None:
+                running |= run.keys
+        return _joined(facts.ref, calendar, found, running & self._wanted(calendar, found))
+
+    @staticmethod
+    def _wanted(calendar: Calendar, found: Iterable[Staleness]) -> PartitionSet:
+        keys = NOTHING
+        for one in found:
+            keys |= one.stale
+        return calendar.clip(keys)
+
+    # --- one output -----------------------------------------------------------------------------
+
+    def _side(self, facts: JobFacts, side: _Side, calendar: Calendar) -> Staleness:
+        table = self._table(facts, side)
+        known = _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
+        wanted = side.written(self._existing(calendar, side, known))
+        judged, why = known.judged(wanted)
+        missing = judged - known.made
+        older, unsure = [], NOTHING
+        for edge in facts.live:
+            stale, newest, doubt, trouble = self._older(facts, side, known, edge)
+            unsure |= doubt & judged
+            stale = side.run_keys(stale & wanted)
+            if stale and newest is not None:
+                older.append(
+                    Older(dataset=edge.dataset, keys=stale, at=newest.at, version=newest.version)
+                )
+            why += trouble
+        if unsure:
+            why += ("the logs do not reach back to when it was made, or to what it was made from",)
+        return Staleness(
+            job=facts.ref,
+            calendar=calendar,
+            missing=side.run_keys(missing),
+            older=tuple(older),
+            unjudged=side.run_keys((wanted - judged) | unsure),
+            why=why,
+        )
+
+    def _table(self, facts: JobFacts, side: _Side) -> TableRecord | None:
+        """Return what a log tells of the partitions that this job makes, if it tells that."""
+        if side.output is None:
+            return None
+        table = self._tables.get(side.output.dataset)
+        if table is None:
+            return None
+        alone = self._resolver.edges.writers.get(side.output.dataset, ()) == (facts.ref,)
+        if alone:
+            return table
+        # Of several writers, a commit must say whose it is.
+        if any(build.job is None for build in table.builds) or table.old:
+            return None
+        return TableRecord(
+            changes=table.changes,
+            builds=tuple(one for one in table.builds if one.job == facts.ref),
+            since=table.since,
+            whole=table.whole,
+        )
+
+    def _existing(self, calendar: Calendar, side: _Side, known: _Evidence) -> PartitionSet:
+        """Return the run keys that there are, as far as they are looked at."""
+        keys = calendar.existing
+        time = calendar.time
+        if time is None:
+            return keys
+        first = time.first
+        if first is None:
+            made = side.run_keys(known.made).ordinals
+            first = made.lo if made else time.last + 1
+        if self._since is not None:
+            first = max(first, time.grid.at(int(self._since.timestamp())))
+        return PartitionSet.of([(keys.ordinals.clip(first, time.last), calendar.full_mask)])
+
+    # --- one input ------------------------------------------------------------------------------
+
+    def _older(
+        self, facts: JobFacts, side: _Side, known: _Evidence, edge: Input
+    ) -> tuple[PartitionSet, Change | None, PartitionSet, tuple[str, ...]]:
+        """Return the partitions made before the input changed, and those that may have been.
+
+        With them the newest change among those, and what cannot be known in words.
+        """
+        changes = self._changes_of(edge.dataset)
+        if changes is None:
+            return NOTHING, None, NOTHING, (f"nothing tells when {edge.dataset} changed",)
+        before = known.by_place(edge.dataset, changes)
+        stale = seen = doubt = NOTHING
+        newest = None
+        table = self._tables.get(edge.dataset)
+        if table is not None and table.since is not None:
+            # Whether it was changed before or after they were made is no longer in its log.
+            reached = self._reached(facts, side, edge, table.old)
+            doubt |= reached & known.made_before(table.since)
+        for place, change in enumerate(changes):
+            seen |= before.get(place, NOTHING)
+            reached = self._reached(facts, side, edge, change.keys)
+            hit = reached & seen
+            if hit:
+                stale |= hit
+                newest = change
+            if known.since is not None and reached & known.old:
+                if change.at >= known.since:
+                    stale |= reached & known.old
+                    newest = change
+                else:
+                    doubt |= reached & known.old
+        return stale, newest, doubt - stale, ()
+
+    def _reached(
+        self, facts: JobFacts, side: _Side, edge: Input, changed: PartitionSet
+    ) -> PartitionSet:
+        """Return the partitions of the output that are made from these of the input."""
+        assert edge.mapping is not None
+        assert facts.calendar is not None
+        keys = edge.mapping.affected(changed)
+        return side.written(keys if edge.own else widen(facts.calendar, keys, facts.lookback))
+
+    def _changes_of(self, dataset: DatasetRef) -> tuple[Change, ...] | None:
+        """Return when a dataset changed, the oldest first; None where nothing tells."""
+        if dataset not in self._changes:
+            table = self._tables.get(dataset)
+            if table is not None:
+                self._changes[dataset] = table.changes
+            else:
+                self._changes[dataset] = tuple(self._by_runs(dataset))
+        table = self._tables.get(dataset)
+        found = self._changes[dataset]
+        return found if found or table is not None else None
+
+    def _by_runs(self, dataset: DatasetRef) -> list[Change]:
+        """Return the changes of a dataset as the runs of its writers tell them."""
+        found = []
+        for writer in self._resolver.edges.writers.get(dataset, ()):
+            for output in self._resolver.job(writer).outputs:
+                if output.dataset == dataset and output.mapping is not None:
+                    found += [
+                        Change(keys=output.mapping.required(run.keys), at=run.ended_at)
+                        for run in self._runs.get(writer, ())
+                        if run.ended_at is not None
+                    ]
+        return sorted(found, key=lambda change: change.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One output of a job; or its own run keys, where those tell more than an output could."""
+
+    calendar: Calendar
+    output: Output | None = None
+
+    @classmethod
+    def of(cls, output: Output, run: Calendar) -> _Side:
+        """Return the side of an output; the run keys where each makes but a part of a partition."""
+        calendar = output.data.calendar
+        assert calendar is not None
+        return cls(calendar=calendar, output=output) if _covers(run, calendar) else cls.itself(run)
+
+    @classmethod
+    def itself(cls, run: Calendar) -> _Side:
+        """Return the run keys as what is made."""
+        return cls(calendar=run)
+
+    def written(self, keys: PartitionSet) -> PartitionSet:
+        """Return the partitions that run keys make."""
+        if self.output is None or self.output.mapping is None:
+            return keys
+        return self.output.mapping.required(keys)
+
+    def run_keys(self, partitions: PartitionSet) -> PartitionSet:
+        """Return the run keys that make partitions."""
+        if self.output is None or self.output.mapping is None:
+            return partitions
+        return self.output.mapping.affected(partitions)
+
+
+class _Evidence:
+    """How each partition of one output was made last, by its table's log and by recorded runs."""
+
+    def __init__(
+        self, side: _Side, table: TableRecord | None, runs: Sequence[Run], job: JobRef
+    ) -> None:
+        self._table = table
+        self.old = table.old if table is not None else NOTHING
+        self.since = table.since if table is not None else None
+        by_point: dict[_Point, PartitionBuild] = {}
+        changed: dict[_Point, datetime] = {}
+        for build in table.builds if table is not None else ():
+            by_point.update(dict.fromkeys(_points(build.keys), build))
+        for change in table.changes if table is not None else ():
+            changed.update(dict.fromkeys(_points(change.keys), change.at))
+        for run in sorted((r for r in runs if r.ended_at is not None), key=lambda r: r.started_at):
+            _add_run(by_point, changed, side.written(run.keys), run, job)
+        self._groups = _grouped(by_point)
+        self.made = self.old
+        for keys in self._groups.values():
+            self.made |= keys
+        self.old -= _all(self._groups.values())
+
+    def judged(self, wanted: PartitionSet) -> tuple[PartitionSet, tuple[str, ...]]:
+        """Return those of the partitions of which it is known whether they were made."""
+        table = self._table
+        if table is not None and table.whole:
+            return wanted, ()
+        if not self.made:
+            return NOTHING, ("neither a table's log nor a recorded run tells when it was made",)
+        if table is not None:
+            return wanted & self.made, (
+                "the log of its table does not reach back to its beginning",
+            )
+        first = self.made.ordinals.lo
+        known = PartitionSet.of((o.clip(first, o.hi), mask) for o, mask in wanted.boxes)
+        if known == wanted:
+            return wanted, ()
+        return known, ("no recorded run is as old",)
+
+    def made_before(self, instant: datetime) -> PartitionSet:
+        """Return the partitions that may have been made of what was there before the instant."""
+        found = [keys for one, keys in self._groups.items() if (one.read_at or one.at) < instant]
+        return _all([*found, self.old])
+
+    def by_place(
+        self, dataset: DatasetRef, changes: Sequence[Change]
+    ) -> Mapping[int, PartitionSet]:
+        """Return the partitions by how many of the changes they were made from."""
+        times = [change.at for change in changes]
+        versions = [change.version for change in changes]
+        known = [version for version in versions if version is not None]
+        found: dict[int, PartitionSet] = defaultdict(lambda: NOTHING)
+        for build, keys in self._groups.items():
+            if dataset in build.read and len(known) == len(changes):
+                place = bisect_right(known, build.read[dataset])
+            else:
+                place = bisect_right(times, build.read_at or build.at)
+            found[place] |= keys
+        return found
+
+
+#: One partition: its time ordinal, and the index of its combination of static keys.
+_Point = tuple[int, int]
+
+
+def _add_run(
+    by_point: dict[_Point, PartitionBuild],
+    changed: Mapping[_Point, datetime],
+    written: PartitionSet,
+    run: Run,
+    job: JobRef,
+) -> None:
+    """Let a recorded run tell what it made, where no later commit says otherwise."""
+    assert run.ended_at is not None
+    alone = PartitionBuild(
+        keys=written, at=run.ended_at, read_at=run.started_at, read=run.read, job=job
+    )
+    told: dict[PartitionBuild, PartitionBuild] = {}
+    for point in _points(written):
+        known = by_point.get(point)
+        if point in changed and changed[point] > run.ended_at:
+            continue  # somebody else's commit came later, or it was undone
+        if known is None or run.started_at >= known.at:
+            by_point[point] = alone  # nothing was there to be committed, or nothing changed
+        elif not known.read:
+            # The commit is this run's; what it read is no younger than its beginning.
+            told.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
+            by_point[point] = told[known]
+
+
+def _grouped(by_point: Mapping[_Point, PartitionBuild]) -> dict[PartitionBuild, PartitionSet]:
+    points: dict[PartitionBuild, dict[int, list[int]]] = {}
+    for (ordinal, position), build in by_point.items():
+        points.setdefault(build, {}).setdefault(position, []).append(ordinal)
+    return {
+        build: PartitionSet.of(
+            (OrdinalSet.of(ordinals), 1 << position) for position, ordinals in found.items()
+        )
+        for build, found in points.items()
+    }
+
+
+def _points(keys: PartitionSet) -> Iterator[_Point]:
+    for ordinals, mask in keys.boxes:
+        positions = [position for position in range(mask.bit_length()) if mask >> position & 1]
+        for ordinal in ordinals:
+            for position in positions:
+                yield ordinal, position
+
+
+def _all(sets: Iterable[PartitionSet]) -> PartitionSet:
+    return PartitionSet.of(box for one in sets for box in one.boxes)
+
+
+def _covers(run: Calendar, output: Calendar) -> bool:
+    """Whether one run key makes all of each partition that it touches."""
+    if run is output:
+        return True
+    if run.time is not None:
+        around = run.time.grid.start(run.time.last)
+        if output.time is None or not refines(output.time.grid, run.time.grid, around):
+            return False
+    return {axis.name for axis in run.statics} <= {axis.name for axis in output.statics}
+
+
+def _joined(
+    job: JobRef, calendar: Calendar, found: Sequence[Staleness], running: PartitionSet
+) -> Staleness:
+    """Return what is to be said of a job with several outputs: stale in one is stale."""
+    missing = _all(one.missing for one in found) - running
+    older: dict[DatasetRef, Older] = {}
+    for item in (item for one in found for item in one.older):
+        held = older.get(item.dataset)
+        keys = item.keys - missing - running
+        newest = item if held is None or item.at > held.at else held
+        if held is not None:
+            keys |= held.keys
+        if keys:
+            older[item.dataset] = replace(newest, keys=keys)
+    stale = _all([missing, *(one.keys for one in older.values())])
+    return Staleness(
+        job=job,
+        calendar=calendar,
+        missing=missing,
+        older=tuple(older.values()),
+        running=running,
+        unjudged=_all(one.unjudged for one in found) - stale - running,
+        why=tuple(dict.fromkeys(text for one in found for text in one.why)),
+    )

@@ -1,0 +1,179 @@
+"""Why a change does not come to a job: where each way from it ends, and what ends it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.planning.planner import Planning
+from lineage_backfill.planning.propagate import read_keys
+from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
+
+_MOST = 5
+_Distances = Mapping[DatasetRef, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Where a way from the change to a job ends: at the `job`, reading the `dataset`.
+
+    `kind` is reference, columns, keys, calendar or cut. `stale` are the stale partitions of the
+    dataset, as far as they are known, `needs` those that the job's keys in question read, where
+    single ones are in question. `hint` says what would let the change pass.
+    """
+
+    kind: str
+    job: JobRef
+    dataset: DatasetRef | None
+    sentence: str
+    stale: KeySet = ()
+    needs: KeySet = ()
+    hint: str = ""
+
+
+def ends(planning: Planning, job: JobFacts, keys: PartitionSet) -> tuple[End, ...]:
+    """Return where the ways from the change to these keys of the job end, the nearest first.
+
+    Without keys any key of the job is meant. There are none where no way leads there.
+    """
+    return tuple(islice(_ends(planning, job, keys), _MOST))
+
+
+def _ends(planning: Planning, job: JobFacts, keys: PartitionSet) -> Iterator[End]:
+    """Go up from the job, level by level, to the inputs that the change has come to."""
+    resolver, dirty = planning.resolver, planning.propagation.dirty
+    seen, level = {job}, [job]
+    while level:
+        above: list[JobFacts] = []
+        for facts in level:
+            for edge in facts.inputs:
+                if edge.data in dirty and not edge.own:
+                    yield _end(planning, facts, edge, keys if facts is job else NOTHING)
+                elif not edge.reference:
+                    writers = map(resolver.job, resolver.edges.writers.get(edge.dataset, ()))
+                    above += (one for one in writers if one not in seen)
+                    seen.update(above)
+        level = above
+
+
+def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -> End:
+    dirty = planning.propagation.dirty[edge.data]
+    stale = dirty if isinstance(dirty, PartitionSet) else NOTHING
+    upstream = edge.data.calendar
+    result = planning.propagation.results.get(facts)
+    kind, hint = "keys", ""
+    needs = NOTHING
+    if edge.reference:
+        kind, sentence = "reference", "it reads that only as a reference (mapping none)"
+        hint = "If it matters what stands there, declare another mapping for this edge."
+    elif result is not None and edge.dataset in result.pruned:
+        columns = ", ".join(planning.request.columns)
+        kind, sentence = "columns", f"it reads none of the changed columns ({columns})"
+    elif edge.mapping is None or facts.calendar is None:
+        sentence = "its keys, or those of what it reads, are not known"
+    elif keys:
+        reading = read_keys(facts.calendar, keys, facts.lookback)
+        needs = edge.mapping.required_unclipped(reading)
+        sentence = "what this key reads of it has not changed"
+    else:
+        outside = _outside(facts.calendar, edge.mapping.affected_unclipped(stale))
+        kind = "calendar" if outside else "keys"
+        sentence = outside or "none of its run keys reads what has changed there"
+    return End(
+        kind=kind,
+        job=facts.ref,
+        dataset=edge.dataset,
+        sentence=sentence,
+        stale=render(upstream, stale) if upstream is not None else (),
+        needs=render(upstream, needs) if upstream is not None else (),
+        hint=hint,
+    )
+
+
+def _outside(calendar: Calendar, keys: PartitionSet) -> str:
+    """Return where the keys lie if all are outside of the calendar; empty if they are not."""
+    time = calendar.time
+    if not keys or time is None or calendar.clip(keys):
+        return ""
+    shown = render(calendar, keys)[0]
+    if time.first is not None and keys.ordinals.hi < time.first:
+        return f"its run keys that read it, as {shown}, lie before its first one"
+    if time.begun == time.complete and keys.ordinals.lo > time.complete:
+        return f"its run keys that read it, as {shown}, lie behind its last one"
+    return f"its run keys that read it, as {shown}, are not complete yet"
+
+
+def cuts(planning: Planning, job: JobFacts) -> tuple[End, ...]:
+    """Return the nearest jobs above that are not run though they should be, and why."""
+    found: list[End] = []
+    results, seen, level = planning.propagation.results, {job}, [job]
+    while level and not found:
+        above: list[JobFacts] = []
+        for facts in level:
+            for edge in facts.live:
+                for ref in planning.resolver.edges.writers.get(edge.dataset, ()):
+                    maker = planning.resolver.job(ref)
+                    if maker not in results or maker in seen:
+                        continue
+                    seen.add(maker)
+                    above.append(maker)
+                    cause = results[maker].cause
+                    if cause is not None:
+                        _, text, hint = cause
+                        found.append(
+                            End(kind="cut", job=ref, dataset=None, sentence=text, hint=hint)
+                        )
+        level = above
+    return tuple(found[:_MOST])
+
+
+def unrelated(planning: Planning, job: JobFacts) -> str:
+    """Return how a job lies to what changed, where no way leads from there to it."""
+    resolver = planning.resolver
+    roots = {data.ref for data in planning.propagation.roots}
+    roots |= {ref for one in planning.request.jobs for ref in resolver.edges.writes(one.job)}
+    below = _nearest(resolver, resolver.edges.writes(job.ref), _down)
+    if reached := sorted(roots & below.keys(), key=below.__getitem__):
+        return f"it lies upstream: {reached[0]} is made from what it writes"
+    theirs = _nearest(resolver, roots, _up), _nearest(resolver, roots, _down)
+    ours = _nearest(resolver, resolver.edges.reads(job.ref), _up), below
+    for mine, other, said in zip(ours, theirs, ("are made from", "go into"), strict=True):
+        common = mine.keys() & other.keys()
+        if common:
+            nearest = min(common, key=lambda ref: (mine[ref] + other[ref], ref))
+            return f"the nearest that they have in common is {nearest}, which both {said}"
+    return "the two have no dataset in common"
+
+
+def _up(resolver: Resolver, dataset: DatasetRef) -> Iterator[DatasetRef]:
+    for writer in resolver.edges.writers.get(dataset, ()):
+        yield from resolver.edges.reads(writer)
+
+
+def _down(resolver: Resolver, dataset: DatasetRef) -> Iterator[DatasetRef]:
+    for reader in resolver.edges.readers.get(dataset, ()):
+        yield from resolver.edges.writes(reader)
+
+
+def _nearest(
+    resolver: Resolver,
+    starts: Iterable[DatasetRef],
+    step: Callable[[Resolver, DatasetRef], Iterable[DatasetRef]],
+) -> _Distances:
+    """Return all datasets that can be reached, with how many jobs lie between."""
+    found = dict.fromkeys(starts, 0)
+    front = list(found)
+    while front:
+        following = []
+        for dataset in front:
+            for other in step(resolver, dataset):
+                if other not in found:
+                    found[other] = found[dataset] + 1
+                    following.append(other)
+        front = following
+    return found

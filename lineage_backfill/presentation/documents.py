@@ -1,0 +1,85 @@
+"""The JSON documents: one layout, the same bytes on stdout and in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.files import whole_file
+
+if TYPE_CHECKING:
+    from lineage_backfill.lineage.snapshot import LineageSnapshot
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    r"""Return the document with one line per member, and one per item of a list.
+
+    Compact enough for a thousand jobs, and a diff of two documents shows the jobs that differ.
+
+    >>> print(dump({"kind": "plan", "jobs": [{"count": 1}, {"count": 2}]}), end="")
+    {"kind": "plan",
+     "jobs": [
+      {"count": 1},
+      {"count": 2}]}
+    """
+    members = (f"{json.dumps(key)}: {_member(value)}" for key, value in document.items())
+    return "{" + ",\n ".join(members) + "}\n"
+
+
+def _member(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "]"
+    return json.dumps(value)
+
+
+def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
+    """Return the members that say which lineage a document is about."""
+    return {
+        "source": snapshot.source,
+        "hash": snapshot.content_hash,
+        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
+    }
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """Print the document on stdout."""
+    sys.stdout.write(dump(document))
+
+
+def save(document: Mapping[str, Any], path: Path) -> None:
+    """Write the document to a file, whole or not at all; raises UsageError."""
+    write_whole(dump(document), path)
+
+
+def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
+    """Write the text to a file, whole or not at all.
+
+    Raises UsageError where that cannot be done, or the file is there and not to be replaced.
+    """
+    try:
+        with whole_file(path, replace=replace) as file:
+            file.write(text.encode())
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} is there already", hint="Replace it with --force, or name another with --out."
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}", hint="Name another file with --out."
+        ) from error
+
+
+def load(path: Path) -> Any:
+    """Read a JSON file; raises UsageError where it is not there or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", hint="See that the path is right."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint="Name a JSON file.") from error

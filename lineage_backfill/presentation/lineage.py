@@ -1,0 +1,201 @@
+"""What is told of one job or dataset, and prints as a document of all."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from lineage_backfill.lineage.families import Family
+from lineage_backfill.lineage.snapshot import (
+    DatasetNode,
+    JobNode,
+    LineageSnapshot,
+    RunRecord,
+    Written,
+)
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import counted, safe
+
+Ref = DatasetRef | JobRef
+
+
+def lines(ref: Ref, snapshot: LineageSnapshot, names: Names) -> list[tuple[str, Sequence[str]]]:
+    """Return all that the lineage tells of one job or dataset: what it is, and its lines."""
+    if isinstance(ref, DatasetRef):
+        node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
+        return list(_of_dataset(node, snapshot, names))
+    return list(_of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names))
+
+
+def _of_job(
+    node: JobNode, snapshot: LineageSnapshot, names: Names
+) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "Reads", _each(node.reads, names)
+    yield "Writes", _each(node.writes, names)
+    yield "Read before", _each(node.former_reads, names)
+    yield "Wrote before", _each(node.former_writes, names)
+    yield "Part of", _each([node.parent] if node.parent else (), names)
+    yield "Starts after", _each(node.after, names)
+    yield (
+        "Columns",
+        [
+            f"{names(edge.input)}.{edge.input_column} {'→' if edge.direct else '⇢'}"
+            f" {names(edge.output)}.{edge.output_column}"
+            for edge in snapshot.column_edges
+            if edge.job == node.ref
+        ],
+    )
+    yield "Kind", [node.processing] if node.processing else ()
+    yield from _of_both(node)
+    yield "Code", [node.location] if node.location else ()
+    runs = [run for run in snapshot.history if run.job == node.ref]
+    yield "Runs", list(_runs(runs))
+
+
+def _of_dataset(
+    node: DatasetNode, snapshot: LineageSnapshot, names: Names
+) -> Iterator[tuple[str, Sequence[str]]]:
+    ref, jobs = node.ref, snapshot.jobs.values()
+    yield "Written by", _each(snapshot.writers.get(ref, ()), names)
+    yield "Read by", _each(snapshot.readers.get(ref, ()), names)
+    yield "Written before by", _each([job.ref for job in jobs if ref in job.former_writes], names)
+    yield "Read before by", _each([job.ref for job in jobs if ref in job.former_reads], names)
+    yield "Also known as", [safe(ref) for ref in node.aliases]
+    yield "Columns", node.fields
+    yield from _of_both(node)
+    yield "Last write", [_written(node.written)] if node.written else ()
+    yield "Dropped", ["it was, and no later run names it"] if node.dropped else ()
+
+
+def _of_both(node: JobNode | DatasetNode) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "Owners", node.owners
+    yield "Tags", node.tags
+    if node.partitioning is not None:
+        yield "Partitioning", [json.dumps(node.partitioning, ensure_ascii=False, default=str)]
+
+
+def _each(refs: Iterable[Ref], names: Names) -> list[str]:
+    return [names(ref) for ref in refs]
+
+
+def _written(told: Written) -> str:
+    parts = [
+        counted(number, what)
+        for number, what in ((told.rows, "row"), (told.size, "byte"), (told.files, "file"))
+        if number is not None
+    ]
+    return f"{', '.join(parts) or 'nothing told'}; {told.at:%FT%TZ}"
+
+
+def _runs(runs: Sequence[RunRecord]) -> Iterator[str]:
+    if not runs:
+        return
+    states = Counter(run.state for run in runs)
+    yield ", ".join(f"{number:,} {state.lower()}" for state, number in sorted(states.items()))
+    took = [
+        (run.ended_at - run.started_at).total_seconds()
+        for run in runs
+        if run.state == "COMPLETE" and run.ended_at and run.started_at
+    ]
+    if took:
+        yield f"half of them within {median(took):,.1f} s"
+    newest = max(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
+    yield f"the newest: {newest.state.lower()}{_when(newest)}"
+
+
+_NEVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
+
+
+def _when(run: RunRecord) -> str:
+    parts = []
+    if run.ended_at or run.started_at:
+        parts.append(f"{run.ended_at or run.started_at:%FT%TZ}")
+    if run.partition_key:
+        parts.append(f"for {run.partition_key}")
+    elif run.nominal_start:
+        until = f" to {run.nominal_end:%FT%TZ}" if run.nominal_end else ""
+        parts.append(f"for {run.nominal_start:%FT%TZ}{until}")
+    if run.written:
+        parts.append(f"wrote {run.written}")
+    return f" {' '.join(parts)}" if parts else ""
+
+
+def around(snapshot: LineageSnapshot, ref: Ref) -> tuple[list[JobNode], list[DatasetNode]]:
+    """Return the jobs that are called so, or read or write what is called so, and that dataset."""
+    jobs = [job for job in snapshot.jobs.values() if ref in (job.ref, *job.reads, *job.writes)]
+    return jobs, [dataset for dataset in snapshot.datasets.values() if dataset.ref == ref]
+
+
+def document(
+    snapshot: LineageSnapshot,
+    jobs: Iterable[JobNode],
+    datasets: Iterable[DatasetNode],
+    families: Iterable[Family],
+) -> dict[str, Any]:
+    """Return the document of a lineage: these jobs and datasets of it, and what is wrong."""
+    return {
+        "schema_version": 1,
+        "kind": "lineage",
+        **documents.origin(snapshot),
+        "jobs": [_job(node) for node in jobs],
+        "datasets": [_dataset(node) for node in datasets],
+        "families": [
+            {
+                "dataset": named(family.dataset),
+                "pattern": family.pattern,
+                "names": [ref.name for ref in family.members],
+            }
+            for family in families
+        ],
+        "warnings": list(snapshot.warnings),
+    }
+
+
+def _job(node: JobNode) -> dict[str, Any]:
+    return {
+        "job": named(node.ref),
+        "reads": [named(ref) for ref in node.reads],
+        "writes": [named(ref) for ref in node.writes],
+        **_told(
+            former_reads=[named(ref) for ref in node.former_reads],
+            former_writes=[named(ref) for ref in node.former_writes],
+            parent=node.parent and named(node.parent),
+            after=[named(ref) for ref in node.after],
+            processing=node.processing,
+            owners=list(node.owners),
+            tags=list(node.tags),
+            location=node.location,
+            partitioning=node.partitioning,
+        ),
+    }
+
+
+def _dataset(node: DatasetNode) -> dict[str, Any]:
+    written = node.written
+    return {
+        "dataset": named(node.ref),
+        **_told(
+            columns=list(node.fields),
+            aliases=[named(ref) for ref in node.aliases],
+            owners=list(node.owners),
+            tags=list(node.tags),
+            partitioning=node.partitioning,
+            written=written
+            and {
+                "at": written.at.isoformat(),
+                **_told(rows=written.rows, bytes=written.size, files=written.files),
+            },
+            dropped=node.dropped or None,
+        ),
+    }
+
+
+def _told(**members: Any) -> Mapping[str, Any]:
+    """Return the members that say something."""
+    return {name: value for name, value in members.items() if value not in (None, [])}

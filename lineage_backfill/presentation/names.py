@@ -1,0 +1,59 @@
+"""Names and keys as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.presentation.text import safe
+
+_SHOWN_RANGES = 6
+
+
+class Names:
+    """Bare names where no other dataset (or job) that is shown bears it, whole ones otherwise."""
+
+    def __init__(self, refs: Iterable[DatasetRef | JobRef]) -> None:
+        self._spaces: dict[tuple[str, str], set[str]] = {}
+        for ref in refs:
+            self._spaces.setdefault((ref.kind, ref.name), set()).add(ref.namespace)
+
+    @classmethod
+    def of(cls, plan: Plan, untouched: Iterable[JobRef] = ()) -> Names:
+        """Return the names for all that the plan mentions, and for jobs that it does not touch."""
+        read = (
+            DatasetRef(**one["dataset"])
+            for job in plan.jobs
+            for one in job.reason.get("inputs", ())
+        )
+        changed = (one.dataset for one in plan.changed)
+        return cls(chain(changed, read, (job.job for job in plan.jobs), untouched))
+
+    def __call__(self, ref: DatasetRef | JobRef) -> str:
+        others = self._spaces.get((ref.kind, ref.name), set()) - {ref.namespace}
+        return safe(ref if others else ref.name)
+
+
+def keys_in_words(keys: KeySet | None, *, shown: int = _SHOWN_RANGES) -> str:
+    """Return a set of keys in its ranges, one per line, the tail of a long one as a number."""
+    if keys is None or tuple(keys) == ("*",):
+        return "whole"
+    lines = [_key_in_words(one) for one in keys[:shown]]
+    if len(keys) > shown:
+        lines.append(f"and {len(keys) - shown:,} more")
+    return "\n".join(lines)
+
+
+def keys_on_a_line(keys: KeySet) -> str:
+    """Return a set of keys on one line: its only range, or its first one and how many more."""
+    return keys_in_words(keys, shown=1).replace("\n", " ")
+
+
+def _key_in_words(key: str | Mapping[str, Any]) -> str:
+    if isinstance(key, str):
+        return safe(key)
+    return safe("/".join(f"{name}={','.join(keys)}" for name, keys in key.items()))

@@ -1,0 +1,67 @@
+"""The periods that the columns of a map of keys in time stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lineage_backfill.partitions.grid import Grid, grain_grid
+from lineage_backfill.planning.timeline import Span
+
+_UNITS = ("hour", "day", "week", "month", "quarter", "year")
+
+
+class Periods:
+    """Periods of one length, one after the other, beginning where they do in a time zone."""
+
+    def __init__(self, grid: Grid, first: int, last: int) -> None:
+        self._grid = grid
+        self._ordinals = range(first, last + 1)
+
+    @classmethod
+    def covering(cls, spans: Sequence[Span], zone: str, *, most: int) -> Periods:
+        """Return the shortest periods of which so many cover the spans, of years more if need be.
+
+        There is at least one span.
+        """
+        start, end = min(one for one, _ in spans), max(one for _, one in spans)
+        for unit in _UNITS:
+            grid = grain_grid(unit, zone)
+            first, last = grid.at(start), grid.at(end - 1)
+            if last - first < most:
+                break
+        return cls(grid, first, last)
+
+    def __len__(self) -> int:
+        return len(self._ordinals)
+
+    @property
+    def unit(self) -> str:
+        """What one period is: an hour, a day."""
+        return self._grid.family[0]
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which they begin."""
+        return self._grid.zone.name
+
+    def label(self, column: int) -> str:
+        """Return the key of a period; -1 is the last one."""
+        return self._grid.label(self._ordinals[column])
+
+    def columns(self, span: Span) -> range:
+        """Return the periods that a span meets."""
+        begin, (start, end) = self._ordinals[0], span
+        return range(self._grid.at(start) - begin, self._grid.at(end - 1) + 1 - begin)
+
+    def levels(self, spans: Sequence[Span]) -> list[int]:
+        """Return for each period how much of it is covered: 0 none, 1 to 3 thirds, 4 all."""
+        covered = [0] * len(self)
+        bounds = [(self._grid.start(one), self._grid.start(one + 1)) for one in self._ordinals]
+        for span in spans:
+            for column in self.columns(span):
+                begin, stop = bounds[column]
+                covered[column] += min(span[1], stop) - max(span[0], begin)
+        return [
+            4 if seconds >= stop - begin else -(-3 * seconds // (stop - begin))
+            for seconds, (begin, stop) in zip(covered, bounds, strict=True)
+        ]

@@ -1,0 +1,172 @@
+"""Calendars made from declarations, each once: identity of calendars stands for equality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from lineage_backfill.errors import DeclarationError, UsageError
+from lineage_backfill.partitions.calendar import Calendar, TimeAxis
+from lineage_backfill.partitions.grid import cron_grid, every_grid, grain_grid
+from lineage_backfill.partitions.text import static_axis
+from lineage_backfill.project.declarations import CalendarDeclaration, DimensionDeclaration
+
+
+class Calendars:
+    """Resolves declared calendars at one moment.
+
+    `zone` is the default zone, `now` counts seconds since 1970 in UTC, `runtime_keys` gives the
+    keys that are known by now of a runtime dimension.
+    """
+
+    def __init__(self, zone: str, now: int, runtime_keys: Callable[[str], Iterable[str]]) -> None:
+        self.zone = zone
+        self.now = now
+        self._runtime_keys = runtime_keys
+        self._made: dict[object, Calendar] = {}
+        self._shared: dict[tuple[int, ...], Calendar | None] = {}
+
+    def resolve(
+        self,
+        calendar: CalendarDeclaration | None,
+        dimensions: tuple[DimensionDeclaration, ...],
+        columns: tuple[str, ...],
+        what: str,
+    ) -> Calendar:
+        """Return the calendar of a declaration; raises UsageError naming `what` it is of."""
+        column = columns[0] if len(columns) == 1 else ""
+        key = (calendar, dimensions, column if calendar and calendar.keys else "")
+        found = self._made.get(key)
+        if found is None:
+            try:
+                found = self._make(calendar, dimensions, column)
+            except UsageError as error:
+                error.args = (f"{what}: {error.message}", *error.args[1:])
+                error.message = error.args[0]
+                raise
+            found = self._made[key] = self._intern(found)
+        return found
+
+    def _make(
+        self,
+        calendar: CalendarDeclaration | None,
+        dimensions: tuple[DimensionDeclaration, ...],
+        column: str,
+    ) -> Calendar:
+        if calendar is not None:
+            zone = calendar.zone or self.zone
+            if calendar.grain == "none":
+                return Calendar(zone=zone)
+            if calendar.keys is not None:
+                axis = static_axis(
+                    column,
+                    self._keys(calendar, column),
+                    runtime=calendar.keys == "runtime",
+                )
+                return Calendar(statics=(axis,), zone=zone)
+            return Calendar(time=self._time_axis("", calendar), zone=zone)
+        time: TimeAxis | None = None
+        statics = []
+        zone = self.zone
+        for dimension in dimensions:
+            part = dimension.calendar
+            if part.keys is not None:
+                keys = self._keys(part, dimension.name)
+                statics.append(static_axis(dimension.name, keys, runtime=part.keys == "runtime"))
+            elif time is not None:
+                raise DeclarationError(
+                    f"{time.name!r} and {dimension.name!r} are both time dimensions",
+                    hint="a product holds one at most",
+                )
+            else:
+                time = self._time_axis(dimension.name, part)
+                zone = part.zone or zone
+        order = tuple(dimension.name for dimension in dimensions)
+        if len(set(order)) < len(order):
+            raise DeclarationError("two dimensions bear the same name", hint="rename one of them")
+        return Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
+
+    def _time_axis(self, name: str, declared: CalendarDeclaration) -> TimeAxis:
+        zone = declared.zone or self.zone
+        if declared.cron is not None:
+            grid = cron_grid(declared.cron, zone)
+        elif declared.every is not None:
+            if declared.start is None:
+                raise DeclarationError(
+                    "a calendar with `every` needs a start", hint="say when its first slice begins"
+                )
+            grid = every_grid(declared.every, declared.start, zone)
+        elif declared.grain is not None:
+            grid = grain_grid(declared.grain, zone)
+        else:
+            raise DeclarationError(
+                "a calendar says neither grain nor cron, every or keys", hint="say one of them"
+            )
+        if declared.every is not None:
+            first: int | None = 0
+        else:
+            first = grid.find(declared.start) if declared.start is not None else None
+        end = grid.find(declared.end) if declared.end is not None else None
+        if end is not None and first is not None and end < first:
+            raise DeclarationError(
+                f"the end {declared.end} lies before the start {declared.start}",
+                hint="both are keys, and both are included",
+            )
+        now = grid.at(self.now)
+        limit = now if end is None else min(now, end)
+        complete = now - 1 if end is None else min(now - 1, end)
+        last = now - 1 - declared.data_lag
+        return TimeAxis(
+            name=name,
+            grid=grid,
+            first=first,
+            last=last if end is None else min(last, end),
+            complete=complete,
+            begun=limit,
+        )
+
+    def _keys(self, declared: CalendarDeclaration, name: str) -> tuple[str, ...]:
+        if declared.keys is None or declared.keys == "runtime":
+            return tuple(sorted(self._runtime_keys(name)))
+        if not declared.keys:
+            raise DeclarationError("a static calendar has no keys", hint="list them in `keys`")
+        return declared.keys
+
+    def _intern(self, calendar: Calendar) -> Calendar:
+        """Return the one object for equal calendars, so that identity stands for equality."""
+        key = ("calendar", calendar.time, calendar.statics, calendar.order)
+        return self._made.setdefault(key, calendar)
+
+    def share(self, calendars: tuple[Calendar, ...]) -> Calendar | None:
+        """Return the calendar that all share: earliest start, newest last key; else None."""
+        key = tuple(sorted({id(calendar) for calendar in calendars}))
+        if len(key) == 1:
+            return calendars[0]
+        if key not in self._shared:
+            self._shared[key] = self._merge(calendars)
+        return self._shared[key]
+
+    def _merge(self, calendars: tuple[Calendar, ...]) -> Calendar | None:
+        first = calendars[0]
+        for other in calendars[1:]:
+            if (
+                (first.time is None) != (other.time is None)
+                or first.statics != other.statics
+                or (first.time and other.time and first.time.grid is not other.time.grid)
+                or first.order != other.order
+            ):
+                return None
+        times = [calendar.time for calendar in calendars if calendar.time is not None]
+        if not times:
+            return first
+        starts = [axis.first for axis in times if axis.first is not None]
+        time = TimeAxis(
+            name=times[0].name,
+            grid=times[0].grid,
+            first=min(starts) if len(starts) == len(times) else None,
+            last=max(axis.last for axis in times),
+            complete=max(axis.complete for axis in times),
+            begun=max(axis.begun for axis in times),
+        )
+        return self._intern(
+            Calendar(time=time, statics=first.statics, order=first.order, zone=first.zone)
+        )

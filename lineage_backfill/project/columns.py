@@ -1,0 +1,110 @@
+"""How keys are written in the physical partition columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from lineage_backfill.partitions.calendar import EVERY, Calendar
+from lineage_backfill.partitions.grid import Grid
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.text import Key
+from lineage_backfill.project.declarations import DatasetDeclaration
+
+#: The format of the local start (None: the key's label) and the dimension, of each column.
+PhysicalColumns = Mapping[str, tuple[str | None, str | None]]
+
+#: An ordinary day, far from any change of clocks and from the edges of month and year.
+_SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
+
+
+def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
+    """Return the physical partition columns that are declared."""
+    if declared.columns:
+        return {column: (form, None) for column, form in declared.columns.items()}
+    return {d.column: (None, d.name) for d in declared.dimensions if d.column is not None}
+
+
+def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
+    """Return the text of each physical column of a key."""
+    values = {}
+    for column, (form, dimension) in columns.items():
+        if form is not None and key.local is not None:
+            values[column] = key.local.strftime(form)
+        elif (dimension or column) in key.statics:
+            values[column] = key.statics[dimension or column]
+        elif key.time_label is not None:
+            values[column] = key.time_label
+        else:
+            values[column] = str(key.label)
+    return values
+
+
+def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:
+    """Return two keys that the columns of a table would hold as one partition, None if none are.
+
+    Who replaces the partition of the one would clear that of the other. Hours that the clock shows
+    twice are another matter: see `repeated`.
+    """
+    named = {dimension or column for column, (_, dimension) in columns.items()}
+    for static in calendar.statics if calendar.order else ():
+        if static.name not in named and (len(static.keys) > 1 or static.runtime):
+            first, other_key = (*static.keys, EVERY, EVERY)[:2]
+            return f"{static.name}={first}", f"{static.name}={other_key}"
+    forms = _time_forms(calendar, columns)
+    if calendar.time is None or None in forms:
+        return None
+    grid = calendar.time.grid
+    one = grid.at(grid.zone.instant(_SAMPLE, 0))
+    for other in _others(grid, one):
+        if _texts(grid, forms, one) == _texts(grid, forms, other):
+            return grid.label(one), grid.label(other)
+    return None
+
+
+def repeated(
+    calendar: Calendar, columns: PhysicalColumns, keys: PartitionSet
+) -> tuple[str, str] | None:
+    """Return one of the keys and another that its columns show as well, where clocks go back."""
+    forms = _time_forms(calendar, columns)
+    if calendar.time is None or None in forms or calendar.time.grid.zone.fixed:
+        return None
+    grid = calendar.time.grid
+    for ordinals, _ in keys.boxes:
+        for one in ordinals:
+            for other in (one - 1, one + 1):
+                if _texts(grid, forms, one) == _texts(grid, forms, other):
+                    return grid.label(one), grid.label(other)
+    return None
+
+
+def _time_forms(calendar: Calendar, columns: PhysicalColumns) -> tuple[str | None, ...]:
+    """Return the formats of the columns that hold the time; None stands for the key itself."""
+    statics = {one.name for one in calendar.statics}
+    return tuple(
+        form
+        for column, (form, dimension) in columns.items()
+        if form is not None or (dimension or column) not in statics
+    )
+
+
+def _texts(grid: Grid, forms: Iterable[str | None], ordinal: int) -> list[str]:
+    local = grid.local_start(ordinal)
+    return [local.strftime(form) for form in forms if form is not None]
+
+
+def _others(grid: Grid, one: int) -> Iterator[int]:
+    """Yield keys that differ from one in each of the units that a format may leave out."""
+    yield one - 1
+    yield one + 1
+    local = grid.local_start(one)
+    for near in (
+        local + timedelta(hours=12),
+        local + timedelta(days=1),
+        local + timedelta(days=7),
+        local.replace(month=local.month % 12 + 1, day=min(local.day, 28)),
+        local.replace(year=local.year + 1, day=min(local.day, 28)),
+    ):
+        other = grid.at(grid.zone.instant(near, 0))
+        if other != one:
+            yield other

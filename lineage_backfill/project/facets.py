@@ -1,0 +1,234 @@
+"""The partitioning facet that jobs send with their lineage, read as declarations.
+
+Its members bear the names of the project file: `grain`, `zone`, `start`, `dimensions`, `columns`;
+for jobs also `reads` and `writes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    DimensionDeclaration,
+    DimensionMapping,
+    Grain,
+    JobDeclaration,
+    MappingName,
+    OnEmpty,
+    ReadDeclaration,
+    WriteDeclaration,
+    WriteMode,
+)
+
+_CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacet:
+    """What the facet of a job says: its run calendar and its edges."""
+
+    calendar: CalendarDeclaration | None = None
+    dimensions: tuple[DimensionDeclaration, ...] = ()
+    reads: tuple[ReadDeclaration, ...] = ()
+    writes: tuple[WriteDeclaration, ...] = ()
+
+
+def read_calendar(
+    facet: Mapping[str, Any], what: str
+) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...], tuple[str, ...]] | None:
+    """Return calendar, dimensions and physical columns of a facet; None where it has none.
+
+    Raises DeclarationError where it cannot be read.
+    """
+    try:
+        calendar, dimensions = _calendar(facet), _dimensions(facet)
+        columns = tuple(str(name) for name in facet.get("columns") or ())
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _unreadable(what, error) from None
+    if calendar is None and not dimensions:
+        return None
+    return calendar, dimensions, columns
+
+
+def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
+    """Return what the facet of a job says; raises DeclarationError where it cannot be read."""
+    try:
+        return JobFacet(
+            calendar=_calendar(facet),
+            dimensions=_dimensions(facet),
+            reads=tuple(_read(part) for part in facet.get("reads") or ()),
+            writes=tuple(_write(part) for part in facet.get("writes") or ()),
+        )
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _unreadable(what, error) from None
+
+
+def dataset_facet(declared: DatasetDeclaration, zone: str) -> dict[str, Any]:
+    """Return the facet that tells what a project file declares of a dataset."""
+    facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
+    if facet and declared.columns:
+        facet["columns"] = dict(declared.columns)
+    return facet
+
+
+def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
+    """Return the facet that tells what a project file declares of a job."""
+    facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
+    reads = [_edge_facet(read) for read in declared.reads if read.mapping not in (None, "python")]
+    writes = [
+        {"dataset": _name(write), "mode": write.mode, "lookback": write.lookback}
+        for write in declared.writes
+    ]
+    if reads:
+        facet["reads"] = reads
+    if writes:
+        facet["writes"] = writes
+    return facet
+
+
+def _edge_facet(read: ReadDeclaration) -> dict[str, Any]:
+    facet: dict[str, Any] = {"dataset": _name(read), **_mapping_facet(read)}
+    if read.dimensions:
+        facet["dimensions"] = {
+            name: _mapping_facet(part) for name, part in sorted(read.dimensions.items())
+        }
+    return facet
+
+
+def _mapping_facet(read: ReadDeclaration | DimensionMapping) -> dict[str, Any]:
+    facet: dict[str, Any] = {"mapping": read.mapping}
+    for name in ("before", "after", "by"):
+        if getattr(read, name):
+            facet[name] = getattr(read, name)
+    if read.map:
+        facet["map"] = {key: list(keys) for key, keys in read.map.items()}
+    return facet
+
+
+def _name(edge: ReadDeclaration | WriteDeclaration) -> Any:
+    return {"namespace": edge.namespace, "name": edge.dataset} if edge.namespace else edge.dataset
+
+
+def _calendar_facet(
+    calendar: CalendarDeclaration | None, dimensions: tuple[DimensionDeclaration, ...], zone: str
+) -> dict[str, Any]:
+    if calendar is not None:
+        return _one_calendar(calendar, zone)
+    if not dimensions:
+        return {}
+    parts = []
+    for dimension in dimensions:
+        part = {"name": dimension.name, **_one_calendar(dimension.calendar, zone)}
+        if dimension.column:
+            part["column"] = dimension.column
+        parts.append(part)
+    return {"dimensions": parts}
+
+
+def _one_calendar(calendar: CalendarDeclaration, zone: str) -> dict[str, Any]:
+    facet: dict[str, Any] = {}
+    for name in _CALENDAR:
+        value = getattr(calendar, name)
+        if value not in (None, 0):
+            facet[name] = list(value) if isinstance(value, tuple) else value
+    if calendar.keys is None and calendar.grain != "none":
+        facet.setdefault("zone", zone)
+    return facet
+
+
+def _calendar(facet: Mapping[str, Any]) -> CalendarDeclaration | None:
+    given = {name: facet[name] for name in _CALENDAR if facet.get(name) is not None}
+    kinds = [name for name in ("grain", "cron", "every", "keys") if name in given]
+    if not kinds:
+        return None
+    if len(kinds) > 1:
+        raise ValueError(f"it says {' and '.join(kinds)}")
+    keys = given.pop("keys", None)
+    grain = given.pop("grain", None)
+    if grain is not None and grain not in get_args(Grain):
+        raise ValueError(f"unknown grain {grain!r}")
+    lag = int(given.pop("data_lag", 0))
+    texts = {name: str(value) for name, value in given.items()}
+    return CalendarDeclaration(
+        grain=grain,
+        keys=keys if keys in (None, "runtime") else tuple(str(key) for key in keys),
+        data_lag=lag,
+        **cast(Any, texts),
+    )
+
+
+def _dimensions(facet: Mapping[str, Any]) -> tuple[DimensionDeclaration, ...]:
+    found = []
+    for part in facet.get("dimensions") or ():
+        calendar = _calendar(part)
+        if calendar is None:
+            raise ValueError("a dimension has no calendar")
+        column = part.get("column")
+        found.append(
+            DimensionDeclaration(
+                name=str(part["name"]),
+                calendar=calendar,
+                column=None if column is None else str(column),
+            )
+        )
+    return tuple(found)
+
+
+def _dataset(part: Mapping[str, Any]) -> tuple[str, str | None]:
+    dataset = part["dataset"]
+    if isinstance(dataset, str):
+        return dataset, None
+    return str(dataset["name"]), str(dataset["namespace"])
+
+
+def _mapping(part: Mapping[str, Any]) -> dict[str, Any]:
+    mapping = part.get("mapping")
+    if mapping is not None and mapping not in get_args(MappingName):
+        raise ValueError(f"unknown mapping {mapping!r}")
+    return {
+        "mapping": mapping,
+        "before": int(part.get("before") or 0),
+        "after": int(part.get("after") or 0),
+        "by": int(part.get("by") or 0),
+        "map": {
+            str(key): tuple(str(name) for name in names)
+            for key, names in (part.get("map") or {}).items()
+        },
+    }
+
+
+def _read(part: Mapping[str, Any]) -> ReadDeclaration:
+    name, namespace = _dataset(part)
+    dimensions = {
+        str(key): DimensionMapping(**_mapping(value))
+        for key, value in (part.get("dimensions") or {}).items()
+    }
+    return ReadDeclaration(
+        dataset=name, namespace=namespace, dimensions=dimensions, **_mapping(part)
+    )
+
+
+def _write(part: Mapping[str, Any]) -> WriteDeclaration:
+    name, namespace = _dataset(part)
+    mode, on_empty = part.get("mode", "overwrite"), part.get("on_empty", "clear")
+    if mode not in get_args(WriteMode) or on_empty not in get_args(OnEmpty):
+        raise ValueError(f"unknown mode {mode!r} or on_empty {on_empty!r}")
+    return WriteDeclaration(
+        dataset=name,
+        namespace=namespace,
+        mode=mode,
+        on_empty=on_empty,
+        lookback=int(part.get("lookback") or 0),
+    )
+
+
+def _unreadable(what: str, error: Exception) -> DeclarationError:
+    return DeclarationError(
+        f"{what} cannot be read: {error}",
+        hint="declare the partitioning in the project file, which wins over the facet",
+    )

@@ -1,0 +1,63 @@
+"""From what is declared of a read edge to the mapping that it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.partitions.mapping import KeyFunction, MappingSpec
+from lineage_backfill.project.declarations import DimensionMapping, ReadDeclaration
+
+
+def mapping_spec(
+    read: ReadDeclaration | DimensionMapping,
+    functions: Mapping[str, KeyFunction],
+    *,
+    own: bool = False,
+) -> MappingSpec:
+    """Return the mapping of a declared edge; `own` says that it reads the job's own output.
+
+    `functions` holds the functions of `python` mappings by their names. Raises DeclarationError.
+    """
+    before, after = 0, 0
+    if read.mapping == "window":
+        # A job's window over its own output ends where the run key starts.
+        before, after = read.before, -1 if own else read.after
+    elif read.mapping == "offset":
+        before, after = -read.by, read.by
+    elif read.before or read.after or read.by:
+        raise DeclarationError(
+            "before, after and by belong to the mappings window and offset",
+            hint=f"say mapping = {'offset' if read.by else 'window'!r}",
+        )
+    function = None
+    dimensions: tuple[tuple[str, MappingSpec], ...] = ()
+    if isinstance(read, ReadDeclaration):
+        dimensions = tuple(
+            (name, mapping_spec(part, functions, own=own))
+            for name, part in sorted(read.dimensions.items())
+        )
+        if read.mapping == "python":
+            function = functions.get(read.function or "")
+            if function is None:
+                raise DeclarationError(
+                    f"the function {read.function!r} of a python mapping was not loaded",
+                    hint='write function = "module:name" and keep the module importable',
+                )
+    return MappingSpec(
+        kind=read.mapping,
+        before=before,
+        after=after,
+        table=tuple(sorted((key, tuple(reads)) for key, reads in read.map.items())),
+        function=function,
+        dimensions=dimensions,
+    )
+
+
+def declares_self(read: ReadDeclaration) -> bool:
+    """Whether the declaration says how a job reads its own earlier output."""
+    parts: tuple[ReadDeclaration | DimensionMapping, ...] = (read, *read.dimensions.values())
+    return any(
+        (part.mapping == "offset" and part.by < 0) or (part.mapping == "window" and part.before > 0)
+        for part in parts
+    )

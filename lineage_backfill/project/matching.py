@@ -1,0 +1,76 @@
+"""Which declaration is meant by a name: an exact one beats a glob, the first glob wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from typing import Final, Generic, TypeVar
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+)
+
+D = TypeVar("D", DatasetDeclaration, JobDeclaration, ReadDeclaration, WriteDeclaration)
+_GLOB: Final = re.compile(r"[*?\[]")
+
+
+def is_glob(name: str) -> bool:
+    """Whether a declared name stands for many."""
+    return _GLOB.search(name) is not None
+
+
+def names(edge: ReadDeclaration | WriteDeclaration, dataset: DatasetRef, home: str | None) -> bool:
+    """Whether a declared edge names a dataset; `home` is the namespace of edges without one."""
+    space = edge.namespace or home
+    if is_glob(edge.dataset):
+        matches = re.match(translate(edge.dataset), dataset.name)
+        return matches is not None and (
+            space is None or re.match(translate(space), dataset.namespace) is not None
+        )
+    return edge.dataset == dataset.name and space in (None, dataset.namespace)
+
+
+class Matcher(Generic[D]):
+    """Finds the declaration of a name.
+
+    `namespace` is that of declarations which name none; None stands for any. Raises
+    DeclarationError where two declare one name.
+    """
+
+    def __init__(
+        self, declarations: Iterable[D], namespace: str | None, name: Callable[[D], str]
+    ) -> None:
+        self._exact: dict[tuple[str | None, str], D] = {}
+        self._globs: list[tuple[re.Pattern[str], re.Pattern[str] | None, D]] = []
+        for declaration in declarations:
+            space, called = declaration.namespace or namespace, name(declaration)
+            if is_glob(called):
+                space_glob = re.compile(translate(space)) if space else None
+                self._globs.append((re.compile(translate(called)), space_glob, declaration))
+            elif (space, called) in self._exact:
+                raise DeclarationError(
+                    f"{called!r} is declared twice", hint="keep one of the two tables"
+                )
+            else:
+                self._exact[space, called] = declaration
+
+    def find(self, ref: DatasetRef | JobRef) -> D | None:
+        """Return what is declared of a dataset or job."""
+        exact = self._exact
+        found = exact.get(ref[:2]) or exact.get((None, ref[1])) if exact else None
+        if found is not None or not self._globs:
+            return found
+        for name, space, declaration in self._globs:
+            if name.match(ref[1]) and (space is None or space.match(ref[0])):
+                return declaration
+        return None
+
+    def exact(self) -> Iterable[tuple[str | None, D]]:
+        """Return the declarations of single names with their namespaces."""
+        return ((space, declaration) for (space, _), declaration in self._exact.items())

@@ -1,0 +1,95 @@
+"""What a dataset's name pattern adds to its declaration: a name and a calendar."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast, get_args
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.partitions.patterns import NamePattern, tells
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    DimensionDeclaration,
+    Grain,
+)
+
+_GRAINS = tuple(grain for grain in get_args(Grain) if grain != "none")
+
+
+def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
+    """Return the declaration with the name and the calendar that its pattern tells by itself.
+
+    Raises DeclarationError where pattern and declared calendar contradict each other.
+    """
+    if declared.pattern is None:
+        return declared
+    pattern = NamePattern(declared.pattern)
+    name = declared.name or pattern.stem
+    if not name:
+        raise DeclarationError(
+            f"nothing is left of `pattern` without its placeholders: {pattern.text}",
+            hint="Give the dataset a `name`.",
+        )
+    calendar, dimensions = declared.calendar, declared.dimensions
+    if not dimensions and (calendar is None or not _has_kind(calendar)):
+        rest = calendar or CalendarDeclaration()  # the zone, the start and so on
+        told = {one: _told(one, grain, rest) for one, grain in pattern.placeholders.items()}
+        if len(told) == 1:
+            calendar = next(iter(told.values()))
+        else:
+            calendar = None
+            dimensions = tuple(
+                DimensionDeclaration(name=one, calendar=part) for one, part in told.items()
+            )
+    declared = replace(declared, name=name, calendar=calendar, dimensions=dimensions)
+    _check(declared, pattern)
+    return declared
+
+
+def _has_kind(calendar: CalendarDeclaration) -> bool:
+    return any((calendar.grain, calendar.cron, calendar.every, calendar.keys))
+
+
+def _told(placeholder: str, told: str | None, rest: CalendarDeclaration) -> CalendarDeclaration:
+    """Return the calendar that a placeholder tells by its name or its format."""
+    if told == "":
+        return CalendarDeclaration(keys="runtime")
+    if placeholder in _GRAINS:
+        return replace(rest, grain=cast(Grain, placeholder))
+    if told is None:
+        raise DeclarationError(
+            "`pattern` tells instants finer than an hour",
+            hint="Declare the calendar beside it, with `cron` or `every`.",
+        )
+    return replace(rest, grain=cast(Grain, told))
+
+
+def _check(declared: DatasetDeclaration, pattern: NamePattern) -> None:
+    """Refuse a pattern that does not say which key of the calendar a name holds."""
+    placeholders = dict(pattern.placeholders)
+    if declared.calendar is not None:
+        if len(placeholders) > 1:
+            raise DeclarationError(
+                f"`pattern` has {len(placeholders)} placeholders, the calendar one dimension",
+                hint="Declare `dimensions` with the placeholders' names.",
+            )
+        calendars = dict.fromkeys(placeholders, declared.calendar)
+    else:
+        calendars = {one.name: one.calendar for one in declared.dimensions}
+    times = [name for name, one in calendars.items() if one.keys is None]
+    for name in [name for name in placeholders if name not in calendars]:
+        raise DeclarationError(
+            f"`pattern` has a placeholder {{{name}}} that is none of the `dimensions`",
+            hint=f"They are {', '.join(calendars)}.",
+        )
+    for name in times:
+        grain, told = calendars[name].grain, placeholders.get(name, "")
+        if told == "" or (grain is not None and (grain == "none" or not tells(told, grain))):
+            raise DeclarationError(
+                f"`pattern` does not tell the {grain or 'key'} of {{{name}}}: {pattern.text}",
+                hint="Write its whole date, as in {day:%Y_%m_%d}.",
+            )
+    for name in placeholders.keys() - times:
+        if placeholders[name] != "":
+            raise DeclarationError(f"`pattern` has a format for {{{name}}}, whose keys are texts")

@@ -1,0 +1,328 @@
+"""`[[dataset]]`, `[[job]]`, `[pools]` and `[engines.*]` tables as declarations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+from zoneinfo import ZoneInfo, available_timezones
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.project.declarations import (
+    SPARK_ENGINES,
+    CalendarDeclaration,
+    DatasetDeclaration,
+    DimensionDeclaration,
+    DimensionMapping,
+    EngineDeclaration,
+    Grain,
+    JobDeclaration,
+    MappingName,
+    OnDrift,
+    OnEmpty,
+    ReadDeclaration,
+    WriteDeclaration,
+    WriteMode,
+)
+from lineage_backfill.project.patterns import completed
+from lineage_backfill.project.table import Table, near_misses
+
+#: The keys of which a calendar has exactly one.
+CALENDAR_KINDS = ("grain", "cron", "every", "keys", "dimensions")
+_GRAINS: tuple[str, ...] = get_args(Grain)
+
+#: Which mapping each setting of a read belongs to.
+_MAPPING_SETTINGS = {
+    "before": "window",
+    "after": "window",
+    "by": "offset",
+    "map": "map",
+    "function": "python",
+}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
+
+Named = TypeVar("Named", DatasetDeclaration, JobDeclaration)
+
+
+def datasets(tables: Iterable[Table], base: Path) -> tuple[DatasetDeclaration, ...]:
+    """Read the `[[dataset]]` tables; relative locations are relative to `base`."""
+    return _unique([(table.place, _dataset(table, base)) for table in tables])
+
+
+def jobs(
+    tables: Iterable[Table], *, engines: Iterable[str], pools: Iterable[str]
+) -> tuple[JobDeclaration, ...]:
+    """Read the `[[job]]` tables; their engines and pools must be among those given."""
+    engines, pools = tuple(engines), tuple(pools)
+    return _unique([(table.place, _job(table, engines, pools)) for table in tables])
+
+
+def engine(name: str, table: Table) -> EngineDeclaration:
+    """Read one `[engines.NAME]` table; `kind` is the name where it is not given."""
+    kind = table.text("kind") or name
+    settings: dict[str, object] = {}
+    if kind in SPARK_ENGINES and "conf" in table:
+        settings["conf"] = spark_properties(table, "conf")
+    live = table.texts("live") or ()
+    settings |= {key: table.raw(key) for key in table.names()}
+    return EngineDeclaration(name=name, kind=kind, live=live, settings=settings)
+
+
+def spark_properties(table: Table, key: str) -> dict[str, str]:
+    """Return Spark's properties: `sql.shuffle.partitions = 4` is `spark.sql.shuffle.partitions`."""
+    properties = {}
+    todo = list(table.mapping(key).items())
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, dict):
+            todo += [(f"{name}.{inner}", each) for inner, each in value.items()]
+        elif isinstance(value, list):
+            raise table.error(f"`{name}` of `{key}` must be one value")
+        else:
+            name = name if name.startswith("spark.") else f"spark.{name}"
+            properties[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return dict(sorted(properties.items()))
+
+
+def check_zone(zone: str | None, table: Table) -> str | None:
+    """Return the zone; refuse one that the IANA database does not hold."""
+    if zone is not None and not _is_zone(zone):
+        raise table.error(
+            f"`zone` {zone!r} is not a time zone", hint=near_misses(zone, available_timezones())
+        )
+    return zone
+
+
+def absolute(path: str, base: Path) -> str:
+    """Return `path` below `base` unless it is absolute or a URL."""
+    return path if _SCHEME.match(path) else str(base / Path(path).expanduser())
+
+
+def _dataset(table: Table, base: Path) -> DatasetDeclaration:
+    pattern = table.text("pattern")
+    name = table.text("name") if pattern else table.need("name")
+    calendar, dimensions = _calendar(table, told=pattern is not None)
+    location, where = table.text("location"), table.text("table")
+    if location and where:
+        raise table.error("has both `location` and `table`", hint="Keep the one that it is.")
+    declaration = DatasetDeclaration(
+        name=name or "",
+        namespace=table.text("namespace"),
+        calendar=calendar,
+        dimensions=dimensions,
+        pattern=pattern,
+        retention=table.integer("retention", None, minimum=1),
+        columns=_columns(table),
+        format=table.text("format"),
+        location=location and absolute(location, base),
+        table=where,
+    )
+    table.done()
+    try:
+        return completed(declaration)
+    except DeclarationError as error:
+        raise table.error(str(error), hint=error.hint) from error
+
+
+def _columns(table: Table) -> Mapping[str, str | None]:
+    column, columns = table.text("column"), table.mapping("columns")
+    if column and columns:
+        raise table.error("has both `column` and `columns`", hint="Keep one of them.")
+    for name, form in columns.items():
+        if not isinstance(form, str):
+            raise table.error(f"`columns.{name}` must be a strftime format such as %Y-%m-%d")
+    return {column: None} if column else dict(columns)
+
+
+def _calendar(
+    table: Table, *, told: bool = False
+) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
+    """Read a calendar; where a pattern has `told` its kind, the rest of it is enough."""
+    given = [kind for kind in CALENDAR_KINDS if kind in table]
+    if len(given) > 1:
+        raise table.error(
+            f"has `{'` and `'.join(given)}`: one calendar is enough", hint="Keep one of them."
+        )
+    dimensions = tuple(_dimension(one) for one in table.tables("dimensions"))
+    names = [dimension.name for dimension in dimensions]
+    if len(set(names)) < len(names):
+        raise table.error("two of its `dimensions` have one name")
+    calendar = CalendarDeclaration(
+        grain=table.choice("grain", _GRAINS),
+        cron=table.text("cron"),
+        every=table.text("every"),
+        keys=_keys(table),
+        zone=check_zone(table.text("zone"), table),
+        start=table.label("start"),
+        end=table.label("end"),
+        data_lag=table.integer("data_lag", 0, minimum=0),
+    )
+    if (given or told) and not dimensions:
+        return calendar, ()
+    if calendar != CalendarDeclaration():
+        where = "the time dimension" if dimensions else "a `grain`, `cron`, `every` or `keys`"
+        raise table.error(
+            "`zone`, `start`, `end` and `data_lag` belong to a calendar",
+            hint=f"Put them beside {where}.",
+        )
+    return None, dimensions
+
+
+def _dimension(table: Table) -> DimensionDeclaration:
+    name, column = table.need("name"), table.text("column")
+    calendar, nested = _calendar(table)
+    if calendar is None or nested or calendar.grain == "none":
+        raise table.error(
+            "a dimension has one calendar", hint="Give it a `grain`, `cron`, `every` or `keys`."
+        )
+    table.done()
+    return DimensionDeclaration(name=name, calendar=calendar, column=column)
+
+
+def _keys(table: Table) -> Any:
+    keys = table.texts("keys")
+    if keys == ("runtime",):
+        return "runtime"
+    if keys is not None and (not keys or len(set(keys)) < len(keys)):
+        raise table.error("`keys` must be different keys, at least one")
+    return keys
+
+
+def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobDeclaration:
+    name = table.need("name")
+    calendar, dimensions = _calendar(table)
+    declaration = JobDeclaration(
+        name=name,
+        namespace=table.text("namespace"),
+        calendar=calendar,
+        dimensions=dimensions,
+        engine=_known(table, "engine", engines, "[engines.*]"),
+        entrypoint=_code(
+            table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
+        ),
+        batch=_batch(table),
+        pool=_known(table, "pool", pools, "[pools]"),
+        priority=table.integer("priority", 0),
+        protected=table.flag("protected", False),
+        idempotent=table.flag("idempotent", True),
+        reads=tuple(_read(one) for one in table.tables("reads")),
+        writes=tuple(_write(one) for one in table.tables("writes")),
+    )
+    for edges in (declaration.reads, declaration.writes):
+        named = [(edge.namespace, edge.dataset) for edge in edges]
+        for twice in {name for name in named if named.count(name) > 1}:
+            raise DeclarationError(
+                f"{table.place}: declares its edge to `{twice[1]}` twice",
+                hint="Keep one of the two tables.",
+            )
+    table.done()
+    return declaration
+
+
+def _known(table: Table, key: str, known: tuple[str, ...], where: str) -> str | None:
+    name = table.text(key)
+    if name is not None and name not in known:
+        raise DeclarationError(
+            f"{table.place}: {key} `{name}` is not declared in {where}",
+            hint=near_misses(name, known) or f"Declare it in {where}.",
+        )
+    return name
+
+
+def _code(table: Table, key: str, pattern: re.Pattern[str], forms: str) -> str | None:
+    name = table.text(key)
+    if name is not None and not pattern.fullmatch(name):
+        raise table.error(f"`{key}` must be {forms}, not {name!r}")
+    return name
+
+
+def _batch(table: Table) -> Any:
+    value = table.raw("batch")
+    if value in (None, "key", "range", "aligned") or (type(value) is int and value >= 1):
+        return value
+    raise table.error(
+        f'`batch` must be "key", "range", "aligned" or a number of keys, not {value!r}'
+    )
+
+
+def _read(table: Table) -> ReadDeclaration:
+    dataset, namespace = table.need("dataset"), table.text("namespace")
+    settings = _mapping(table)
+    dimensions = {}
+    for name, values in table.mapping("dimensions").items():
+        one = Table(values if isinstance(values, dict) else {}, f"{table.place} {name}")
+        dimensions[name] = DimensionMapping(**_mapping(one, within_dimension=True))
+        one.done()
+    if dimensions and settings["mapping"] is not None:
+        raise table.error("has both `mapping` and `dimensions`", hint="Keep one of them.")
+    table.done()
+    return ReadDeclaration(dataset=dataset, namespace=namespace, dimensions=dimensions, **settings)
+
+
+def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
+    names = tuple(n for n in get_args(MappingName) if not (within_dimension and n == "python"))
+    mapping = table.choice("mapping", names)
+    for key, owner in _MAPPING_SETTINGS.items():
+        if key in table and mapping != owner:
+            raise table.error(
+                f"`{key}` belongs to mapping {owner!r}", hint=f'Add mapping = "{owner}".'
+            )
+    settings: dict[str, Any] = {
+        "mapping": mapping,
+        "before": table.integer("before", 0, minimum=0),
+        "after": table.integer("after", 0, minimum=0),
+        "by": table.integer("by", 0),
+        "map": _static_map(table),
+    }
+    if not within_dimension:
+        settings["function"] = _code(table, "function", _FUNCTION, "`module:function`")
+    elif mapping is None:
+        raise table.error("`mapping` is missing")
+    for key in ("by", "map", "function"):
+        if mapping == _MAPPING_SETTINGS[key] and not settings[key]:
+            raise table.error(f"mapping {mapping!r} needs `{key}`")
+    return settings
+
+
+def _static_map(table: Table) -> dict[str, tuple[str, ...]]:
+    inner = table.table("map")
+    return {key: inner.texts(key) or () for key in inner.names()}
+
+
+def _write(table: Table) -> WriteDeclaration:
+    declaration = WriteDeclaration(
+        dataset=table.need("dataset"),
+        namespace=table.text("namespace"),
+        mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
+        on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
+        on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
+        lookback=table.integer("lookback", 0, minimum=0),
+    )
+    table.done()
+    return declaration
+
+
+def _unique(placed: list[tuple[str, Named]]) -> tuple[Named, ...]:
+    seen: set[tuple[str | None, str]] = set()
+    for place, declaration in placed:
+        key = (declaration.namespace, declaration.name)
+        if key in seen:
+            raise DeclarationError(
+                f"{place}: `{declaration.name}` is declared twice",
+                hint="Put all that is said of it into one table.",
+            )
+        seen.add(key)
+    return tuple(declaration for _, declaration in placed)
+
+
+@lru_cache
+def _is_zone(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):  # unknown, malformed, a folder of the database
+        return False
+    return True

@@ -1,0 +1,450 @@
+"""The project: its file is found, its settings are layered, its declarations are read."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+import platformdirs
+
+from lineage_backfill.errors import ConfigError
+from lineage_backfill.project import reader as declare
+from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
+from lineage_backfill.project.table import Table, near_misses
+
+FILE_NAME = "lineage-backfill.toml"
+ENV_PREFIX = "LINEAGE_BACKFILL_"
+#: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
+SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
+View = Literal["events", "graph", "both"]
+LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting's value and where it came from, for `config show --sources`."""
+
+    name: str
+    value: Any
+    origin: str
+    secret: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The value as text that may be printed: secrets and passwords in URLs are masked."""
+        if self.value is None or self.value == ():
+            return ""
+        if self.secret:
+            return "***"
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        return ", ".join(_masked(str(value)) for value in values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageSetting:
+    """Where lineage is read from: at most one of events, marquez and snapshot is given.
+
+    `events` holds absolute paths and globs. `timeout` is in seconds, for one request.
+    """
+
+    events: tuple[str, ...] = ()
+    marquez: str | None = None
+    snapshot: Path | None = None
+    view: View = "both"  # of Marquez
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca_bundle: Path | None = None
+    timeout: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """All that the configuration says, with absolute paths.
+
+    `root` is the project file's folder, or the working directory where there is none. `code` is
+    the folder from which entrypoints import, `outbox` where runs put their lineage events, `spark`
+    Spark's own properties (`spark.master`, …), `live_runs` what becomes of a backfill while
+    somebody else runs the same keys.
+    """
+
+    root: Path
+    file: Path | None
+    declarations: Declarations
+    lineage: LineageSetting
+    store_url: str
+    spark: Mapping[str, str]
+    code: Path
+    outbox: Path
+    live_runs: LiveRunsPolicy
+    settings: tuple[Setting, ...]
+
+
+def _read_path(table: Table, key: str, base: Path) -> Path | None:
+    value = table.text(key)
+    return None if value is None else base / Path(value).expanduser()
+
+
+def _read_globs(table: Table, key: str, base: Path) -> tuple[str, ...] | None:
+    globs = table.texts(key)
+    return globs and tuple(str(base / Path(glob).expanduser()) for glob in globs)
+
+
+def _read_store(table: Table, key: str, base: Path) -> str | None:
+    url = table.text(key)
+    if url is not None and "://" not in url:
+        raise table.error(f"`{key}` is not a database URL", hint=f"As in {_SQLITE}runs.db.")
+    if url is None or not url.startswith(_SQLITE) or url.startswith(_SQLITE + ":memory:"):
+        return url
+    return _SQLITE + str(base / url.removeprefix(_SQLITE))
+
+
+def _read_web(table: Table, key: str, _base: Path) -> str | None:
+    url = table.text(key)
+    if url is not None and (
+        urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc
+    ):
+        raise table.error(f"`{key}` is not an http address: {url!r}")
+    return url and url.rstrip("/")
+
+
+def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | None:
+    headers = table.mapping(key)
+    if not all(isinstance(value, str) for value in headers.values()):
+        raise table.error(f"`{key}` must be a table of strings")
+    return dict(headers) or None
+
+
+def _text(table: Table, key: str, _base: Path) -> str | None:
+    return table.text(key)
+
+
+def _zone(table: Table, key: str, _base: Path) -> str | None:
+    return declare.check_zone(table.text(key), table)
+
+
+def _view(table: Table, key: str, _base: Path) -> Any:
+    return table.choice(key, get_args(View))
+
+
+def _live_runs(table: Table, key: str, _base: Path) -> Any:
+    return table.choice(key, get_args(LiveRunsPolicy))
+
+
+def _count(table: Table, key: str, _base: Path) -> int | None:
+    return table.integer(key, None, minimum=1)
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _paths(text: str) -> list[str]:
+    return text.split(os.pathsep)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Split `Name: value, Other: value`; a value holds no comma."""
+    pairs = (pair.partition(":") for pair in text.split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spec:
+    """How one setting is read; `default` is TOML, read with the project's root as base."""
+
+    help: str
+    read: Callable[[Table, str, Path], Any]
+    default: Any = None
+    secret: bool = False
+    parse: Callable[[str], Any] = str  # of an environment variable's text
+
+
+_SPECS: dict[str, _Spec] = {
+    "project.namespace": _Spec(help="what a bare dataset or job name means", read=_text),
+    "project.zone": _Spec(help="time zone of calendars that say none", read=_zone, default="UTC"),
+    "project.code": _Spec(
+        help="folder that entrypoints are imported from", read=_read_path, default="."
+    ),
+    "lineage.marquez": _Spec(help="address of a Marquez to read the lineage from", read=_read_web),
+    "lineage.events": _Spec(
+        help="files, folders and globs of OpenLineage events", read=_read_globs, parse=_paths
+    ),
+    "lineage.snapshot": _Spec(help="a saved lineage snapshot", read=_read_path),
+    "lineage.outbox": _Spec(
+        help="where this project's own runs put their lineage events",
+        read=_read_path,
+        default=".lineage-backfill/lineage",
+    ),
+    "lineage.view": _Spec(help="which of Marquez' two views counts", read=_view, default="both"),
+    "lineage.api_key": _Spec(help="bearer token for Marquez", read=_text, secret=True),
+    "lineage.headers": _Spec(
+        help="further HTTP headers for Marquez", read=_read_headers, secret=True, parse=_pairs
+    ),
+    "lineage.ca_bundle": _Spec(help="file of certificates to trust", read=_read_path),
+    "lineage.timeout": _Spec(
+        help="seconds that one HTTP request may take", read=_count, default=30, parse=_number
+    ),
+    "store.url": _Spec(
+        help="database that keeps backfills, SQLite or PostgreSQL",
+        read=_read_store,
+        default=_SQLITE + ".lineage-backfill/runs.db",
+    ),
+    "run.live_runs": _Spec(
+        help="a run from outside on the same keys: wait for it, refuse, or ignore it",
+        read=_live_runs,
+        default="wait",
+    ),
+    "limits.max_runs": _Spec(
+        help="a plan with more runs is refused",
+        read=_count,
+        default=Limits().max_runs,
+        parse=_number,
+    ),
+    "limits.confirm_above": _Spec(
+        help="of more runs, a person has to type the number",
+        read=_count,
+        default=Limits().confirm_above,
+        parse=_number,
+    ),
+    "limits.max_parallel": _Spec(
+        help="runs at once", read=_count, default=Limits().max_parallel, parse=_number
+    ),
+}
+#: The settings' tables, each with its keys.
+_TABLES: dict[str, list[str]] = {}
+for _name in _SPECS:
+    _TABLES.setdefault(_name.partition(".")[0], []).append(_name.partition(".")[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSetting:
+    """One setting that there is: its name, its environment variable, its default and its use."""
+
+    name: str
+    variable: str
+    default: str
+    help: str
+
+
+def known_settings() -> tuple[KnownSetting, ...]:
+    """Return all settings that have a value of their own, in the order of the project file."""
+    return tuple(
+        KnownSetting(
+            name=name,
+            variable=_variable(name),
+            default="" if spec.default is None else str(spec.default),
+            help=spec.help,
+        )
+        for name, spec in _SPECS.items()
+    )
+
+
+def find_file(start: Path) -> Path | None:
+    """Return the project file of `start`: in it or the nearest folder above, else None.
+
+    Beside `lineage-backfill.toml`, a `pyproject.toml` with `[tool.lineage-backfill]` counts.
+    """
+    for folder in (start, *start.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+        pyproject = folder / "pyproject.toml"
+        if pyproject.is_file() and _document(pyproject) is not None:
+            return pyproject
+    return None
+
+
+def load_project(
+    start: Path | None = None,
+    *,
+    file: Path | None = None,
+    search: bool = True,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    user_file: Path | None = None,
+) -> Project:
+    """Load the project that `start` (default: the working directory) belongs to.
+
+    `file` names the project file instead of having it searched for; without `search` there is
+    none. `flags` maps setting names such as "lineage.events" to values given on the command line;
+    None means not given. `environ` and `user_file` default to the process's environment and the
+    user's configuration folder. Raises ConfigError or DeclarationError, naming file, table and key.
+    """
+    start = (start or Path.cwd()).absolute()
+    if file is not None:
+        file = start / file.expanduser()
+    elif search:
+        file = find_file(start)
+    root = file.parent if file else start
+    user_file = user_file or platformdirs.user_config_path("lineage-backfill") / "config.toml"
+
+    own = _open(file) if file else Table({}, "no project file")
+    user = _open(user_file) if user_file.is_file() else Table({}, str(user_file))
+    settings = _layered(
+        _settings(Table(_nested(_defaults()), "default"), root),
+        _settings(user, user_file.parent),
+        _settings(own, root),
+        _environment(os.environ if environ is None else environ, start),
+        _settings(Table(_nested(flags or {}), "command line"), start),
+    )
+    value = {name: setting.value for name, setting in settings.items()}
+    engines = {"local": EngineDeclaration(name="local", kind="local")}
+    engines |= _engines(user) | _engines(own)
+    pools = _pools(user) | _pools(own)
+    spark = declare.spark_properties(user, "spark") | declare.spark_properties(own, "spark")
+    declarations = Declarations(
+        namespace=value["project.namespace"],
+        zone=value["project.zone"],
+        datasets=declare.datasets(own.tables("dataset"), root),
+        jobs=declare.jobs(own.tables("job"), engines=engines, pools=pools),
+        limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
+        pools=pools,
+        engines=tuple(engines[name] for name in sorted(engines)),
+    )
+    user.done()
+    own.done()
+    return Project(
+        root=root,
+        file=file,
+        declarations=declarations,
+        lineage=LineageSetting(
+            events=value["lineage.events"] or (),
+            marquez=value["lineage.marquez"],
+            snapshot=value["lineage.snapshot"],
+            view=value["lineage.view"],
+            api_key=value["lineage.api_key"],
+            headers=value["lineage.headers"] or {},
+            ca_bundle=value["lineage.ca_bundle"],
+            timeout=value["lineage.timeout"],
+        ),
+        store_url=value["store.url"],
+        spark=spark,
+        code=value["project.code"],
+        outbox=value["lineage.outbox"],
+        live_runs=value["run.live_runs"],
+        settings=tuple(settings.values()),
+    )
+
+
+def _document(file: Path) -> dict[str, Any] | None:
+    """Return the file's settings, None for a pyproject.toml that has none of ours."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error.strerror}", hint="Name another file with --config."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not valid TOML: {error}") from error
+    if file.name != "pyproject.toml":
+        return document
+    ours = document.get("tool", {}).get("lineage-backfill")
+    return ours if isinstance(ours, dict) else None
+
+
+def _open(file: Path) -> Table:
+    return Table(_document(file) or {}, str(file))
+
+
+def _settings(document: Table, base: Path) -> dict[str, Setting]:
+    """Read one layer's settings; relative paths are relative to `base`."""
+    found = {}
+    for table_name, keys in _TABLES.items():
+        table = Table(document.mapping(table_name), f"{document.place} [{table_name}]")
+        for key in keys:
+            name = f"{table_name}.{key}"
+            value = _SPECS[name].read(table, key, base)
+            if value is not None:
+                found[name] = Setting(
+                    name=name, value=value, origin=document.place, secret=_SPECS[name].secret
+                )
+        table.done()
+    sources = [name for name in SOURCES if name in found]
+    if len(sources) > 1:
+        raise document.error(
+            f"[lineage] has `{'` and `'.join(name.partition('.')[2] for name in sources)}`",
+            hint="Keep one of them.",
+        )
+    return found
+
+
+def _layered(*layers: dict[str, Setting]) -> dict[str, Setting]:
+    """Put the layers together, the last on top; one source of lineage hides those below it."""
+    settings = {name: Setting(name=name, value=None, origin="default") for name in _SPECS}
+    for layer in layers:
+        if any(name in layer for name in SOURCES):
+            settings |= {name: replace(settings[name], value=None) for name in SOURCES}
+        settings |= layer
+    return settings
+
+
+def _defaults() -> dict[str, object]:
+    return {name: spec.default for name, spec in _SPECS.items()}
+
+
+def _environment(environ: Mapping[str, str], base: Path) -> dict[str, Setting]:
+    variables = {_variable(name): name for name in _SPECS}
+    ours = tuple(ENV_PREFIX + table.upper() + "_" for table in _TABLES)
+    for variable in environ:
+        if variable.startswith(ours) and variable not in variables:
+            raise ConfigError(
+                f"environment: unknown setting {variable}", hint=near_misses(variable, variables)
+            )
+    values = {
+        name: _SPECS[name].parse(environ[variable])
+        for variable, name in variables.items()
+        if environ.get(variable)
+    }
+    settings = _settings(Table(_nested(values), "environment"), base)
+    return {name: replace(one, origin=_variable(name)) for name, one in settings.items()}
+
+
+def _variable(name: str) -> str:
+    return ENV_PREFIX + name.replace(".", "_").upper()
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return `{"lineage.view": x}` as TOML would give it, `{"lineage": {"view": x}}`."""
+    document: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        if value is not None:
+            table, _, key = name.partition(".")
+            document.setdefault(table, {})[key] = value
+    return document
+
+
+def _engines(document: Table) -> dict[str, EngineDeclaration]:
+    engines = document.table("engines")
+    tables = {
+        name: Table(engines.mapping(name), f"{engines.place} {name}") for name in engines.names()
+    }
+    return {name: declare.engine(name, table) for name, table in tables.items()}
+
+
+def _pools(document: Table) -> dict[str, int]:
+    pools = document.table("pools")
+    return {name: pools.integer(name, 1, minimum=1) for name in pools.names()}
+
+
+def masked(value: Any) -> Any:
+    """Return a JSON value with the passwords in its URLs masked."""
+    if isinstance(value, str):
+        return _masked(value)
+    if isinstance(value, list):
+        return [masked(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: masked(one) for name, one in value.items()}
+    return value
+
+
+def _masked(text: str) -> str:
+    parts = urlsplit(text)
+    if "@" not in parts.netloc:
+        return text
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))

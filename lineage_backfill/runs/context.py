@@ -1,0 +1,116 @@
+"""What an executor needs of a project to run the plans of one backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.planning.request_json import request_from_dict
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.ports import BackfillRecord, RunStore
+from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.runs.cutoff import Cutoff
+from lineage_backfill.runs.external import OutsideRuns
+from lineage_backfill.runs.specs import RunSpecs
+from lineage_backfill.runs.tail import same_roots, tail_of
+
+
+class ExecutionContext:
+    """Makes run specs, judges runs and plans tails, with keys as of the newest of the plans.
+
+    `functions` are those of python mappings, `root` the folder that relative locations start from,
+    `outbox` the one for lineage events, `lineage_url` where they go as well; `is_ours` tells a
+    backfill of this run store by its id, and `logs` what the logs of datasets' tables tell.
+    """
+
+    def __init__(
+        self,
+        snapshot: LineageSnapshot,
+        declarations: Declarations,
+        plans: Sequence[Plan],
+        *,
+        store: RunStore,
+        functions: Mapping[str, KeyFunction],
+        root: Path,
+        outbox: Path | None = None,
+        lineage_url: str | None = None,
+        is_ours: Callable[[str], bool],
+        logs: Callable[[Resolver, Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._declarations = declarations
+        self._store = store
+        self._functions = functions
+        self._root = root
+        self._outbox = outbox
+        self._url = lineage_url
+        self._is_ours = is_ours
+        self._logs = logs
+        self._take(self._catalog_of(plans[-1]))
+
+    @property
+    def resolver(self) -> Resolver:
+        """What is known of jobs and datasets."""
+        return self._resolver
+
+    def spec(self, run: PlannedRun, attempt: int, token: str, result_path: Path) -> dict[str, Any]:
+        """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
+        return self._specs(run, attempt, token, result_path)
+
+    def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
+        """Return the judge of a backfill's runs."""
+        outside = self.outside(self._snapshot)
+        return Cutoff(
+            plans,
+            self._resolver,
+            self._store.traces,
+            outside,
+            logs=partial(self._logs, self._resolver),
+            backfill_id=record.id,
+            parameters=record.parameters,
+        )
+
+    def outside(self, snapshot: LineageSnapshot) -> OutsideRuns:
+        """Return the runs that a lineage tells of and no backfill of this run store has started."""
+        return OutsideRuns(snapshot.history, self._resolver, self._is_ours)
+
+    def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
+        """Return what has become complete since the plans were made and is stale by their roots."""
+        request = same_roots(plans[0], self._catalog_of(plans[0]))
+        fresh = build_plan(
+            request, self._snapshot, self._declarations, now=now, functions=self._functions
+        )
+        resolver = self._catalog_of(fresh)
+        found = tail_of(plans, fresh, resolver)
+        if found is not None:
+            self._take(resolver)
+        return found
+
+    def _catalog_of(self, plan: Plan) -> Resolver:
+        return Resolver(
+            self._snapshot,
+            self._declarations,
+            now=datetime.fromisoformat(plan.now),
+            request=request_from_dict(plan.request, "the plan"),
+            functions=self._functions,
+        )
+
+    def _take(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        # The executor puts its own id of the backfill in.
+        self._specs = RunSpecs(
+            resolver,
+            backfill_id="",
+            root=self._root,
+            outbox=self._outbox,
+            lineage_url=self._url,
+        )

@@ -1,0 +1,583 @@
+"""Early cutoff: which keys of a run no real change reaches, by what its job is known to have read.
+
+A key is cut off only if every stale partition that it reads now holds what the job's own last run
+of that key is recorded to have read. To compare with what the last *write* found would not do: a
+backfill that was cancelled may have repaired the input and not its reader. What partitions hold the
+run store knows of those that its own runs have written, as far as the tables' logs do not tell of
+later changes; of a partition that was named as changed it knows nothing until it is written again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import KeySet, expand, parse, render
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
+from lineage_backfill.planning.propagate import read_keys, widen
+from lineage_backfill.planning.request_json import request_from_dict
+from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
+from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.planning.table_keys import stored
+from lineage_backfill.ports import Trace
+from lineage_backfill.project.columns import physical_columns, physical_values
+from lineage_backfill.runs.external import OutsideRuns
+
+#: Returns the traces of a job that may meet these keys.
+Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
+#: Returns what the logs of datasets' tables tell, of those that have one that can be read.
+Logs = Callable[[Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]]
+#: One partition: its time ordinal, and the index of its combination of static keys.
+Point = tuple[int, int]
+#: What partitions held, as digests of their fingerprints; None where that was not known.
+Digests = dict[Point, str | None]
+
+_LENGTH: Final = 16  # characters of a digest: 12 bytes are more than enough to tell contents apart
+_UNKNOWN: Final = "-" * _LENGTH
+#: When runs of this drive are taken to have begun: the lineage was read before that.
+_LATER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a partition holds as far as the store knows; `digest` None: it is in doubt."""
+
+    digest: str | None
+    backfill_id: str
+    version: int | None
+    since: datetime | None
+
+
+class Cutoff:
+    """Judges the runs of a plan and its tails, and keeps in mind what they read and write.
+
+    `parameters` are those that the jobs are given: what was made with others is not comparable.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[Plan],
+        resolver: Resolver,
+        traces: Traces,
+        outside: OutsideRuns,
+        *,
+        logs: Logs,
+        backfill_id: str = "",
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._traces = traces
+        self._outside = outside
+        self._logs = logs
+        self._backfill_id = backfill_id
+        self._given = json.dumps(parameters or {}, sort_keys=True, default=str)
+        self._planned: dict[JobRef, PartitionSet] = {}
+        self._asked: dict[JobRef, PartitionSet] = {}
+        self._pruned: dict[JobRef, frozenset[DatasetRef]] = {}
+        self._stale: dict[DatasetRef, PartitionSet] = {}
+        self._changed: dict[DatasetRef, PartitionSet] = {}  # as was said when the plan was made
+        self._read: dict[DatasetRef, PartitionSet] = {}  # by any run of the plan
+        self._known: dict[JobRef, list[Trace]] = {}  # the oldest first
+        self._last: dict[JobRef, dict[Point, Trace]] = {}
+        self._now: dict[DatasetRef, dict[Point, _Held]] = {}
+        self._stored: dict[
+            tuple[DatasetRef, frozenset[tuple[str, str]]], dict[frozenset[tuple[str, Any]], Point]
+        ] = {}
+        for plan in plans:
+            self._take(plan)
+
+    def _take(self, plan: Plan) -> None:
+        for part in plan.changed:
+            calendar = self._resolver.calendar(part.dataset)
+            if calendar is not None:
+                _add(self._stale, part.dataset, parse(calendar, part.keys))
+                _add(self._changed, part.dataset, parse(calendar, part.keys))
+        for job in plan.jobs:
+            facts = self._resolver.job(job.job)
+            if not job.partitions or facts.calendar is None:
+                continue
+            keys = parse(facts.calendar, job.partitions)
+            self._planned[job.job] = self._planned.get(job.job, NOTHING) | keys
+            pruned = job.reason.get("pruned", ())
+            self._pruned[job.job] = frozenset(DatasetRef(**ref) for ref in pruned)
+            for edge in facts.live:
+                if edge.mapping is not None:
+                    reading = read_keys(facts.calendar, keys, _lookback(facts, edge))
+                    _add(self._read, edge.dataset, edge.mapping.required_unclipped(reading))
+            for output in facts.outputs:
+                if output.mapping is not None:
+                    _add(self._stale, output.dataset, output.mapping.required(keys))
+        for rerun in request_from_dict(plan.request, "the plan").jobs:
+            facts = self._resolver.job(rerun.job)
+            if facts.calendar is not None:
+                keys = facts.calendar.clip(parse(facts.calendar, rerun.keys))
+                self._asked[rerun.job] = widen(facts.calendar, keys, facts.lookback)
+
+    # --- judging --------------------------------------------------------------------------------
+
+    def judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
+        """Return the run as far as it is needed (None: not at all), and the keys cut off.
+
+        To be asked once all that the run waits for has ended.
+        """
+        facts = self._resolver.job(run.job)
+        calendar = facts.calendar
+        if calendar is None or not self._last_runs(facts):
+            return run, ()
+        keys = parse(calendar, run.partitions)
+        needed = self._needed(facts, calendar, keys)
+        if needed == keys:
+            return run, ()
+        cut_off = render(calendar, keys - needed)
+        return (_narrowed(run, facts, calendar, needed) if needed else None), cut_off
+
+    def without(self, run: PlannedRun, cut_off: KeySet) -> PlannedRun:
+        """Return a run without the keys that were cut off earlier."""
+        return without(self._resolver, run, cut_off)
+
+    def _needed(self, facts: JobFacts, calendar: Calendar, keys: PartitionSet) -> PartitionSet:
+        """Return the keys that must run."""
+        needed = keys & self._asked.get(facts.ref, NOTHING)
+        groups, unknown = self._by_last_run(facts, keys - needed)
+        needed |= unknown
+        for trace, group in groups:
+            reached = NOTHING
+            for edge in facts.live:
+                if edge.mapping is None or edge.dataset in self._pruned.get(facts.ref, ()):
+                    continue
+                stale, changed = self._reached(facts, calendar, edge, group, trace)
+                reached |= stale
+                needed |= changed
+            # A key that no stale partition reaches was planned for a reason not known here.
+            needed |= group - reached
+            needed |= self._lost(facts, group - needed)
+        return needed
+
+    def _lost(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+        """Return those of the keys whose output is no more what the store's last run has left."""
+        lost = NOTHING
+        for output in facts.outputs if keys else ():
+            if output.mapping is None:
+                return keys
+            held = self._holds(output.dataset)
+            changed = [
+                point
+                for point in _points(output.mapping.required(keys))
+                if point in held and self._is_changed_since(output.dataset, point, held[point])
+            ]
+            lost |= output.mapping.affected(_set_of(changed)) & keys
+        return lost
+
+    def _by_last_run(
+        self, facts: JobFacts, keys: PartitionSet
+    ) -> tuple[list[tuple[Trace, PartitionSet]], PartitionSet]:
+        """Return the keys by their last run, and apart those of which none is known for sure."""
+        last, basis = self._last_runs(facts), self._job_basis(facts)
+        groups: dict[int, tuple[Trace, list[Point]]] = {}
+        unknown: list[Point] = []
+        for point in _points(keys):
+            trace = last.get(point)
+            if trace is None or trace.contents is None or trace.contents["basis"] != basis:
+                unknown.append(point)
+            else:
+                groups.setdefault(id(trace), (trace, []))[1].append(point)
+        found, lost = [], _set_of(unknown)
+        for trace, points in groups.values():
+            group = _set_of(points)
+            outside = group & self._outside.since(facts.ref, trace.since)
+            lost |= outside
+            found.append((trace, group - outside))
+        return found, lost
+
+    def _reached(
+        self,
+        facts: JobFacts,
+        calendar: Calendar,
+        edge: Input,
+        keys: PartitionSet,
+        trace: Trace,
+    ) -> tuple[PartitionSet, PartitionSet]:
+        """Return the keys that read stale partitions of one input, and those that read others now.
+
+        A partition that is not stale in this plan counts as well where the store knows that it has
+        been rewritten: an earlier backfill may not have got as far as this reader.
+        """
+        mapping, lookback = edge.mapping, _lookback(facts, edge)
+        assert mapping is not None
+        wanted = mapping.required_unclipped(read_keys(calendar, keys, lookback))
+        stale = wanted & self._stale.get(edge.dataset, NOTHING)
+        stale_points = set(_points(stale))
+        named = set(_points(wanted & self._changed.get(edge.dataset, NOTHING)))
+        now = self._holds(edge.dataset)
+        read, _ = self._fingerprints(trace, "reads", edge.dataset)
+        changed = []
+        for point in _points(wanted):
+            held = now.get(point)
+            if held is None:
+                is_other = point in stale_points  # changed by somebody unknown to the store
+            else:
+                is_other = (
+                    held.digest is None
+                    or read.get(point) != held.digest
+                    or (point in named and held.backfill_id != self._backfill_id)
+                    or self._is_changed_since(edge.dataset, point, held)
+                )
+            if is_other:
+                changed.append(point)
+
+        def readers(partitions: PartitionSet) -> PartitionSet:
+            return widen(calendar, mapping.affected(partitions), lookback) & keys
+
+        return readers(stale), readers(_set_of(changed))
+
+    def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
+        """Whether the table's log tells of a change later than the write that the store knows of.
+
+        What this drive has written nobody else writes meanwhile.
+        """
+        if held.since is _LATER or held.version is None:
+            return False
+        changes = self._last_changes.get(dataset, {})
+        if point not in changes:
+            return False
+        version = changes[point]  # None: others have changed files of a Parquet table
+        return version is None or version > held.version
+
+    @cached_property
+    def _last_changes(self) -> Mapping[DatasetRef, Mapping[Point, int | None]]:
+        """The version by which each partition changed last, by the logs of all tables.
+
+        They are read once, when the first key might be cut off.
+        """
+        touched = dict(self._read)
+        for ref, keys in self._stale.items():
+            _add(touched, ref, keys)
+        return {
+            ref: {
+                point: change.version
+                for change in record.changes
+                for point in _points(change.keys & touched[ref])
+            }
+            for ref, record in self._logs(touched).items()
+        }
+
+    # --- keeping in mind ------------------------------------------------------------------------
+
+    def opened(self, run: PlannedRun) -> None:
+        """Take note that the run is about to be submitted: what it will leave is not known."""
+        self._note(self._trace(run, None))
+
+    def closed(self, run: PlannedRun, result: Mapping[str, Any] | None) -> Trace:
+        """Take note of the result file of a run that has succeeded, and return its trace."""
+        facts = self._resolver.job(run.job)
+        contents = None
+        if result is not None and facts.calendar is not None and "inputs" in result:
+            contents = {
+                "basis": self._job_basis(facts),
+                "reads": self._packed(result.get("inputs", ())),
+                "writes": self._packed(result.get("outputs", ())),
+            }
+        trace = self._trace(run, contents)
+        self._note(trace)
+        return trace
+
+    def _trace(self, run: PlannedRun, contents: Mapping[str, Any] | None) -> Trace:
+        return Trace(
+            job=run.job,
+            keys=run.partitions,
+            contents=contents,
+            backfill_id=self._backfill_id,
+            since=_LATER,
+        )
+
+    def _note(self, trace: Trace) -> None:
+        facts = self._resolver.job(trace.job)
+        if facts.calendar is None:
+            return
+        last = self._last_runs(facts)
+        for point in _points(parse(facts.calendar, trace.keys)):
+            last[point] = trace
+        for output in facts.outputs:
+            self._lay(self._holds(output.dataset), output.dataset, trace)
+
+    # --- what the store knows -------------------------------------------------------------------
+
+    def _last_runs(self, facts: JobFacts) -> dict[Point, Trace]:
+        """Return the newest trace of each run key of a job, as far as the plan is concerned."""
+        found = self._last.get(facts.ref)
+        if found is None:
+            found = self._last[facts.ref] = {}
+            if facts.calendar is not None:
+                for trace in self._traces_of(facts):
+                    keys = _parsed(facts.calendar, trace.keys)
+                    found.update(dict.fromkeys(_points(keys), trace))
+        return found
+
+    def _traces_of(self, facts: JobFacts) -> list[Trace]:
+        """Return the traces of a job over its planned keys and over those that wrote what is read.
+
+        The oldest come first.
+        """
+        found = self._known.get(facts.ref)
+        if found is None:
+            keys = self._planned.get(facts.ref, NOTHING)
+            for output in facts.outputs:
+                if output.mapping is not None and output.dataset in self._read:
+                    keys |= output.mapping.affected(self._read[output.dataset])
+            traces: Iterable[Trace] = ()
+            if facts.calendar is not None and keys:
+                traces = self._traces(facts.ref, render(facts.calendar, keys))
+            found = self._known[facts.ref] = sorted(traces, key=lambda trace: trace.number)
+        return found
+
+    def _holds(self, dataset: DatasetRef) -> dict[Point, _Held]:
+        """Return what the partitions of a dataset hold by now; those not named nobody knows of."""
+        found = self._now.get(dataset)
+        if found is None:
+            found = self._now[dataset] = {}
+            writers = [
+                self._resolver.job(ref) for ref in self._resolver.edges.writers.get(dataset, ())
+            ]
+            traces = [trace for facts in writers for trace in self._traces_of(facts)]
+            for trace in sorted(traces, key=lambda trace: trace.number):
+                self._lay(found, dataset, trace)
+            for facts in writers:
+                self._doubt(found, dataset, facts)
+        return found
+
+    def _lay(self, held: dict[Point, _Held], dataset: DatasetRef, trace: Trace) -> None:
+        """Lay what one attempt has written over what the partitions held before."""
+        facts = self._resolver.job(trace.job)
+        mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
+        if mapping is None or facts.calendar is None:
+            return
+        written, version = self._fingerprints(trace, "writes", dataset)
+        for point in _points(mapping.required(_parsed(facts.calendar, trace.keys))):
+            one = _Held(written.get(point), trace.backfill_id, version, trace.since)
+            if not _ended_later(held.get(point), one):
+                held[point] = one
+
+    def _doubt(self, held: dict[Point, _Held], dataset: DatasetRef, facts: JobFacts) -> None:
+        """Put in doubt what a run outside of this store may have written since."""
+        latest: dict[PartitionSet, datetime | None] = {}
+        mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
+        for run in self._outside.of(facts.ref) if mapping is not None else ():
+            assert mapping is not None
+            written = mapping.required(run.keys)
+            known = latest.get(written, run.ended_at)
+            latest[written] = known and run.ended_at and max(known, run.ended_at)
+        for written, ended_at in latest.items():
+            for point, one in held.items():
+                if _contains(written, point) and (
+                    ended_at is None or one.since is None or ended_at >= one.since
+                ):
+                    held[point] = replace(one, digest=None)
+
+    # --- the documents --------------------------------------------------------------------------
+
+    def _packed(self, parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the partitions of a result file with their fingerprints, range by range."""
+        packed = []
+        for part in parts:
+            dataset = DatasetRef(part["dataset"]["namespace"], part["dataset"]["name"])
+            calendar = self._resolver.calendar(dataset)
+            if calendar is None:
+                continue
+            digests: dict[Point, str] = {}
+            for one in part["partitions"]:
+                points = self._named(dataset, calendar, one, part.get("types") or {})
+                digests.update(dict.fromkeys(points, _digest(one.get("fingerprint"))))
+            keys = _set_of(digests)
+            packed.append(
+                {
+                    "dataset": [dataset.namespace, dataset.name],
+                    "basis": self._dataset_basis(dataset, calendar),
+                    "version": part.get("version"),
+                    "keys": render(calendar, keys),
+                    "digests": "".join(digests[point] for point in _points(keys)),
+                }
+            )
+        return packed
+
+    def _named(
+        self,
+        dataset: DatasetRef,
+        calendar: Calendar,
+        partition: Mapping[str, Any],
+        types: Mapping[str, str],
+    ) -> Iterable[Point]:
+        """Return the partition that a result file names, by its key or by what its columns hold.
+
+        A run that reads a table whole is told no keys, and gives the values of what it found.
+        """
+        values = partition.get("values")
+        if values is None:
+            return _points(_parsed(calendar, (partition["key"],)))
+
+        def told(values: Mapping[str, str | None]) -> frozenset[tuple[str, str | None]]:
+            return frozenset((c, stored(text, types.get(c, ""))) for c, text in values.items())
+
+        which = dataset, frozenset(types.items())
+        if which not in self._stored:
+            declared = self._resolver.dataset_declaration(dataset)
+            columns = physical_columns(declared) if declared else {}
+            self._stored[which] = {
+                told(physical_values(key, columns)): point
+                for point in _points(calendar.existing)
+                for key in expand(calendar, _set_of([point]))
+            }
+        point = self._stored[which].get(told(values))
+        return () if point is None else (point,)
+
+    def _fingerprints(
+        self, trace: Trace, what: str, dataset: DatasetRef
+    ) -> tuple[Digests, int | None]:
+        """Return what an attempt has read or written of a dataset, and the table's version."""
+        calendar = self._resolver.calendar(dataset)
+        name = [dataset.namespace, dataset.name]
+        parts = () if trace.contents is None or calendar is None else trace.contents[what]
+        for part in parts:
+            assert calendar is not None
+            if part["dataset"] != name or part["basis"] != self._dataset_basis(dataset, calendar):
+                continue
+            points = list(_points(_parsed(calendar, part["keys"])))
+            text = part["digests"]
+            digests = [text[at : at + _LENGTH] for at in range(0, len(text), _LENGTH)]
+            if len(points) == len(digests):  # else its calendar begins or ends elsewhere by now
+                known = (None if one == _UNKNOWN else one for one in digests)
+                return dict(zip(points, known, strict=True)), part["version"]
+        return {}, None
+
+    def _job_basis(self, facts: JobFacts) -> str:
+        """Return what must not have changed for two runs of a job to be comparable."""
+        assert facts.calendar is not None
+        return _hash(*_identity(facts.calendar), facts.lookback, self._given)
+
+    def _dataset_basis(self, dataset: DatasetRef, calendar: Calendar) -> str:
+        """Return what must not have changed for a dataset's keys to mean the same partitions."""
+        declared = self._resolver.dataset_declaration(dataset)
+        stored = (declared.location, declared.table, declared.columns) if declared else ()
+        return _hash(*_identity(calendar), *stored)
+
+
+def without(resolver: Resolver, run: PlannedRun, cut_off: KeySet) -> PlannedRun:
+    """Return a run without some of its keys: it reads and writes what belongs to the others."""
+    facts = resolver.job(run.job)
+    if not cut_off or facts.calendar is None:
+        return run
+    keys = parse(facts.calendar, run.partitions) - parse(facts.calendar, cut_off)
+    return _narrowed(run, facts, facts.calendar, keys)
+
+
+def _narrowed(
+    run: PlannedRun, facts: JobFacts, calendar: Calendar, keys: PartitionSet
+) -> PlannedRun:
+    edges = {edge.dataset: edge for edge in facts.inputs}
+    reads = []
+    for part in run.reads:
+        edge = edges[part.dataset]
+        if part.keys is None or edge.mapping is None:
+            reads.append(part)
+            continue
+        reading = read_keys(calendar, keys, _lookback(facts, edge))
+        upstream = edge.mapping.upstream
+        wanted = edge.mapping.required_unclipped(reading) & parse(upstream, part.keys)
+        reads.append(replace(part, keys=render(upstream, wanted)))
+    writes = [
+        DatasetPartitions(
+            dataset=output.dataset,
+            keys=render(output.mapping.upstream, output.mapping.required(keys)),
+        )
+        for output in facts.outputs
+        if output.mapping is not None
+    ]
+    return replace(
+        run,
+        partitions=render(calendar, keys),
+        count=len(keys),
+        reads=tuple(reads),
+        writes=tuple(writes),
+    )
+
+
+def _lookback(facts: JobFacts, edge: Input) -> int:
+    """Return how far the reads along an edge are widened: never along that to its own output."""
+    return 0 if edge.own else facts.lookback
+
+
+def _ended_later(held: _Held | None, other: _Held) -> bool:
+    """Whether of two runs of one backfill that merged into a partition the first ended later."""
+    return (
+        held is not None
+        and held.digest is not None
+        and held.version is not None
+        and other.version is not None
+        and held.backfill_id == other.backfill_id
+        and held.version > other.version
+    )
+
+
+def _identity(calendar: Calendar) -> Iterator[object]:
+    yield calendar.zone
+    yield calendar.order
+    for axis in calendar.statics:
+        yield axis.name, axis.keys
+    if calendar.time is not None:
+        grid = calendar.time.grid
+        yield grid.family, grid.label(grid.at(0))  # slices of N minutes are counted from somewhere
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
+
+
+def _digest(fingerprint: str | None) -> str:
+    if fingerprint is None:
+        return _UNKNOWN
+    digest = hashlib.sha256(fingerprint.encode("utf-8", "surrogatepass")).digest()
+    return base64.urlsafe_b64encode(digest[: _LENGTH * 3 // 4]).decode()
+
+
+def _parsed(calendar: Calendar, keys: Sequence[Any]) -> PartitionSet:
+    """Return those of the keys that the calendar has."""
+    found = NOTHING
+    for key in keys:
+        with suppress(UsageError):
+            found |= parse(calendar, (key,))
+    return found
+
+
+def _points(keys: PartitionSet) -> Iterator[Point]:
+    for ordinals, mask in keys.boxes:
+        indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
+        for ordinal in ordinals:
+            for index in indexes:
+                yield ordinal, index
+
+
+def _set_of(points: Iterable[Point]) -> PartitionSet:
+    ordinals: dict[int, list[int]] = {}
+    for ordinal, index in points:
+        ordinals.setdefault(index, []).append(ordinal)
+    return PartitionSet.of((OrdinalSet.of(some), 1 << index) for index, some in ordinals.items())
+
+
+def _contains(keys: PartitionSet, point: Point) -> bool:
+    ordinal, index = point
+    return any(mask >> index & 1 and ordinal in ordinals for ordinals, mask in keys.boxes)
+
+
+def _add(into: dict[DatasetRef, PartitionSet], dataset: DatasetRef, keys: PartitionSet) -> None:
+    into[dataset] = into.get(dataset, NOTHING) | keys

@@ -1,0 +1,484 @@
+"""The executor: starts, drives, resumes, retries, pauses and cancels backfills."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
+from lineage_backfill.planning.document import plan_from_dict, plan_to_dict
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
+from lineage_backfill.ports import (
+    BackfillRecord,
+    Clock,
+    ControlRequest,
+    Engine,
+    Holder,
+    Lease,
+    Move,
+    Reporter,
+    RunStore,
+    Settings,
+)
+from lineage_backfill.runs.cutoff import Cutoff
+from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, owner
+from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.runs.run_loop import RunLoop, SpecBuilder
+from lineage_backfill.runs.scheduler import JobLimits, Scheduler
+
+#: Makes the judge of a backfill's plans.
+CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
+#: Returns what has become complete since the plans were made, None for nothing.
+TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
+
+#: How often it is looked whether what is waited for has come to pass, in seconds.
+_LOOK = 0.5
+_ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
+_AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def now(self) -> datetime:
+        """Return the current instant, in UTC."""
+        return datetime.now(UTC)
+
+
+class Executor:
+    """Runs plans: the store remembers, the engines work, the reporter is told.
+
+    `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of
+    plans, `tail` plans again before the end. An executor that `waits` is not refused where others
+    hold what it needs. `check` raises StalePlanError where a plan that was to start later does not
+    hold any more; `live` names a run from outside that writes the same partitions, if there is one,
+    which is waited for. Specs, results and logs go below `state_dir`, in
+    `backfills/<backfill>/runs/<run>-<attempt>.*`.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        engines: Mapping[str, Engine],
+        spec_builder: SpecBuilder,
+        reporter: Reporter | None = None,
+        max_parallel: int = 4,
+        pools: Mapping[str, int] | None = None,
+        jobs: Mapping[JobRef, JobLimits] | None = None,
+        state_dir: Path,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        cutoff: CutoffMaker | None = None,
+        tail: TailMaker | None = None,
+        waits: bool = False,
+        check: Callable[[], None] | None = None,
+        live: Callable[[Sequence[PlannedRun]], str] | None = None,
+    ) -> None:
+        self._store = store
+        self._engines = engines
+        self._spec_builder = spec_builder
+        self._reporter = reporter or Reporter()
+        self._max_parallel = max_parallel
+        self._pools = pools or {}
+        self._jobs = jobs or {}
+        self._state_dir = state_dir
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        self._cutoff = cutoff
+        self._tail = tail
+        self._waits = waits
+        self._check = check
+        self._live = live
+        self._started: dict[str, Plan] = {}
+        self._driving: RunLoop | None = None
+        self._stops = 0
+        self._stopped = threading.Event()
+
+    def start(
+        self,
+        plan: Plan,
+        *,
+        submitted_by: str = "",
+        description: str = "",
+        reason: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        code_version: str = "",
+        settings: Settings | None = None,
+        scheduled_for: datetime | None = None,
+        expires_at: datetime | None = None,
+        undo_of: str | None = None,
+    ) -> str:
+        """Write a new backfill into the store and return its id; `drive` runs it.
+
+        It begins at `scheduled_for`, and starts nothing from `expires_at` on. With `undo_of` it
+        takes that backfill back, which is not gone on with any more. Raises UsageError for a run
+        without an engine or an expiry that comes too early, GuardRailError for a plan without its
+        runs, ConflictError where the backfill to be undone is driven, or was undone.
+        """
+        if plan.runs is None:
+            raise GuardRailError(
+                f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
+                hint="Narrow the request, or allow more with --allow-max-runs.",
+            )
+        self._check_engines(plan.runs, undo=undo_of is not None)
+        now = self._clock.now()
+        if expires_at is not None and expires_at <= (scheduled_for or now):
+            raise UsageError(
+                f"the backfill would expire at {_instant(expires_at)}, before it begins",
+                hint="Name a later instant.",
+            )
+        is_early = scheduled_for is not None and scheduled_for > now
+        record = BackfillRecord(
+            id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            plan_id=plan.id,
+            state=BackfillState.SCHEDULED if is_early else BackfillState.RUNNING,
+            submitted_at=now,
+            updated_at=now,
+            submitted_by=submitted_by,
+            description=description,
+            reason=reason,
+            parameters=parameters or {},
+            code_version=code_version,
+            settings=settings or Settings(),
+            scheduled_for=scheduled_for,
+            expires_at=expires_at,
+            undo_of=undo_of,
+        )
+        self._store.create(record, plan_to_dict(plan), plan.runs)
+        self._started[record.id] = plan
+        return record.id
+
+    def drive(self, backfill_id: str) -> BackfillState:
+        """Drive a backfill to an end and return its state.
+
+        Ctrl-C once lets running attempts end, twice stops them; both leave it to be resumed.
+        Raises ConflictError while another executor drives it or another backfill writes one of
+        its partitions, EnvironmentMissingError before the first submission. An executor that gives
+        no sign of life is waited for until its lease has run out, and then taken over from; one
+        that lives, and other backfills, only if this executor `waits`.
+        """
+        with self._leased(backfill_id) as lease:
+            return self._drive(lease)
+
+    def resume(self, backfill_id: str) -> BackfillState:
+        """Go on with a backfill that was paused, interrupted or killed; one that ended stays so.
+
+        So does one that a person has paused while this executor waited for it.
+        """
+        before = self._store.backfill(backfill_id).state
+        with self._leased(backfill_id) as lease:
+            record = self._store.backfill(backfill_id)
+            if record.state is BackfillState.PAUSED and before is not BackfillState.PAUSED:
+                return record.state
+            runs = self._store.runs(backfill_id)
+            if record.state in _ENDED and all(run.state.is_final for run in runs):
+                return record.state
+            self._refuse_expired(record)
+            self._store.request_control(backfill_id, None, now=self._clock.now())
+            return self._drive(lease)
+
+    def retry(self, backfill_id: str) -> BackfillState:
+        """Run again what failed, was blocked or was cancelled, and what never started."""
+        with self._leased(backfill_id) as lease:
+            record = self._store.backfill(backfill_id)
+            if record.state is BackfillState.SUCCEEDED:
+                return record.state
+            self._refuse_expired(record)
+            self._store.request_control(backfill_id, None, now=self._clock.now())
+            again = [
+                Move(run_id=run.run_id, state=RunState.PENDING)
+                for run in self._store.runs(backfill_id)
+                if run.state in _AGAIN
+            ]
+            self._store.record(lease, again, now=self._clock.now())
+            return self._drive(lease)
+
+    def pause(self, backfill_id: str) -> None:
+        """Ask whoever drives the backfill to submit no more; `resume` goes on."""
+        self._store.request_control(backfill_id, ControlRequest.PAUSE, now=self._clock.now())
+
+    def cancel(self, backfill_id: str, *, kill: bool = False) -> BackfillState | None:
+        """Give up all that has not started; `kill` stops what is running as well.
+
+        Returns the state, None where another executor drives the backfill and has been asked.
+        """
+        now = self._clock.now()
+        self._store.request_control(
+            backfill_id, ControlRequest.KILL if kill else ControlRequest.CANCEL, now=now
+        )
+        if is_driving(self._store.holder(backfill_id), now):
+            return None
+        with self._leased(backfill_id) as lease:
+            return self._drive(lease)
+
+    def stop(self) -> None:
+        """Stop the drive under way, or the next one, as Ctrl-C does; any thread may call this."""
+        self._stops += 1
+        self._stopped.set()
+        if self._driving is not None:
+            self._driving.stop()
+
+    def _drive(self, lease: Lease) -> BackfillState:
+        """Drive the runs of a backfill to an end, and then those that its tail adds."""
+        record = self._store.backfill(lease.backfill_id)
+        plans = self._plans(record.id)
+        self._reporter.backfill_started(record.id, self._to_run(record, plans))
+        self._await_start(lease, record)
+        while True:
+            state = self._drive_once(lease, record, plans)
+            left: Sequence[Mapping[str, Any]] = ()
+            if state is BackfillState.SUCCEEDED and (tail := self._new_tail(lease, record, plans)):
+                same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
+                if record.settings.tail and same:
+                    runs = tail.runs or ()
+                    self._store.extend(lease, plan_to_dict(tail), runs, now=self._clock.now())
+                    self._reporter.backfill_extended(tail)
+                    plans.append(tail)
+                    continue
+                left = [_left(job) for job in tail.jobs]
+            self._store.enter(lease, state, now=self._clock.now(), left=left)
+            self._reporter.backfill_finished(record.id, state)
+            return state
+
+    def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
+        """Wait until the backfill is to start, or somebody wants something else of it."""
+        at = record.scheduled_for
+        if at is None or at <= self._clock.now() or record.wish is not None:
+            return
+        if record.state is not BackfillState.SCHEDULED:
+            self._store.enter(lease, BackfillState.SCHEDULED, now=self._clock.now())
+
+        def is_early() -> str:
+            return f"it is to start at {_instant(at)}" if self._clock.now() < at else ""
+
+        if self._wait(lease, is_early) and self._check is not None:
+            self._check()
+
+    def _plans(self, backfill_id: str) -> list[Plan]:
+        """Return the plan of a backfill and its tails; the plan is not read if it was made here."""
+        plan = self._started.pop(backfill_id, None)
+        tails = [plan_from_dict(document) for document in self._store.tails(backfill_id)]
+        return [plan or plan_from_dict(self._store.plan(backfill_id)), *tails]
+
+    def _to_run(self, record: BackfillRecord, plans: Sequence[Plan]) -> Plan:
+        """Return the plan with the runs of its tails, less those that have ended before."""
+        if record.started_at is None:
+            return plans[0]
+        runs = [run for plan in plans for run in plan.runs or ()]
+        ended = {one.run_id for one in self._store.runs(record.id) if one.state.is_final}
+        return plans[0].detailed(runs=tuple(run for run in runs if run.id not in ended))
+
+    def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
+        """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
+        if self._tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
+            return None
+        now = self._clock.now()
+        self._store.renew(lease, now=now, ttl=LEASE)  # planning may take its time
+        return self._tail(plans, now)
+
+    def _drive_once(
+        self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]
+    ) -> BackfillState:
+        runs = {run.id: run for plan in plans for run in plan.runs or ()}
+        records = self._store.runs(record.id)
+        left = [runs[one.run_id] for one in records if not one.state.is_final]
+        self._check_engines(left, undo=record.undo_of is not None)
+        engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
+        self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
+        # Else nothing will be submitted.
+        under_way = {one.run_id for one in records if one.state.is_under_way}
+        waiting = [run for run in left if run.id not in under_way]
+        if record.wish is None and self._locked(lease, left, waiting):
+            for engine in engines.values():
+                engine.open()
+        drive = RunLoop(
+            store=self._store,
+            lease=lease,
+            engines=engines,
+            scheduler=Scheduler(
+                list(runs.values()),
+                max_parallel=self._max_parallel,
+                states={one.run_id: one.state for one in records},
+                jobs=self._jobs,
+                pools=self._pools,
+            ),
+            spec_builder=self._spec_builder,
+            parameters=record.parameters,
+            folder=self._state_dir / "backfills" / record.id,
+            reporter=self._reporter,
+            retry=self._retry,
+            clock=self._clock,
+            cutoff=self._cutoff and self._cutoff(plans, record),
+            judges=record.settings.cutoff,
+            expires_at=record.expires_at,
+        )
+        for _ in range(self._stops):  # asked for while the engines were made ready
+            drive.stop()
+        self._driving = drive
+        with _ctrl_c(drive):
+            return drive.run(runs, records)
+
+    def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
+        for run in runs:
+            if (
+                undo
+                and run.engine
+                and not getattr(self._engines.get(run.engine), "can_undo", False)
+            ):
+                raise UsageError(
+                    f"job {run.job} cannot be undone: engine {run.engine!r} would run it again",
+                    hint="Where its command runs `python -m spark_runtime run`, say `undo = true`"
+                    f" in [engines.{run.engine}].",
+                )
+            if run.engine not in self._engines:
+                missing = f"engine {run.engine!r} is not declared" if run.engine else "no engine"
+                raise UsageError(
+                    f"job {run.job} cannot be run: {missing}",
+                    hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
+                )
+
+    def _refuse_expired(self, record: BackfillRecord) -> None:
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            raise UsageError(
+                f"backfill {record.id} has expired at {_instant(record.expires_at)}",
+                hint="Plan and run it anew.",
+            )
+
+    def _locked(
+        self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]
+    ) -> bool:
+        """Lock what runs write; False if something else was asked for before that was free.
+
+        Those that are still `waiting` must not be run by others either.
+        """
+
+        def hindrance() -> str:
+            try:
+                self._store.lock(lease, _writes(runs))
+            except ConflictError as error:
+                if not self._waits:
+                    raise
+                # What is done needs no lock, and nobody shall wait for one who waits.
+                self._store.lock(lease, ())
+                return error.message
+            return self._live(waiting) if self._live is not None else ""
+
+        return self._wait(lease, hindrance)
+
+    def _wait(self, lease: Lease, hindrance: Callable[[], str]) -> bool:
+        """Hold the lease while there is a hindrance; False once somebody wants it to end."""
+        said = ""
+        while what := hindrance():
+            if what != said:
+                self._reporter.waiting(what)
+            said = what
+            wish = self._store.renew(lease, now=self._clock.now(), ttl=LEASE)
+            if wish is not None or self._stopped.wait(_LOOK):
+                return False
+        return True
+
+    @contextmanager
+    def _leased(self, backfill_id: str) -> Iterator[Lease]:
+        """Hold the lease; it is kept for a successor to reconcile where attempts are left over."""
+        self._driving = None
+        lease = self._acquire(backfill_id)
+        try:
+            _refuse_closed(self._store.backfill(backfill_id))
+            yield lease
+        except BaseException:
+            with suppress(BackfillError):  # the first error says more; or nothing had begun
+                self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
+            raise
+        finally:
+            self._stops = 0
+            self._stopped.clear()
+            if not self._is_busy():
+                self._store.release(lease)
+
+    def _acquire(self, backfill_id: str) -> Lease:
+        """Take the lease, as soon as its holder has ended or given no sign of life for its time."""
+        first: Holder | None = None
+        while True:
+            try:
+                return self._store.acquire(
+                    backfill_id, owner(), now=self._clock.now(), ttl=LEASE, is_dead=is_dead
+                )
+            except ConflictError as error:
+                holder = self._store.holder(backfill_id)
+                if first is None:
+                    first = holder
+                    self._reporter.waiting(error.message)
+                lives = holder is not None and first is not None and holder.until > first.until
+                if (lives and not self._waits) or self._stopped.wait(_LOOK):
+                    raise
+
+    def _is_busy(self) -> bool:
+        return self._driving is not None and self._driving.is_busy
+
+
+def _refuse_closed(record: BackfillRecord) -> None:
+    if record.deleted:
+        raise UsageError(
+            f"backfill {record.id} is deleted", hint="`undo` may take it back; `run` repairs anew."
+        )
+    if record.undone_by is not None:
+        raise ConflictError(
+            f"backfill {record.id} is undone by {record.undone_by}",
+            hint="`run` repairs anew what it had repaired.",
+        )
+
+
+def _instant(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _left(job: PlannedJob) -> dict[str, Any]:
+    return {"job": named(job.job), "partitions": list(job.partitions), "count": job.count}
+
+
+@contextmanager
+def _ctrl_c(drive: RunLoop) -> Iterator[None]:
+    """Turn the first two Ctrl-C (or terminations) into stops; a third one interrupts for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are for the main thread; others call `stop`
+        return
+    count = 0
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 2:
+            raise KeyboardInterrupt
+        drive.stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:
+    """Return what the runs write, together for each dataset."""
+    written: dict[DatasetRef, list[Any] | None] = {}
+    for run in runs:
+        for write in run.writes:
+            keys = written.setdefault(write.dataset, [])
+            if write.keys is None:
+                written[write.dataset] = None
+            elif keys is not None:
+                keys.extend(write.keys)
+    return [
+        DatasetPartitions(dataset=dataset, keys=None if keys is None else tuple(keys))
+        for dataset, keys in written.items()
+    ]

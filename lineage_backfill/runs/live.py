@@ -1,0 +1,104 @@
+"""Runs from outside that are under way on the very keys that a backfill is to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from lineage_backfill.errors import ConflictError, EngineError, UsageError
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.runs.external import OutsideRun, OutsideRuns
+
+#: A run that has begun longer ago and has not told of its end is taken to be dead.
+SILENT = timedelta(days=1)
+_AGAIN = 5.0  # seconds between two readings of the lineage
+
+
+class LiveRuns:
+    """Names the first such run, and looks again for as long as there is one.
+
+    `look` reads what the lineage tells now, `engines` what those know that can be asked, by their
+    names. One that `refuses` raises ConflictError instead of having the run waited for.
+    """
+
+    def __init__(
+        self,
+        first: OutsideRuns,
+        *,
+        look: Callable[[], OutsideRuns],
+        engines: Mapping[str, Callable[[JobRef], KeySet]],
+        calendar_of: Callable[[JobRef], Calendar | None],
+        now: Callable[[], datetime],
+        refuses: bool,
+    ) -> None:
+        self._outside = first
+        self._look = look
+        self._engines = engines
+        self._calendar_of = calendar_of
+        self._now = now
+        self._refuses = refuses
+        self._said = ""
+        self._looked = time.monotonic()
+
+    def hindrance(self, runs: Sequence[PlannedRun]) -> str:
+        """Return a sentence about a run that is under way on keys of these, "" if there is none.
+
+        Raises EngineError where an engine cannot tell.
+        """
+        if self._said and time.monotonic() - self._looked < _AGAIN:
+            return self._said
+        if self._said:
+            self._outside, self._looked = self._look(), time.monotonic()
+        said = map(self._in_lineage, runs)
+        self._said = next(filter(None, said), "") or self._in_engines(runs)
+        if self._said and self._refuses:
+            raise ConflictError(
+                self._said,
+                hint="Wait for its end; if it is dead, LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+            )
+        return self._said
+
+    def _in_engines(self, runs: Sequence[PlannedRun]) -> str:
+        wanted: dict[tuple[str, JobRef], PartitionSet] = {}
+        for run in runs:
+            calendar = self._calendar_of(run.job)
+            if run.engine and run.engine in self._engines and calendar is not None:
+                asked = run.engine, run.job
+                wanted[asked] = wanted.get(asked, NOTHING) | parse(calendar, run.partitions)
+        for (engine, job), keys in wanted.items():
+            calendar = self._calendar_of(job)
+            assert calendar is not None
+            told = self._engines[engine](job)
+            try:
+                shared = parse(calendar, told) & keys
+            except UsageError as error:
+                raise EngineError(
+                    f"what others run is not known: engine {engine!r} names keys of {job} that it "
+                    f"has not: {error}",
+                    hint="Mend what it tells, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+                ) from error
+            if shared:
+                shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
+                return f"{job} {shown} is run from outside, as engine {engine!r} says"
+        return ""
+
+    def _in_lineage(self, run: PlannedRun) -> str:
+        calendar = self._calendar_of(run.job)
+        if calendar is None:
+            return ""
+        keys = parse(calendar, run.partitions)
+        for other in self._outside.of(run.job):
+            if self._is_live(other) and (shared := other.keys & keys):
+                shown = ", ".join(str(key) for key in render(calendar, shared)[:3])
+                since = f"{other.record.started_at:%Y-%m-%dT%H:%M:%SZ}"
+                return f"{run.job} {shown} is run from outside since {since}"
+        return ""
+
+    def _is_live(self, run: OutsideRun) -> bool:
+        began = run.record.started_at
+        return run.ended_at is None and began is not None and self._now() - began < SILENT

@@ -1,0 +1,225 @@
+"""What logs, lineage and run store tell of tables and runs, gathered for the core to judge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from heapq import nlargest
+from typing import Any
+
+from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
+from lineage_backfill.lineage.snapshot import RunRecord as OutsideRecord
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse
+from lineage_backfill.planning.recorded import touched_keys, whole_keys
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import Change, PartitionBuild, Run, TableRecord
+from lineage_backfill.planning.table_keys import TableKeys, reader_of, table_of
+from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
+
+
+def of_tables(
+    resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs, *, by_spark: bool = True
+) -> tuple[dict[DatasetRef, TableRecord], dict[DatasetRef, str]]:
+    """Return what the logs of the datasets' tables tell, and of the others why nothing is known.
+
+    Logs that only Spark can read are read unless `by_spark` is false. Raises TableLogError where no
+    log can be read at all.
+    """
+    places, silent = _places(resolver, datasets)
+    if not by_spark:
+        every, places = places, _near(places)
+        silent |= dict.fromkeys(every.keys() - places.keys(), "only Spark reads its log")
+    known: dict[DatasetRef, TableRecord] = {}
+    names = _Names(resolver)
+    told = logs.histories(list(places.values()))
+    for dataset, history in zip(places, told, strict=True):
+        try:
+            if isinstance(history, BackfillError):
+                raise history
+            known[dataset] = _record(resolver, dataset, history, names)
+        except BackfillError as error:
+            silent[dataset] = str(error)
+    return known, silent
+
+
+def of_undo(
+    resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs
+) -> dict[DatasetRef, tuple[str, ...]]:
+    """Return what would keep runs from being undone on the tables of datasets, where it is known.
+
+    Tables of a catalog or of a store elsewhere are left out: to read their logs takes Spark.
+    Raises TableLogError where no log can be read at all.
+    """
+    places = _near(_places(resolver, datasets)[0])
+    told = logs.blockers(list(places.values()))
+    return {
+        dataset: said
+        for dataset, said in zip(places, told, strict=True)
+        if said and not isinstance(said, BackfillError)
+    }
+
+
+def _places(
+    resolver: Resolver, datasets: Iterable[DatasetRef]
+) -> tuple[dict[DatasetRef, TablePlace], dict[DatasetRef, str]]:
+    """Return where the datasets' tables are, and of the others why that is not known."""
+    places: dict[DatasetRef, TablePlace] = {}
+    silent: dict[DatasetRef, str] = {}
+    for dataset in datasets:
+        try:
+            table = table_of(resolver, dataset)
+            places[dataset] = TablePlace(table.location, table.table, table.format or "delta")
+        except DeclarationError as error:
+            silent[dataset] = str(error)
+    return places, silent
+
+
+def _near(places: Mapping[DatasetRef, TablePlace]) -> dict[DatasetRef, TablePlace]:
+    """Return the places of tables whose logs can be read without Spark."""
+    return {
+        dataset: place
+        for dataset, place in places.items()
+        if "://" not in (place.location or "://")
+    }
+
+
+class _Names:
+    """Finds datasets and jobs by their names in full."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.datasets = {str(ref): ref for ref in resolver.edges.datasets}
+        self.jobs = {str(ref): ref for ref in resolver.edges.jobs}
+
+
+def _record(
+    resolver: Resolver, dataset: DatasetRef, history: TableHistory, names: _Names
+) -> TableRecord:
+    """Return the history of a table in keys of its dataset."""
+    if history.version is None:
+        return TableRecord()
+    reader = reader_of(resolver, dataset, history.columns)
+    changes, builds = [], []
+    for commit in history.commits:
+        if changed := _keys(reader, commit.changed):
+            changes.append(Change(keys=changed, at=commit.at, version=commit.version))
+        if made := _keys(reader, commit.made):
+            read = {
+                names.datasets[name]: version
+                for name, version in commit.read.items()
+                if name in names.datasets
+            }
+            job = names.jobs.get(commit.job or "")
+            builds.append(PartitionBuild(keys=made, at=commit.at, read=read, job=job))
+    return TableRecord(
+        changes=tuple(changes),
+        builds=tuple(builds),
+        old=_keys(reader, history.old),
+        since=history.since,
+        whole=history.whole,
+    )
+
+
+def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> PartitionSet:
+    return reader.find(partitions)[0]
+
+
+def of_runs(
+    resolver: Resolver, history: Iterable[OutsideRecord], store: RunStore
+) -> dict[JobRef, list[Run]]:
+    """Return the runs of each job that the lineage or the run store tells of."""
+    found: dict[JobRef, list[Run]] = defaultdict(list)
+    ours: set[str] = set()
+    for record in store.backfills():
+        ours.add(record.id)
+        since = record.submitted_at if record.state is BackfillState.RUNNING else None
+        results = {
+            attempt.run_id: attempt.result
+            for attempt in store.attempts(record.id)
+            if attempt.result
+        }
+        for run in store.runs(record.id):
+            result = results.get(run.run_id)
+            found[run.job].extend(_ours(resolver, run, result, since))
+    for outside in history:
+        # What our own runs sent is known better from the run store.
+        if outside.backfill is None or outside.backfill not in ours:
+            found[outside.job].extend(_outside(resolver, outside))
+    return found
+
+
+def past_runs(
+    resolver: Resolver, history: Iterable[OutsideRecord], jobs: Collection[JobRef], limit: int
+) -> Iterator[PastRun]:
+    """Yield how long runs of the jobs took, the newest first and at most `limit` of each."""
+    ended: dict[JobRef, list[tuple[datetime, datetime, OutsideRecord]]] = defaultdict(list)
+    for record in history:
+        started_at, ended_at = record.started_at, record.ended_at
+        if record.job in jobs and record.state == "COMPLETE" and started_at and ended_at:
+            ended[record.job].append((ended_at, started_at, record))
+    for job, records in ended.items():
+        calendar = _calendar(resolver, job)
+        for ended_at, started_at, record in nlargest(limit, records, key=lambda one: one[0]):
+            count = len(whole_keys(record, calendar)) if calendar is not None else 0
+            seconds = (ended_at - started_at).total_seconds()
+            yield PastRun(job=job, count=count or None, seconds=seconds)
+
+
+def _ours(
+    resolver: Resolver, run: RunRecord, result: Mapping[str, Any] | None, since: datetime | None
+) -> Iterator[Run]:
+    """Yield what a run of a backfill tells: what it made, and what it found to be as it should.
+
+    `since` is when the backfill began if it goes on.
+    """
+    calendar = _calendar(resolver, run.job)
+    if calendar is None:
+        return
+    if run.state in (RunState.SUCCEEDED, RunState.SKIPPED) and run.ended_at is not None:
+        at = run.started_at or run.ended_at
+        cut_off = _parsed(calendar, run.cut_off)
+        if cut_off:
+            yield Run(keys=cut_off, started_at=at, ended_at=run.ended_at)
+        made = _parsed(calendar, run.partitions) - cut_off
+        if made:
+            read = _versions(result)
+            yield Run(keys=made, started_at=at, ended_at=run.ended_at, read=read)
+    elif since is not None and not run.state.is_final:
+        yield Run(keys=_parsed(calendar, run.partitions), started_at=run.started_at or since)
+
+
+def _versions(result: Mapping[str, Any] | None) -> dict[DatasetRef, int]:
+    """Return the versions of its inputs that a run says it has read."""
+    inputs = (result or {}).get("inputs", ())
+    return {
+        DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one["version"]
+        for one in inputs
+        if isinstance(one.get("version"), int)
+    }
+
+
+def _outside(resolver: Resolver, record: OutsideRecord) -> Iterator[Run]:
+    calendar = _calendar(resolver, record.job)
+    at = record.started_at or record.ended_at
+    if calendar is None or at is None:
+        return
+    if record.state == "RUNNING":
+        yield Run(keys=touched_keys(record, calendar), started_at=at)
+    elif record.state == "COMPLETE":
+        keys = whole_keys(record, calendar)
+        if keys:
+            yield Run(keys=keys, started_at=at, ended_at=record.ended_at or at)
+
+
+def _calendar(resolver: Resolver, job: JobRef) -> Calendar | None:
+    return resolver.job(job).calendar if job in resolver.edges.jobs else None
+
+
+def _parsed(calendar: Calendar, keys: KeySet) -> PartitionSet:
+    try:
+        return parse(calendar, keys)
+    except UsageError:  # the calendar is another one since
+        return PartitionSet(())

@@ -1,0 +1,280 @@
+"""What is known of backfills, as the documents that `status`, `report` and `history` print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from lineage_backfill.errors import UsageError
+from lineage_backfill.model import DatasetRef, JobRef, RunState, named
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, Holder, RunRecord
+
+Document = dict[str, Any]
+
+
+def history(records: Iterable[BackfillRecord]) -> Document:
+    """Return the list of backfills."""
+    return {
+        "schema_version": 1,
+        "kind": "history",
+        "backfills": [_backfill(record) for record in records],
+    }
+
+
+def status(
+    record: BackfillRecord,
+    plan: Mapping[str, Any],
+    runs: Sequence[RunRecord],
+    driver: Holder | None = None,
+) -> Document:
+    """Return where a backfill and each of its runs stand; `plan` is its plan document."""
+    count = Counter(run.state for run in runs)
+    return {
+        "schema_version": 1,
+        "kind": "status",
+        **_backfill(record),
+        "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
+        "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
+        "blocked_jobs": [
+            job["job"] for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")
+        ],
+        "runs": [_run(run) for run in runs],
+    }
+
+
+def run(
+    record: BackfillRecord,
+    planned: Mapping[str, Any],
+    runs: Iterable[RunRecord],
+    attempts: Iterable[AttemptRecord],
+) -> Document:
+    """Return where one run stands, what it waits for and how often it was tried.
+
+    `planned` is its document in the plan.
+    """
+    known = {run.run_id: run for run in runs}
+    return {
+        "schema_version": 1,
+        "kind": "run",
+        "backfill": record.id,
+        **_run(known[planned["id"]]),
+        "reads": planned["reads"],
+        "writes": planned["writes"],
+        "upstream": [_run(known[one]) for one in planned["upstream"] if one in known],
+        "attempts": [
+            {
+                "attempt": one.attempt,
+                "state": one.state,
+                "submitted_at": instant(one.submitted_at),
+                "ended_at": instant(one.ended_at),
+                "error": one.error,
+            }
+            for one in attempts
+            if one.run_id == planned["id"]
+        ],
+    }
+
+
+def _run(run: RunRecord) -> Document:
+    return {
+        "id": run.run_id,
+        "job": named(run.job),
+        "partitions": list(run.partitions),
+        "count": run.count,
+        "wave": run.wave,
+        "engine": run.engine,
+        "state": run.state,
+        "attempt": run.attempt,
+        "started_at": instant(run.started_at),
+        "ended_at": instant(run.ended_at),
+        "error": run.error,
+        "cut_off": list(run.cut_off),
+    }
+
+
+def report(
+    record: BackfillRecord,
+    plans: Iterable[Plan],
+    runs: Sequence[RunRecord],
+    attempts: Iterable[AttemptRecord],
+    calendar_of: Callable[[DatasetRef], Calendar],
+    without: Callable[[PlannedRun, KeySet], PlannedRun],
+) -> Document:
+    """Return what a backfill has touched beside what it had planned.
+
+    What counts as touched is what each run read back from its commit, not what it meant to write.
+    `without` gives a run less the keys that were cut off: their partitions are left as they were.
+    """
+    outputs: dict[tuple[JobRef, DatasetRef], _Output] = {}
+
+    def output(job: JobRef, dataset: DatasetRef) -> _Output:
+        if (job, dataset) not in outputs:
+            outputs[job, dataset] = _Output(job, dataset, calendar_of(dataset))
+        return outputs[job, dataset]
+
+    plans, attempts = list(plans), list(attempts)
+    planned = {run.id: run for plan in plans for run in plan.runs or ()}
+    for run in planned.values():
+        for part in run.writes:
+            output(run.job, part.dataset).plan(part.keys)
+    for record_ in runs:
+        if record_.cut_off and record_.state.is_good:
+            run = planned[record_.run_id]
+            left = () if record_.state is RunState.SKIPPED else without(run, record_.cut_off).writes
+            kept = {part.dataset: part.keys for part in left}
+            for part in run.writes:
+                output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
+    for attempt in attempts:
+        if attempt.state is AttemptState.SUCCEEDED and attempt.result is not None:
+            for written in attempt.result["outputs"]:
+                dataset = DatasetRef(written["dataset"]["namespace"], written["dataset"]["name"])
+                output(planned[attempt.run_id].job, dataset).touch(written)
+    documents = [one.document() for one in outputs.values()]
+    return {
+        "schema_version": 1,
+        "kind": "report",
+        **_backfill(record),
+        "description": record.description,
+        "reason": record.reason,
+        "touched_is_planned": all(one["exact"] for one in documents),
+        "outputs": documents,
+        "times": _times(planned, attempts),
+        "not_succeeded": _not_succeeded(runs),
+        "not_planned": [
+            {
+                "job": named(job.job),
+                "status": job.status,
+                "left_stale": list(job.left_stale),
+                "reason": job.reason,
+            }
+            for plan in plans
+            for job in plan.jobs
+            if job.status in ("blocked", "left_stale")
+        ],
+    }
+
+
+class _Output:
+    """One dataset that one job writes: the partitions planned, and those touched."""
+
+    def __init__(self, job: JobRef, dataset: DatasetRef, calendar: Calendar) -> None:
+        self.job = job
+        self.dataset = dataset
+        self.calendar = calendar
+        names = ("planned", "cut_off", "touched", "changed", "emptied")
+        self.sets = dict.fromkeys(names, NOTHING)
+        self.strange: list[Any] = []  # touched, and no key of the calendar
+        self.rows = {"rows_before": 0, "rows": 0}
+        self.versions: list[int] = []
+
+    def plan(self, keys: KeySet | None) -> None:
+        """Add partitions that a run was told to write."""
+        self.sets["planned"] |= parse(self.calendar, keys)
+
+    def cut_off(self, keys: KeySet | None, kept: KeySet | None) -> None:
+        """Add planned partitions that need not be written, all but those that are kept."""
+        self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
+
+    def touch(self, written: Mapping[str, Any]) -> None:
+        """Add what a run says that it wrote; contents not known to be equal count as changed."""
+        for one in written["partitions"]:
+            try:
+                key = parse(self.calendar, (one["key"],))
+            except UsageError:
+                self.strange.append(one["key"])
+                continue
+            self.sets["touched"] |= key
+            fingerprint = one.get("fingerprint")
+            if fingerprint is None or fingerprint != one.get("fingerprint_before"):
+                self.sets["changed"] |= key
+            if one.get("emptied"):
+                self.sets["emptied"] |= key
+            for what in self.rows:
+                self.rows[what] += one.get(what) or 0
+        if written.get("version") is not None:
+            self.versions.append(written["version"])
+
+    def document(self) -> Document:
+        """Return it as the report tells it."""
+        planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
+        missing, unexpected = planned - touched, touched - planned
+        return {
+            "dataset": named(self.dataset),
+            "job": named(self.job),
+            "exact": not (missing or unexpected or self.strange),
+            **{name: self._set(keys) for name, keys in self.sets.items()},
+            "missing": self._set(missing),
+            "unexpected": self._set(unexpected, self.strange),
+            **self.rows,
+            "versions": sorted(set(self.versions)),
+        }
+
+    def _set(self, keys: PartitionSet, strange: Sequence[Any] = ()) -> Document:
+        partitions = [*render(self.calendar, keys), *strange]
+        return {"count": len(keys) + len(strange), "partitions": partitions}
+
+
+def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord]) -> list[Document]:
+    """Return when each job was at work, and how long its attempts took one after the other."""
+    ended: dict[JobRef, list[AttemptRecord]] = {}
+    for attempt in attempts:
+        if attempt.ended_at is not None:
+            ended.setdefault(planned[attempt.run_id].job, []).append(attempt)
+    found = []
+    for job, tried in ended.items():
+        spans = [(one.submitted_at, one.ended_at) for one in tried if one.ended_at is not None]
+        found.append(
+            {
+                "job": named(job),
+                "runs": len({one.run_id for one in tried}),
+                "attempts": len(tried),
+                "started_at": instant(min(start for start, _ in spans)),
+                "ended_at": instant(max(end for _, end in spans)),
+                "seconds": round(sum((end - start).total_seconds() for start, end in spans), 3),
+            }
+        )
+    return found
+
+
+def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:
+    """Return the runs that did not succeed, those of one job with one cause together."""
+    groups = Counter((run.job, run.state, run.error) for run in runs if not run.state.is_good)
+    return [
+        {"job": named(job), "state": state, "runs": number, "error": error}
+        for (job, state, error), number in groups.items()
+    ]
+
+
+def _backfill(record: BackfillRecord) -> Document:
+    return {
+        "id": record.id,
+        "state": record.state,
+        "plan": record.plan_id,
+        "description": record.description,
+        "reason": record.reason,
+        "parameters": dict(record.parameters),
+        "code_version": record.code_version,
+        "submitted_by": record.submitted_by,
+        "submitted_at": instant(record.submitted_at),
+        "scheduled_for": instant(record.scheduled_for),
+        "expires_at": instant(record.expires_at),
+        "max_parallel": record.settings.max_parallel,
+        "deleted": record.deleted,
+        "started_at": instant(record.started_at),
+        "updated_at": instant(record.updated_at),
+        "ended_at": instant(record.ended_at),
+        "left": list(record.left),
+        "undo_of": record.undo_of,
+        "undone_by": record.undone_by,
+    }
+
+
+def instant(at: datetime | None) -> str | None:
+    """Return the instant as documents write it, in UTC to the millisecond."""
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

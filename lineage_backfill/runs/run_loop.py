@@ -1,0 +1,522 @@
+"""One drive of one backfill: a single loop that decides, writes down and then acts."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from lineage_backfill.errors import (
+    BackfillError,
+    ConflictError,
+    ServiceUnreachableError,
+    StoreError,
+)
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import (
+    AttemptState,
+    Clock,
+    ControlRequest,
+    Engine,
+    Lease,
+    Move,
+    Outcome,
+    Reporter,
+    RunRecord,
+    RunStore,
+    Trace,
+)
+from lineage_backfill.runs.cutoff import Cutoff
+from lineage_backfill.runs.fairness import shares
+from lineage_backfill.runs.owner import LEASE
+from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.runs.scheduler import Blocked, Scheduler
+
+#: Makes the run spec of (run, attempt, token, path of the result file).
+SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
+#: Something that happened; run by the loop, it gives the moves that follow from it.
+Event = Callable[[], list[Move]]
+
+#: How long after a renewal it is certain that nobody has taken over.
+_SURE = LEASE / 2
+_HEARTBEAT = 1.0  # seconds; also how soon a wish from another terminal is seen
+_GRACE = 15.0  # seconds that stopped runs get to end
+_STEP = 500  # runs judged before what came of it is written down
+
+
+def spec_file(folder: Path, run_id: str, attempt: int) -> Path:
+    """Return where the run spec of an attempt stands, in the folder of its backfill."""
+    return folder / "runs" / f"{run_id}-{attempt}.spec.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a run, less the keys that were cut off; result and log stand beside its spec."""
+
+    run: PlannedRun
+    number: int
+    token: str
+    spec_path: Path
+    cut_off: KeySet = ()
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
+        assert self.run.engine is not None
+        return self.run.engine
+
+
+class RunLoop:
+    """Drives one backfill, under a lease, from where the store says it stands to an end.
+
+    Everything that happens comes through one queue: ended attempts, requests, Ctrl-C. So nothing
+    waits for the tick of a poll, and only one thread decides. `cutoff` keeps in mind what runs
+    read and write; unless it `judges`, all that is planned runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        lease: Lease,
+        engines: Mapping[str, Engine],
+        scheduler: Scheduler,
+        spec_builder: SpecBuilder,
+        parameters: Mapping[str, Any],
+        folder: Path,
+        reporter: Reporter,
+        retry: RetryPolicy,
+        clock: Clock,
+        cutoff: Cutoff | None = None,
+        judges: bool = True,
+        expires_at: datetime | None = None,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._engines = engines
+        self._scheduler = scheduler
+        self._spec_builder = spec_builder
+        self._parameters = parameters
+        self._folder = folder
+        self._reporter = reporter
+        self._retry = retry
+        self._clock = clock
+        self._cutoff = cutoff
+        self._judges = judges and cutoff is not None
+        self._expires_at = expires_at
+        self._needed: dict[str, PlannedRun] = {}  # what is left of runs with keys cut off
+        self._happened: SimpleQueue[Event] = SimpleQueue()
+        self._attempts: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._running: dict[str, Attempt] = {}  # by token
+        self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
+        self._delayed: list[tuple[float, str]] = []
+        self._renewed = (0.0, clock.now())
+        self._stopping = False
+        self._pausing = False
+        self._cancelling = False
+        self._caps = scheduler.caps
+        self._deadline: float | None = None
+        self._over = threading.Event()
+
+    def run(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> BackfillState:
+        """Drive to an end and return what came of it; the state is left to the caller to write.
+
+        Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
+        """
+        moves = self._obey(self._renew())
+        moves += self._expire() if self._is_expired else []
+        self._share()
+        for name, engine in self._engines.items():
+            engine.listen(partial(self._tell, name))
+        heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
+        heartbeat.start()
+        try:
+            moves += self._take_up(runs, records) + self._take(timeout=0)
+            while True:
+                starting, skipped = ([], []) if self._stopping else self._next()
+                self._write_down(moves + skipped, starting)
+                handed_over = self._submit(starting)
+                # What has ended by now needs no handle in the store, the outcome brings it.
+                moves = self._take(timeout=0)
+                moves += [
+                    _handed_over(*one) for one in handed_over if one[0].token in self._running
+                ]
+                if moves or starting or skipped:
+                    continue
+                if self._is_over():
+                    return self._state()
+                moves = self._take(timeout=self._patience())
+        finally:
+            self._over.set()
+            heartbeat.join()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether attempts are under way that this drive has not seen the end of."""
+        return bool(self._running)
+
+    def stop(self) -> None:
+        """Stop: the first time running attempts may end, the second time they are stopped.
+
+        Any thread and any signal handler may call this.
+        """
+        self._happened.put(self._stop)
+
+    # What is found at the start
+
+    def _take_up(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> list[Move]:
+        """Reconcile what an earlier executor left under way with the engines, by token."""
+        moves = []
+        for record in records:
+            self._attempts[record.run_id] = record.attempt
+            if record.state.is_under_way and record.token:
+                run = runs[record.run_id]
+                if self._cutoff is not None:
+                    run = self._cutoff.without(run, record.cut_off)
+                    self._cutoff.opened(run)
+                attempt = self._attempt(run, record.attempt, record.token)
+                moves += self._adopt(attempt, record)
+        return moves + _blocked(self._scheduler.doomed())
+
+    def _adopt(self, attempt: Attempt, record: RunRecord) -> list[Move]:
+        engine = self._engines[attempt.engine]
+        handle = engine.find(attempt.spec_path, attempt.token)
+        if handle is None:
+            self._scheduler.delayed(attempt.run.id)
+            self._scheduler.offered(attempt.run.id)
+            lost = Outcome(state=AttemptState.LOST, error="the engine has no such attempt")
+            return [_move(attempt, RunState.PENDING, lost)]
+        self._running[attempt.token] = attempt
+        self._handles[attempt.engine, handle] = attempt.token
+        if engine.poll(handle).state.is_final:  # it ended before anybody listened
+            self._tell(attempt.engine, handle)
+        return [_handed_over(attempt, handle)] if record.state is RunState.SUBMITTED else []
+
+    # Deciding, writing down, acting
+
+    def _next(self) -> tuple[list[Attempt], list[Move]]:
+        """Return the attempts to start now, and the moves of runs that turn out to be needless."""
+        while self._delayed and self._delayed[0][0] <= time.monotonic():
+            self._scheduler.offered(heapq.heappop(self._delayed)[1])
+        starting: list[Attempt] = []
+        skipped: list[Move] = []
+        while len(skipped) < _STEP and (ready := self._scheduler.ready()):
+            for run in ready:
+                needed, cut_off = self._judge(run)
+                if needed is None:
+                    self._scheduler.skipped(run.id)
+                    skipped.append(
+                        Move(run_id=run.id, state=RunState.SKIPPED, error=_SAME, cut_off=cut_off)
+                    )
+                    continue
+                if cut_off:
+                    self._needed[run.id] = needed
+                starting.append(self._open(needed, cut_off))
+        return starting, skipped
+
+    def _judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
+        if self._cutoff is None or not self._judges:
+            return run, ()
+        return self._cutoff.judge(run)
+
+    def _open(self, run: PlannedRun, cut_off: KeySet) -> Attempt:
+        if self._cutoff is not None:
+            self._cutoff.opened(run)
+        self._attempts[run.id] = number = self._attempts.get(run.id, 0) + 1
+        self._tries[run.id] += 1
+        token = f"{self._store.id[:12]}-{secrets.token_hex(10)}"
+        return self._attempt(run, number, token, cut_off)
+
+    def _attempt(self, run: PlannedRun, number: int, token: str, cut_off: KeySet = ()) -> Attempt:
+        path = spec_file(self._folder, run.id, number)
+        return Attempt(run=run, number=number, token=token, spec_path=path, cut_off=cut_off)
+
+    def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
+        """Record what has ended and what is intended, in one transaction; then tell of the ends."""
+        intents = [
+            Move(
+                run_id=attempt.run.id,
+                state=RunState.SUBMITTED,
+                attempt=attempt.number,
+                token=attempt.token,
+                trace=Trace(job=attempt.run.job, keys=attempt.run.partitions),
+                cut_off=attempt.cut_off,
+            )
+            for attempt in starting
+        ]
+        if moves or intents:
+            self._store.record(self._lease, moves + intents, now=self._clock.now())
+        for move in moves:
+            if move.state.is_final:
+                run = self._needed.get(move.run_id) or self._scheduler.run(move.run_id)
+                self._reporter.run_finished(run, move.state, move.error or "")
+
+    def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
+        """Hand attempts to their engines; returns those that were taken, with their handles."""
+        handed_over = []
+        for attempt in starting:
+            self._running[attempt.token] = attempt
+            try:
+                self._write_spec(attempt)
+                self._hold_on()
+                handle = self._engines[attempt.engine].submit(attempt.spec_path, attempt.token)
+            except (StoreError, ConflictError):
+                raise
+            except BackfillError as error:
+                refused = Outcome(
+                    state=AttemptState.FAILED,
+                    error=f"{error} {error.hint}".strip(),
+                    transient=isinstance(error, ServiceUnreachableError),
+                )
+                self._happened.put(partial(self._settle, attempt, refused))
+            else:
+                self._handles[attempt.engine, handle] = attempt.token
+                handed_over.append((attempt, handle))
+                self._reporter.run_started(attempt.run, attempt.number)
+        return handed_over
+
+    def _hold_on(self) -> None:
+        """Make sure, right before a submission, that nobody can have taken over.
+
+        This process may have slept since the intent was written down. Where it falls asleep just
+        after this, whoever takes over has given the attempt up with its engine, see `Engine.find`.
+        """
+        ticked, at = self._renewed
+        elapsed = max(timedelta(seconds=time.monotonic() - ticked), abs(self._clock.now() - at))
+        if elapsed > _SURE:
+            self._renew()
+
+    def _renew(self) -> ControlRequest | None:
+        """Hold the lease for longer; raises ConflictError if it was taken over."""
+        renewed = (time.monotonic(), self._clock.now())
+        wish = self._store.renew(self._lease, now=renewed[1], ttl=LEASE)
+        self._renewed = renewed
+        return wish
+
+    def _write_spec(self, attempt: Attempt) -> None:
+        name = f"{attempt.run.id}-{attempt.number}.result.json"
+        result_path = attempt.spec_path.with_name(name)
+        spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
+        spec["backfill_id"] = self._lease.backfill_id
+        spec["store"] = self._store.id
+        spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
+        try:
+            attempt.spec_path.parent.mkdir(parents=True, exist_ok=True)
+            attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"the run spec {attempt.spec_path} cannot be written: {error}",
+                hint=f"Make room or give the right to write, then `resume {spec['backfill_id']}`.",
+            ) from error
+
+    # What happens meanwhile
+
+    def _tell(self, engine: str, handle: str) -> None:
+        self._happened.put(partial(self._ended, engine, handle))
+
+    def _take(self, timeout: float | None) -> list[Move]:
+        """Wait until something happens; returns the moves that follow from all that has."""
+        moves: list[Move] = []
+        while True:
+            try:
+                event = self._happened.get(timeout=timeout)
+            except Empty:
+                break
+            moves += event()
+            timeout = 0
+        return moves
+
+    def _patience(self) -> float | None:
+        """Return the seconds until something is due by itself, None if nothing is."""
+        due = [self._deadline] if self._deadline is not None else []
+        if self._delayed and not self._stopping:
+            due.append(self._delayed[0][0])
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _ended(self, engine: str, handle: str) -> list[Move]:
+        token = self._handles.get((engine, handle))
+        if token is None:
+            return []  # told twice, or not ours
+        outcome = self._engines[engine].poll(handle)
+        if not outcome.state.is_final:
+            return []
+        del self._handles[engine, handle]
+        moves = self._settle(self._running[token], outcome)
+        return [replace(moves[0], handle=handle), *moves[1:]]
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
+        """Decide what the end of an attempt means for its run, first, and for those below it."""
+        del self._running[attempt.token]
+        run = attempt.run
+        if outcome.state is AttemptState.SUCCEEDED:
+            self._scheduler.succeeded(run.id)
+            move = _move(attempt, RunState.SUCCEEDED, outcome)
+            if self._cutoff is not None:
+                move = replace(move, trace=self._cutoff.closed(run, outcome.result))
+            return [move]
+        if outcome.state is AttemptState.CANCELLED:
+            if self._deadline is not None and not self._cancelling:  # stopped, to be resumed
+                self._scheduler.delayed(run.id)
+                return [_move(attempt, RunState.PENDING, outcome)]
+            blocked = self._scheduler.failed(run.id, RunState.CANCELLED)
+            return [_move(attempt, RunState.CANCELLED, outcome), *_blocked(blocked)]
+        delay = self._retry.delay(
+            self._tries[run.id],
+            transient=outcome.transient or outcome.state is AttemptState.LOST,
+            chance=random.random(),  # noqa: S311 - not for secrets
+        )
+        if delay is None:
+            blocked = self._scheduler.failed(run.id)
+            return [_move(attempt, RunState.FAILED, outcome), *_blocked(blocked)]
+        self._scheduler.delayed(run.id)
+        heapq.heappush(self._delayed, (time.monotonic() + delay.total_seconds(), run.id))
+        self._reporter.run_delayed(run, delay, outcome.error or "")
+        return [_move(attempt, RunState.PENDING, outcome)]
+
+    def _stop(self) -> list[Move]:
+        hard = self._stopping
+        self._stopping = True
+        self._reporter.stopping(len(self._running), hard=hard)
+        if hard:
+            self._kill()
+        return []
+
+    def _kill(self) -> None:
+        self._deadline = time.monotonic() + _GRACE
+        for engine, handle in list(self._handles):
+            self._engines[engine].cancel(handle)
+
+    def _obey(self, wish: ControlRequest | None) -> list[Move]:
+        if wish is None:
+            return []
+        self._stopping = True
+        self._reporter.stopping(len(self._running), hard=wish is ControlRequest.KILL)
+        if wish is ControlRequest.PAUSE:
+            self._pausing = True
+            return []
+        given_up = self._give_up("cancelled by the user")
+        if wish is ControlRequest.KILL:
+            self._kill()
+        return given_up
+
+    @property
+    def _is_expired(self) -> bool:
+        return self._expires_at is not None and self._clock.now() >= self._expires_at
+
+    def _expire(self) -> list[Move]:
+        self._reporter.stopping(len(self._running), hard=False)
+        return self._give_up(f"the backfill expired at {self._expires_at:%Y-%m-%dT%H:%M:%SZ}")
+
+    def _give_up(self, why: str) -> list[Move]:
+        """Submit no more; returns the moves of all that has not started."""
+        self._stopping = self._cancelling = True
+        return [
+            Move(run_id=run.id, state=RunState.CANCELLED, error=why)
+            for run in self._scheduler.cancelled()
+        ]
+
+    def _share(self) -> list[Move]:
+        """Keep to the caps beside the other backfills of this run store."""
+        uses = self._scheduler.uses()
+        try:
+            others = self._store.share(self._lease, uses, now=self._clock.now())
+        except StoreError:
+            return []  # perhaps only busy; it is asked again
+        self._scheduler.cap(shares(self._caps, uses, others))
+        return []
+
+    def _heartbeat(self) -> None:
+        """Hold the lease and listen for requests, in a thread of its own."""
+        seen: ControlRequest | None = None
+        expired = self._is_expired
+        while not self._over.wait(_HEARTBEAT):
+            try:
+                wish = self._renew()
+            except StoreError:
+                continue  # perhaps only busy; the loop meets the same trouble if it lasts
+            except BackfillError as error:
+                self._happened.put(partial(_fail, error))
+                return
+            self._happened.put(self._share)
+            if wish is not None and wish is not seen:
+                self._happened.put(partial(self._obey, wish))
+            seen = wish
+            if self._is_expired and not expired:
+                expired = True
+                self._happened.put(self._expire)
+
+    # The end
+
+    def _is_over(self) -> bool:
+        if self._running:
+            return self._deadline is not None and time.monotonic() >= self._deadline
+        return self._stopping or not self._delayed
+
+    def _state(self) -> BackfillState:
+        states = set(self._scheduler.states.values())
+        if self._cancelling and RunState.CANCELLED in states:
+            return BackfillState.CANCELLED
+        if not all(state.is_final for state in states):
+            return BackfillState.PAUSED if self._pausing else BackfillState.INTERRUPTED
+        good = all(state.is_good for state in states)
+        return BackfillState.SUCCEEDED if good else BackfillState.FAILED
+
+
+#: Why a run is skipped.
+_SAME = "all that it reads is what it read before"
+
+
+def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
+    return Move(
+        run_id=attempt.run.id,
+        state=state,
+        attempt=attempt.number,
+        attempt_state=outcome.state,
+        result=outcome.result,
+        error=outcome.error,
+    )
+
+
+def _handed_over(attempt: Attempt, handle: str) -> Move:
+    return Move(
+        run_id=attempt.run.id,
+        state=RunState.RUNNING,
+        attempt=attempt.number,
+        attempt_state=AttemptState.RUNNING,
+        handle=handle,
+    )
+
+
+def _blocked(blocked: Iterable[Blocked]) -> list[Move]:
+    return [
+        Move(
+            run_id=one.run.id,
+            state=RunState.BLOCKED,
+            error=f"{one.cause.job} {keys_in_short(one.cause)} ({one.cause.id}) did not succeed",
+        )
+        for one in blocked
+    ]
+
+
+def keys_in_short(run: PlannedRun, limit: int = 3) -> str:
+    """Return the first few of the keys and ranges of a run as text."""
+    shown = ", ".join(str(key) for key in run.partitions[:limit])
+    return f"{shown}, …" if len(run.partitions) > limit else shown
+
+
+def _fail(error: BackfillError) -> list[Move]:
+    raise error

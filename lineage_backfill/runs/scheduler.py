@@ -1,0 +1,263 @@
+"""Which run may start now: pure, and each finished run costs only its own edges."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import Use
+from lineage_backfill.runs.fairness import ALL
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """How a job takes part: its pool, its priority (higher goes first) and its own cap in runs."""
+
+    pool: str | None = None
+    priority: int = 0
+    max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A run that cannot start, and the run that failed above it."""
+
+    run: PlannedRun
+    cause: PlannedRun
+
+
+class _Pool:
+    """The jobs that share a cap; `heads` holds the first ready run of each job that has room.
+
+    An entry that is no head any more is dropped when it comes up.
+    """
+
+    __slots__ = ("active", "cap", "heads")
+
+    def __init__(self, cap: int | None) -> None:
+        self.cap = cap
+        self.active = 0
+        self.heads: list[int] = []
+
+    @property
+    def has_room(self) -> bool:
+        return self.cap is None or self.active < self.cap
+
+
+class _Job:
+    """The ready runs of one job, how many of its runs are under way, and its run among `heads`."""
+
+    __slots__ = ("active", "cap", "pool", "ready", "shown")
+
+    def __init__(self, cap: int | None, pool: _Pool) -> None:
+        self.cap = cap
+        self.pool = pool
+        self.active = 0
+        self.ready: list[int] = []
+        self.shown = _NONE
+
+    @property
+    def has_room(self) -> bool:
+        return self.cap is None or self.active < self.cap
+
+
+class Scheduler:
+    """Holds the state of every run of a plan and says which may start, in order, under the caps.
+
+    Runs start by priority, wave and place in the plan. `states` are those of the run store
+    (absent: pending).
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[PlannedRun],
+        *,
+        max_parallel: int,
+        states: Mapping[str, RunState] | None = None,
+        jobs: Mapping[JobRef, JobLimits] | None = None,
+        pools: Mapping[str, int] | None = None,
+    ) -> None:
+        states, pools = states or {}, pools or {}
+        limits = {ref: (jobs or {}).get(ref, JobLimits()) for ref in {run.job for run in runs}}
+        by_name = {
+            name: _Pool(None if name is None else pools.get(name))
+            for name in {one.pool for one in limits.values()}
+        }
+        by_ref = {ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()}
+        self._cap = self._room = max_parallel
+        self._pools = list(by_name.values())
+        self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
+        self._all = list(by_ref.values())
+        # A run is known by its number in the order of starting: a heap of numbers is in order.
+        self._runs = sorted(runs, key=lambda run: (-limits[run.job].priority, run.wave))
+        self._numbers = {run.id: number for number, run in enumerate(self._runs)}
+        self._states = [states.get(run.id, RunState.PENDING) for run in self._runs]
+        self._jobs = [by_ref[run.job] for run in self._runs]
+        self._downstream: list[list[int]] = [[] for _ in self._runs]
+        self._missing: list[int] = []
+        done = {number for number, state in enumerate(self._states) if state.is_good}
+        for number, run in enumerate(self._runs):
+            waits = [self._numbers[up] for up in run.upstream]
+            for up in waits:
+                self._downstream[up].append(number)
+            self._missing.append(len(waits) - len(done.intersection(waits)) if done else len(waits))
+            job, state = self._jobs[number], self._states[number]
+            if state is RunState.PENDING and not self._missing[number]:
+                job.ready.append(number)
+            elif state.is_under_way:
+                self._occupy(job, 1)
+        for job in by_ref.values():
+            self._show(job)
+
+    @property
+    def states(self) -> dict[str, RunState]:
+        """The state of each run by its id."""
+        return dict(zip(self._numbers, self._states, strict=True))
+
+    @property
+    def caps(self) -> dict[str, int]:
+        """How many runs may be under way at once: in all, and by pool."""
+        pools = {name: pool.cap for name, pool in self._capped.items() if pool.cap is not None}
+        return {ALL: self._cap, **pools}
+
+    def cap(self, caps: Mapping[str, int]) -> None:
+        """Change the caps; runs under way that exceed them may end."""
+        self._room += caps[ALL] - self._cap
+        self._cap = caps[ALL]
+        for name, pool in self._capped.items():
+            pool.cap = caps[name]
+
+    def uses(self) -> dict[str, Use]:
+        """Return what is under way and what is wanted: in all, and by pool that has a cap."""
+        wanted = dict.fromkeys(self._pools, 0)
+        for job in self._all:
+            ready = len(job.ready) if job.cap is None else min(len(job.ready), job.cap - job.active)
+            wanted[job.pool] += job.active + ready
+        active = sum(pool.active for pool in self._pools)
+        return {ALL: Use(active, sum(wanted.values()))} | {
+            name: Use(pool.active, wanted[pool]) for name, pool in self._capped.items()
+        }
+
+    def run(self, run_id: str) -> PlannedRun:
+        """Return a run of the plan by its id."""
+        return self._runs[self._numbers[run_id]]
+
+    def ready(self) -> list[PlannedRun]:
+        """Take the runs that may start now; they count as under way from here on."""
+        taken: list[PlannedRun] = []
+        while self._room > 0 and (number := self._next()) != _NONE:
+            self._states[number] = RunState.SUBMITTED
+            self._occupy(self._jobs[number], 1)
+            taken.append(self._runs[number])
+        return taken
+
+    def succeeded(self, run_id: str) -> None:
+        """A run under way has succeeded: what waited only for it becomes ready."""
+        self._pass(run_id, RunState.SUCCEEDED)
+
+    def skipped(self, run_id: str) -> None:
+        """A run that was taken need not run: what waited only for it becomes ready."""
+        self._pass(run_id, RunState.SKIPPED)
+
+    def _pass(self, run_id: str, state: RunState) -> None:
+        for down in self._downstream[self._end(run_id, state)]:
+            self._missing[down] -= 1
+            if not self._missing[down]:
+                self._offer(down)
+
+    def failed(self, run_id: str, state: RunState = RunState.FAILED) -> list[Blocked]:
+        """A run under way has ended otherwise; returns its descendants, which are blocked now."""
+        return self._block([self._end(run_id, state)])
+
+    def delayed(self, run_id: str) -> None:
+        """An attempt has ended and the run waits for another one, see `offered`."""
+        self._end(run_id, RunState.PENDING)
+
+    def offered(self, run_id: str) -> None:
+        """A delayed run may start again."""
+        self._offer(self._numbers[run_id])
+
+    def doomed(self) -> list[Blocked]:
+        """Return the pending runs below failed ones, blocked now."""
+        lost = [n for n, state in enumerate(self._states) if state.is_final and not state.is_good]
+        return self._block(lost)
+
+    def cancelled(self) -> list[PlannedRun]:
+        """Give up everything that is not under way; returns those runs."""
+        given_up = [n for n, state in enumerate(self._states) if state is RunState.PENDING]
+        for number in given_up:
+            self._states[number] = RunState.CANCELLED
+        return [self._runs[number] for number in given_up]
+
+    def _block(self, causes: Iterable[int]) -> list[Blocked]:
+        blocked = []
+        for cause in causes:
+            stack = [cause]
+            while stack:
+                for down in self._downstream[stack.pop()]:
+                    if self._states[down] is RunState.PENDING:
+                        self._states[down] = RunState.BLOCKED
+                        blocked.append(Blocked(self._runs[down], self._runs[cause]))
+                        stack.append(down)
+        return blocked
+
+    def _offer(self, number: int) -> None:
+        """Put a run among the ready ones if it is."""
+        if self._states[number] is RunState.PENDING and not self._missing[number]:
+            job = self._jobs[number]
+            heapq.heappush(job.ready, number)
+            self._show(job)
+
+    def _show(self, job: _Job) -> None:
+        """See that the first ready run of a job that has room is among the heads of its pool."""
+        if job.ready and job.shown != job.ready[0] and job.has_room:
+            job.shown = job.ready[0]
+            heapq.heappush(job.pool.heads, job.shown)
+
+    def _next(self) -> int:
+        """Take the first of the ready runs whose job and pool have room."""
+        first: _Pool | None = None
+        for pool in self._pools:
+            is_open = pool.has_room and self._prune(pool)
+            if is_open and (first is None or pool.heads[0] < first.heads[0]):
+                first = pool
+        if first is None:
+            return _NONE
+        number = heapq.heappop(first.heads)
+        job = self._jobs[number]
+        heapq.heappop(job.ready)
+        job.shown = _NONE
+        return number
+
+    def _prune(self, pool: _Pool) -> bool:
+        """Drop the outdated heads that stand first; returns whether one is left."""
+        while pool.heads:
+            number = pool.heads[0]
+            job = self._jobs[number]
+            while job.ready and self._states[job.ready[0]] is not RunState.PENDING:
+                heapq.heappop(job.ready)
+            if job.ready and job.ready[0] == number and job.has_room:
+                return True
+            heapq.heappop(pool.heads)
+            if job.shown == number:
+                job.shown = _NONE
+                self._show(job)
+        return False
+
+    def _occupy(self, job: _Job, by: int) -> None:
+        job.active += by
+        job.pool.active += by
+        self._room -= by
+        self._show(job)
+
+    def _end(self, run_id: str, state: RunState) -> int:
+        """Give back what a run has occupied; returns its number."""
+        number = self._numbers[run_id]
+        self._states[number] = state
+        self._occupy(self._jobs[number], -1)
+        return number

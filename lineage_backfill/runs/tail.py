@@ -1,0 +1,96 @@
+"""The tail: keys that became complete while a backfill ran, and read what it had not yet repaired.
+
+Pure: from the plans so far and one made now, with the same roots, to the runs that only the new one
+has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import parse, render
+from lineage_backfill.planning.plan import Plan, PlannedJob, PlannedRun
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.planning.request_json import request_from_dict
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.runs.cutoff import without
+
+
+def same_roots(plan: Plan, resolver: Resolver) -> Request:
+    """Return the request of a plan with the roots that it had then, not the newest ones.
+
+    `resolver` knows the keys that existed then: `2024-03-01..` meant up to the newest of these.
+    """
+    request = request_from_dict(plan.request, "the plan")
+
+    def fixed(asked: ChangedJob) -> ChangedJob:
+        calendar = resolver.job(asked.job).calendar
+        if calendar is None or asked.keys is None:
+            return asked
+        return replace(asked, keys=render(calendar, calendar.clip(parse(calendar, asked.keys))))
+
+    return replace(
+        request,
+        changed=tuple(
+            ChangedDataset(dataset=part.dataset, keys=part.keys) for part in plan.changed
+        ),
+        jobs=tuple(map(fixed, request.jobs)),
+        allow=request.allow | {"max-runs"},  # most of them have run already
+    )
+
+
+def tail_of(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> Plan | None:
+    """Return a plan of what `fresh` holds and the earlier plans do not; None if that is nothing.
+
+    `resolver` is that of the fresh plan. What the runs wait for in the earlier plans has succeeded.
+    """
+    left = _left(plans, fresh, resolver)
+    if not left:
+        return None
+    ids: dict[str, str] = {}
+    runs: list[PlannedRun] = []
+    for run in fresh.runs or ():
+        calendar = resolver.job(run.job).calendar
+        assert calendar is not None
+        done = parse(calendar, run.partitions) - left.get(run.job, NOTHING)
+        if len(done) < run.count:
+            kept = without(resolver, run, render(calendar, done))
+            ids[run.id] = run.id if kept is run else _run_id(kept)
+            waits = tuple(ids[up] for up in run.upstream if up in ids)
+            runs.append(replace(kept, id=ids[run.id], upstream=waits))
+    jobs = tuple(_job(job, left[job.job], resolver) for job in fresh.jobs if job.job in left)
+    partitions = sum(job.count for job in jobs)
+    totals = {"jobs": len(jobs), "runs": len(runs), "partitions": partitions}
+    return replace(fresh, totals=totals).detailed(jobs=jobs, runs=tuple(runs))
+
+
+def _left(plans: Sequence[Plan], fresh: Plan, resolver: Resolver) -> dict[JobRef, PartitionSet]:
+    """Return the keys of each job that only the fresh plan holds."""
+    done: dict[JobRef, PartitionSet] = {}
+    for job in (job for plan in plans for job in plan.jobs if job.partitions):
+        calendar = resolver.job(job.job).calendar
+        if calendar is not None:
+            done[job.job] = done.get(job.job, NOTHING) | parse(calendar, job.partitions)
+    found = {}
+    for job in fresh.jobs:
+        calendar = resolver.job(job.job).calendar
+        if job.partitions and calendar is not None:
+            keys = parse(calendar, job.partitions) - done.get(job.job, NOTHING)
+            if keys:
+                found[job.job] = keys
+    return found
+
+
+def _job(job: PlannedJob, keys: PartitionSet, resolver: Resolver) -> PlannedJob:
+    calendar = resolver.job(job.job).calendar
+    assert calendar is not None
+    return replace(job, partitions=render(calendar, keys), count=len(keys))
+
+
+def _run_id(run: PlannedRun) -> str:
+    name = f"{run.id} {run.partitions!r}"
+    return "r-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,163 @@
+"""Undo of a whole backfill: the plan that puts back what its attempts wrote, the newest first.
+
+It is run by the same loop as any other; its run specs name the attempts to take back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import parse, render
+from lineage_backfill.planning.plan import Listed, Plan, PlannedJob, PlannedRun
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.ports import AttemptRecord, AttemptState, RunRecord
+from lineage_backfill.runs.cutoff import without
+from lineage_backfill.runs.run_loop import SpecBuilder
+
+_PREFIX = "u-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A run that may have written, and its attempts, the oldest first."""
+
+    run: PlannedRun
+    attempts: Sequence[AttemptRecord]
+
+    def version(self, dataset: DatasetRef) -> int | None:
+        """Return the table's version that the last attempt is known to have made."""
+        name = named(dataset)
+        outputs = (self.attempts[-1].result or {}).get("outputs", ())
+        return next((one.get("version") for one in outputs if one["dataset"] == name), None)
+
+
+def undo_plan(
+    plans: Sequence[Plan],
+    records: Iterable[RunRecord],
+    attempts: Iterable[AttemptRecord],
+    resolver: Resolver,
+) -> Plan:
+    """Return the plan that takes back what the attempts of a backfill wrote.
+
+    A run is put back after all that read it and after all that wrote to the same table later. What
+    was attempted without success is among them: it may have written and died.
+    """
+    tried: dict[str, list[AttemptRecord]] = defaultdict(list)
+    for attempt in filter(may_have_written, attempts):
+        tried[attempt.run_id].append(attempt)
+    planned = {run.id: run for plan in plans for run in plan.runs or ()}
+    done = [
+        _Done(without(resolver, planned[one.run_id], one.cut_off), tried[one.run_id])
+        for one in records
+        if one.run_id in tried
+    ]
+    runs = tuple(_backwards(done))
+    jobs = tuple(_jobs(runs, resolver))
+    totals = {"jobs": len(jobs), "runs": len(runs), "partitions": sum(job.count for job in jobs)}
+    return Plan(
+        now=plans[-1].now,
+        request={"changed": []},
+        changed=(),
+        totals=totals,
+        details=Listed(jobs=jobs, runs=runs, lineage=plans[-1].lineage),
+    )
+
+
+def may_have_written(attempt: AttemptRecord) -> bool:
+    """Whether there may be something to put back; what died without a result may have written."""
+    if attempt.result is None:
+        return True
+    written = [output.get("version") for output in attempt.result.get("outputs", ())]
+    return attempt.state is AttemptState.SUCCEEDED and any(one is not None for one in written)
+
+
+class UndoSpecs:
+    """Makes the run specs of an undo: those of the runs, and the attempts to take back.
+
+    `attempts` are those of the backfill that is undone.
+    """
+
+    def __init__(self, specs: SpecBuilder, attempts: Iterable[AttemptRecord]) -> None:
+        self._specs = specs
+        self._tokens: dict[str, list[str]] = defaultdict(list)
+        writers = filter(may_have_written, attempts)
+        for attempt in sorted(writers, key=lambda one: -one.attempt):
+            self._tokens[_PREFIX + attempt.run_id].append(attempt.token)
+
+    def __call__(
+        self, run: PlannedRun, attempt: int, token: str, result_path: Path
+    ) -> dict[str, Any]:
+        """Return the run spec of one attempt at taking back."""
+        spec = self._specs(run, attempt, token, result_path)
+        # An event without inputs would say that the job reads nothing.
+        silent: dict[str, Any] = {"outbox": None, "url": None, "facets": {}}
+        return {**spec, "inputs": [], "lineage": silent, "undo": self._tokens[run.id]}
+
+
+def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
+    """Yield the runs that put back, in an order in which they could run."""
+    by_id = {one.run.id: one.run for one in done}
+    readers: dict[str, set[str]] = {run_id: set() for run_id in by_id}
+    for run in by_id.values():
+        for up in run.upstream:
+            if up in readers:
+                readers[up].add(run.id)
+    waits = {run_id: set(found) for run_id, found in readers.items()}
+    for later, earlier in _chains(done):
+        waits[earlier].add(later)
+    try:
+        order = list(TopologicalSorter(waits).static_order())
+    except CycleError:  # a table was made anew, and its versions say nothing of the order
+        waits = readers
+        order = list(TopologicalSorter(waits).static_order())
+    waves: dict[str, int] = {}
+    for run_id in order:
+        waves[run_id] = 1 + max((waves[up] for up in waits[run_id]), default=0)
+        yield replace(
+            by_id[run_id],
+            id=_PREFIX + run_id,
+            wave=waves[run_id],
+            upstream=tuple(sorted(_PREFIX + up for up in waits[run_id])),
+            reads=(),
+        )
+
+
+def _chains(done: Iterable[_Done]) -> Iterator[tuple[str, str]]:
+    """Yield (later, earlier) for runs that wrote to one table one after the other."""
+    versions: dict[DatasetRef, list[tuple[int, str]]] = defaultdict(list)
+    for one in done:
+        for part in one.run.writes:
+            version = one.version(part.dataset)
+            if version is not None:
+                versions[part.dataset].append((version, one.run.id))
+    for written in versions.values():
+        for (_, earlier), (_, later) in pairwise(sorted(written)):
+            yield later, earlier
+
+
+def _jobs(runs: Iterable[PlannedRun], resolver: Resolver) -> Iterator[PlannedJob]:
+    keys: dict[JobRef, PartitionSet] = {}
+    for run in runs:
+        calendar = resolver.job(run.job).calendar
+        if calendar is not None:
+            keys[run.job] = keys.get(run.job, NOTHING) | parse(calendar, run.partitions)
+    for level, (job, found) in enumerate(keys.items(), start=1):
+        calendar = resolver.job(job).calendar
+        assert calendar is not None
+        yield PlannedJob(
+            job=job,
+            status="planned",
+            level=level,
+            partitions=render(calendar, found),
+            count=len(found),
+            left_stale=(),
+            reason={"kind": "undo"},
+        )

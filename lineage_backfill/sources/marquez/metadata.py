@@ -1,0 +1,343 @@
+"""Marquez's catalogue: what it knows of jobs beside their events, and what was done to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import HTTPStatusError, LineageError
+from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.model import JobRef
+from lineage_backfill.sources.marquez.api import (
+    Api,
+    Edges,
+    Name,
+    as_items,
+    as_stored,
+    below,
+    dataset_path,
+    edges_of,
+    job_path,
+    segment,
+)
+from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
+from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
+
+_STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
+#: So many names at most may stand for one job: parents of parents, in rings even.
+_MAX_NAMES = 100
+
+
+class MarquezMetadata:
+    """Folds into a builder what the catalogue knows besides the events in it.
+
+    `history` has read the events that are folded into its builder. What events without a run said
+    is kept in the file `cache`.
+    """
+
+    def __init__(self, api: Api, history: EventHistory, cache: Path | None = None) -> None:
+        #: Jobs with events, by the one name under which Marquez has stored each.
+        self.stored: dict[Name, Name] = {}
+        #: All datasets that Marquez knows; empty where it cannot list them.
+        self.datasets: set[Name] = set()
+        self._api = api
+        self._history = history
+        self._cache = cache
+        self._builder = history.builder
+        self._parents = history.parents
+        self._heard = history.heard
+        self._datasets_asked: set[Name] = set()
+        self._namespaces: dict[str, Any] = {}
+        self._has_holes = False  # some jobs cannot be listed
+
+    def read(self) -> None:
+        """Ask for jobs without events, and find out where event jobs have gone."""
+        self._list_namespaces()
+        listed = self._listed("job")
+        covered: set[Name] = set()
+        for name in sorted(self._parents):
+            names = self._stored_names(name)
+            covered |= names
+            for parent in self._parents[name]:
+                # Its row stands in the child's namespace, whatever the event said.
+                covered |= {as_stored(parent), as_stored((name[0], parent[1]))}
+            stored = sorted(names & listed)
+            if not stored:
+                self._find_missing(name)
+                continue
+            if len(stored) == 1:
+                self.stored[stored[0]] = name
+            self._complete(name, stored[0])
+        self._walk(sorted(listed - covered))
+        self._list_datasets()
+        datasets = self.datasets or self._builder.dataset_names()
+        fold_unshown(self._api, self._history, self.stored, datasets, self._cache)
+
+    def _list_namespaces(self) -> None:
+        try:
+            rows = self._api.pages("namespaces", "namespaces")
+            self._namespaces = {row["name"]: row for row in rows}
+        except HTTPStatusError as error:
+            self._api.warnings.append(f"deleted namespaces cannot be told: {error}")
+
+    def _listed(self, kind: str) -> set[Name]:
+        """Return all names of jobs or datasets; those of deleted ones are not among them."""
+        try:
+            rows = self._api.rows(
+                self._api.get("search", q="%", filter=kind, limit="1000000"), "results"
+            )
+        except HTTPStatusError as error:
+            if error.status != 500:
+                raise
+            if kind == "dataset":
+                self._api.warnings.append(f"datasets that no job names cannot be listed: {error}")
+                return set()
+            self._has_holes = True
+            rows = list(self._api.readable_rows("jobs", "jobs"))
+        return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
+
+    def _stored_names(self, name: Name) -> set[Name]:
+        """Return the names under which Marquez may have stored a job: with its parents before."""
+        names = {name[1]}
+        todo = [(parent, name[1]) for parent in self._parents[name]]
+        seen = set(todo)
+        while todo:
+            parent, child = todo.pop()
+            full = below(parent[1], child)
+            names.add(full)
+            above = {(one, full) for one in self._parents.get(parent, ())} - seen
+            if len(seen) < _MAX_NAMES:
+                seen |= above
+                todo += above
+        return {as_stored((name[0], full)) for full in names}
+
+    def _find_missing(self, name: Name) -> None:
+        """Drop a job that was deleted, rename one that was renamed."""
+        ref, stored = JobRef(*name), as_stored(name)
+        hidden = self._namespaces.get(stored[0], {}).get("isHidden")
+        try:
+            page = None if hidden else self._api.get(job_path(stored))
+        except HTTPStatusError as error:
+            if error.status == 500:  # there, and unreadable
+                return
+            if error.status != 404:
+                raise
+            page = None
+        if page is None:
+            self._drop_deleted(ref)
+        elif page["name"] != name[1] and not page["name"].endswith(f".{name[1]}"):
+            new = JobRef(name[0], page["name"])
+            self._builder.rename_job(ref, new)
+            self._api.warnings.append(
+                f"{ref} was renamed {new} in Marquez; their events are one job's"
+            )
+
+    def _drop_deleted(self, job: JobRef) -> None:
+        """Drop a job unknown to Marquez: runs of a deleted one are known, of a refused one not."""
+        try:
+            self._api.get(f"jobs/runs/{segment(self._builder.run_ids(job)[-1])}")
+        except HTTPStatusError as error:
+            if error.status != 404:
+                raise
+            self._api.warnings.append(
+                f"{job} is not known to Marquez, which refused its events; kept"
+            )
+            return
+        self._builder.drop_job(job)
+        self._api.warnings.append(f"{job} was deleted in Marquez; its events are left out")
+
+    def _complete(self, name: Name, stored: Name) -> None:
+        """Ask for what a job's events do not tell (any more): what its last good run named.
+
+        Marquez deletes old runs with all their events; a run that goes on may lose its START.
+        """
+        ref = JobRef(*name)
+        silent = self._builder.is_silent(ref)
+        if not silent and (not self._builder.is_open(ref) or self._is_whole(stored[0])):
+            return
+        item = {"namespace": name[0], "name": name[1]}
+        try:
+            told, _ = self._fold_runs(stored, item, newest=True)
+            if told or not silent:
+                return
+            page = self._api.get(job_path(stored))
+        except HTTPStatusError as error:
+            raise LineageError(
+                f"{ref}: its events do not say what it reads and writes,"
+                f" and its page cannot be read: {error}",
+                hint="Repair it in Marquez, or delete the job there.",
+            ) from error
+        # As old as the job itself, so that the runs of the history come after it.
+        declared = {"inputs": page.get("inputs"), "outputs": page.get("outputs")}
+        self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
+
+    def _is_whole(self, namespace: str) -> bool:
+        """Return whether the event that made a namespace is still there: then all its events are.
+
+        A namespace is as old as the first event that named it.
+        """
+        row = self._namespaces.get(namespace)
+        if row is None:
+            return False
+        if "is_whole" not in row:
+            events = events_at(self._api, row["createdAt"])
+            row["is_whole"] = any(namespace in namespaces_of(event) for event in events)
+        return bool(row["is_whole"])
+
+    def _list_datasets(self) -> None:
+        """Add the datasets that no job names, report those that jobs name and Marquez does not."""
+        known = self._builder.dataset_names()
+        self.datasets = self._listed("dataset") - (self._heard - known)
+        if not self.datasets:
+            return
+        for namespace, name in sorted(known - self.datasets):
+            self._api.warnings.append(
+                f"{namespace}:{name} is not known to Marquez (any more);"
+                " the edges of its jobs are kept"
+            )
+        for namespace, name in sorted(self.datasets):
+            self._builder.add_dataset(namespace, name)
+            if not self._history.oldest and (namespace, name) not in self._datasets_asked:
+                self._read_dataset((namespace, name))  # no events tell of it
+
+    def _walk(self, names: list[Name]) -> None:
+        """Read jobs without events, and all that their surroundings name, until nothing is new."""
+        seen = set(names)
+        todo = deque(names)
+        while todo:
+            name = todo.popleft()
+            for found in self._read_job(name):
+                if found not in seen and found not in self._parents:
+                    seen.add(found)
+                    todo.append(found)
+
+    def _read_job(self, name: Name) -> list[Name]:
+        """Fold in one job from its own pages; return the jobs around it that were shown."""
+        try:
+            page = self._api.get(job_path(name))
+        except HTTPStatusError as error:
+            raise LineageError(
+                f"{JobRef(*name)} has no events, and its page cannot be read: {error}",
+                hint="Repair it in Marquez, or delete the job there.",
+            ) from error
+        item = {"namespace": name[0], "name": page["name"], "facets": _tagged(page)}
+        told, failed = self._fold_runs(name, item)
+        inputs, outputs = list(page.get("inputs") or ()), list(page.get("outputs") or ())
+        around: list[Name] = []
+        # The page names all that `/lineage` shows, which takes a large server seconds.
+        if self._has_holes or not (told or inputs or outputs):
+            (reads, writes), around = self._surroundings(name)
+            inputs += as_items(reads)
+            outputs += as_items(writes)
+        event: dict[str, Any] = {"eventTime": page["updatedAt"], "job": item}
+        # The page may show what a failed run named, which makes no edges.
+        if not told and not failed.issuperset(
+            (one["namespace"], one["name"]) for one in (*inputs, *outputs)
+        ):
+            event |= {"inputs": self._known(inputs), "outputs": self._known(outputs)}
+        self._builder.add(event)
+        ref = JobRef(name[0], page["name"])
+        for other in list(declared(self._api, self._builder, name, ref, page)) if told else ():
+            self._known([*other["inputs"], *other["outputs"]])
+            self._builder.add(other)
+        return around
+
+    def _fold_runs(
+        self, name: Name, item: dict[str, Any], *, newest: bool = False
+    ) -> tuple[bool, set[Name]]:
+        """Fold in a job's runs as events.
+
+        Returns whether a completed one names its datasets, and the datasets of failed ones. With
+        `newest` those before the last one that was started and completed are left out.
+        """
+        told, failed = False, set[Name]()
+        for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
+            state = _STATES.get(run["state"], "RUNNING")
+            event = {
+                "run": {"runId": run["id"], "facets": _run_facets(run)},
+                "job": item,
+                "inputs": self._known(map(_version, run.get("inputDatasetVersions") or ())),
+                "outputs": self._known(map(_version, run.get("outputDatasetVersions") or ())),
+            }
+            told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
+            if state in ("FAIL", "ABORT"):
+                sides = (*event["inputs"], *event["outputs"])
+                failed |= {(one["namespace"], one["name"]) for one in sides}
+            began = "START" if run.get("startedAt") else "OTHER"
+            started = run.get("startedAt") or run["createdAt"]
+            self._builder.add(event | {"eventType": began, "eventTime": started})
+            if state != "RUNNING":
+                ended = run.get("endedAt") or run["updatedAt"]
+                self._builder.add(event | {"eventType": state, "eventTime": ended})
+            # The newest start comes first, runs that never started last.
+            if newest and state == "COMPLETE" and run.get("startedAt"):
+                break
+        return told, failed
+
+    def _surroundings(self, name: Name) -> tuple[Edges, list[Name]]:
+        """Return the edges that `/lineage` shows of the job, and other jobs in its answer.
+
+        Names are known from the list of all; only where that has holes are neighbours looked for,
+        as the surroundings of a job beside a table with thousands of readers take minutes.
+        """
+        depth = "1" if self._has_holes else "0"
+        try:
+            answer = self._api.get("lineage", nodeId=f"job:{name[0]}:{name[1]}", depth=depth)
+        except HTTPStatusError as error:
+            if error.status not in (404, 500):  # names that a node id cannot tell apart
+                raise
+            self._api.warnings.append(f"{JobRef(*name)}: its lineage cannot be shown: {error}")
+            return (set(), set()), []
+        jobs = dict(edges_of(self._api.rows(answer, "graph")))
+        return jobs.get(name, (set(), set())), sorted(jobs)
+
+    def _known(self, items: Iterable[Any]) -> list[Any]:
+        """Return datasets as a list, each once, after their own pages have been read."""
+        datasets = {(item["namespace"], item["name"]): item for item in items}
+        for name in datasets.keys() - self._datasets_asked:
+            self._datasets_asked.add(name)
+            self._read_dataset(name)
+        return list(datasets.values())
+
+    def _read_dataset(self, name: Name) -> None:
+        try:
+            page = self._api.get(dataset_path(name))
+        except HTTPStatusError as error:
+            if error.status not in (404, 500):
+                raise
+            self._api.warnings.append(f"{name[0]}:{name[1]}: its page cannot be read: {error}")
+            return
+        # `/column-lineage` tells no more of the current version than these facets: not which
+        # columns are INDIRECT, nothing of columns in no schema, and of two writers' one. Edges that
+        # it shows besides are of older versions and of failed runs, which must not be followed.
+        facets = {"schema": {"fields": page.get("fields")}, **_tagged(page)}
+        # An alias has the page of the dataset that it is another name of.
+        item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
+        self._builder.add({"eventTime": page["updatedAt"], "dataset": item})
+
+
+def _version(item: Any) -> dict[str, Any]:
+    """Return a dataset version of a run as an event names a dataset."""
+    ref = item["datasetVersionId"]
+    return {"namespace": ref["namespace"], "name": ref["name"], "facets": item.get("facets")}
+
+
+def _run_facets(run: Any) -> dict[str, Any]:
+    """Return the facets of a run; a nominal time that is kept elsewhere only is put among them."""
+    facets = dict(run.get("facets") or {})
+    arguments = run.get("args") or {}
+    start = run.get("nominalStartTime") or arguments.get("nominal_start_time")
+    end = run.get("nominalEndTime") or arguments.get("nominal_end_time")
+    if start and not facets.get("nominalTime"):
+        facets["nominalTime"] = {"nominalStartTime": start, "nominalEndTime": end}
+    return facets
+
+
+def _tagged(page: Any) -> dict[str, Any]:
+    """Return the facets of a page, with the tags that people set in Marquez."""
+    facets = dict(page.get("facets") or {})
+    if page.get("tags"):
+        facets["tags"] = {"tags": [{"key": tag} for tag in page["tags"]]}
+    return facets

@@ -1,0 +1,80 @@
+"""Which part of the lineage is seen from where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lineage_backfill.lineage.select import Neighbours
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.view import View, among, around, whole
+from lineage_backfill.model import DatasetRef, JobRef
+
+#: a → j → b → k → c, and b → l → d; l reads its own d; x is nobody's.
+JOBS = {"j": ("a", "b"), "k": ("b", "c"), "l": ("b d", "d")}
+
+
+def ref(name: str) -> DatasetRef | JobRef:
+    return JobRef("n", name) if name in JOBS else DatasetRef("n", name)
+
+
+def refs(names: str) -> tuple[DatasetRef, ...]:
+    return tuple(DatasetRef("n", name) for name in names.split())
+
+
+SNAPSHOT = LineageSnapshot.of(
+    JobNode(ref=JobRef("n", name), reads=refs(reads), writes=refs(writes))
+    for name, (reads, writes) in JOBS.items()
+)
+GRAPH = Neighbours(
+    jobs=SNAPSHOT.jobs,
+    reads=lambda job: SNAPSHOT.jobs[job].reads,
+    writes=lambda job: SNAPSHOT.jobs[job].writes,
+    readers=SNAPSHOT.readers,
+    writers=SNAPSHOT.writers,
+)
+
+
+def told(seen: View) -> str:
+    joined = {name for one, other in seen.edges for name in (one.name, other.name)}
+    alone = [node.name for node in seen.nodes if node.name not in joined]
+    return " ".join([f"{one.name}{other.name}" for one, other in seen.edges] + alone)
+
+
+@pytest.mark.parametrize(
+    ("start", "how", "expected"),
+    [
+        ("a", {}, "aj bk bl dl jb kc ld"),
+        ("a", {"depth": 0}, "a"),
+        ("a", {"depth": 1}, "aj jb"),
+        ("j", {"depth": 0}, "jb"),
+        ("j", {"depth": 1}, "bk bl dl jb kc ld"),
+        ("c", {}, "c"),
+        ("c", {"up": True, "down": False}, "aj bk jb kc"),
+        ("c", {"up": True, "down": False, "depth": 1}, "bk kc"),
+        ("b", {"up": True}, "aj bk bl dl jb kc ld"),
+        ("b", {"up": True, "depth": 1}, "aj bk bl dl jb kc ld"),
+        ("d", {}, "dl ld"),
+    ],
+)
+def test_what_lies_around(start: str, how: dict[str, Any], expected: str) -> None:
+    seen = around(GRAPH, [ref(start)], **how)
+    assert told(seen) == expected
+    assert seen.starts == (ref(start),)
+
+
+def test_all_of_it_and_only_some_jobs() -> None:
+    assert told(whole(GRAPH, [*SNAPSHOT.datasets, *refs("x")])) == "aj bk bl dl jb kc ld x"
+    assert told(among(GRAPH, [JobRef("n", "k")])) == "bk kc"
+
+
+def test_jobs_or_datasets_alone_are_joined_directly() -> None:
+    seen = around(GRAPH, [ref("a")])
+    jobs = seen.without(DatasetRef)
+    assert told(jobs) == "jk jl ll"
+    assert jobs.starts == ()
+    datasets = seen.without(JobRef)
+    assert told(datasets) == "ab bc bd dd"
+    assert datasets.starts == (ref("a"),)
+    assert datasets.layers() == [0, 1, 2, 2]

@@ -1,0 +1,307 @@
+"""What is not run, and all below it: unknown partitioning, cuts, guard rails, cycles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.planning.world import (
+    declarations,
+    find,
+    left,
+    plan,
+    request,
+    runs_of,
+    shown,
+    summary,
+)
+
+DAYS = """dataset = [
+  { name = "raw", grain = "hour" }, { name = "a", grain = "day" }, { name = "b", grain = "day" },
+  { name = "c", grain = "day" }, { name = "d", grain = "day" }, { name = "e", grain = "week" },
+  { name = "kept", grain = "day", retention = 10 },
+]
+"""
+HOURS = {"raw": "2024-03-10T05"}
+CHAIN = """
+raw > ja > a
+a > jb > b
+raw, b > jc > c
+"""
+
+
+# --- unknown partitioning ---------------------------------------------------------------------
+
+
+def test_a_stale_input_of_unknown_partitioning_blocks_and_says_what_to_declare() -> None:
+    made = plan(request({"mystery": "2024-03-10"}), "mystery > j > a\na > k > b", DAYS)
+    assert summary(made) == {"j": "blocked", "k": "left_stale"}
+    reason = find(made, "j").reason
+    assert "input w:mystery is unknown" in reason["text"]
+    assert "[[dataset]] name = 'mystery'" in reason["hint"]
+    assert any("mystery is unknown: what reads it is blocked" in text for text in made.warnings)
+
+
+def test_an_unaffected_unknown_input_is_read_whole_with_a_warning() -> None:
+    made = plan(request(HOURS), "raw, mystery > j > a", DAYS)
+    assert summary(made) == {"j": "2024-03-10"}
+    (run,) = runs_of(made, "j")
+    assert {part.dataset.name: part.keys for part in run.reads}["mystery"] is None
+    assert any("w:mystery is unknown: w:j reads it whole" in text for text in made.warnings)
+
+
+def test_an_output_of_unknown_partitioning_blocks_and_so_do_its_readers() -> None:
+    made = plan(request(HOURS), "raw > j > mystery\nmystery > k > b", DAYS)
+    assert summary(made) == {"j": "blocked", "k": "blocked"}
+    assert "output w:mystery is unknown" in find(made, "j").reason["text"]
+
+
+def test_a_declaration_lifts_the_block() -> None:
+    toml = DAYS.replace("]\n", '  { name = "mystery", grain = "day" },\n]\n', 1)
+    made = plan(request(HOURS), "raw > j > mystery\nmystery > k > b", toml)
+    assert summary(made) == {"j": "2024-03-10", "k": "2024-03-10"}
+
+
+def test_a_none_edge_to_an_unknown_dataset_needs_no_declaration() -> None:
+    toml = DAYS + 'job = [{ name = "j", reads = [{ dataset = "mystery", mapping = "none" }] }]'
+    made = plan(request(HOURS), "raw, mystery > j > a", toml)
+    assert summary(made) == {"j": "2024-03-10"}
+    assert not any("mystery" in text for text in made.warnings)
+
+
+def test_a_blocked_job_stops_only_what_reads_it() -> None:
+    made = plan(request(HOURS), "raw > j > mystery\nmystery > k > b\nraw > l > c", DAYS)
+    assert summary(made) == {"j": "blocked", "k": "blocked", "l": "2024-03-10"}
+
+
+# --- cuts -------------------------------------------------------------------------------------
+
+CUTS: list[tuple[str, dict[str, Any], str, dict[str, str]]] = [
+    (
+        "an excluded job and what needs it",
+        {"exclude": ("jb",)},
+        "",
+        {"ja": "2024-03-10", "jb": "left_stale", "jc": "left_stale"},
+    ),
+    (
+        "a job that is not selected and what needs it",
+        {"select": ("ja",)},
+        "",
+        {"ja": "2024-03-10", "jb": "left_stale", "jc": "left_stale"},
+    ),
+    (
+        "depth counts jobs from the change",
+        {"depth": 1},
+        "",
+        {"ja": "2024-03-10", "jb": "left_stale", "jc": "left_stale"},
+    ),
+    (
+        "a protected job",
+        {},
+        'job = [{ name = "jb", protected = true }]',
+        {"ja": "2024-03-10", "jb": "blocked", "jc": "left_stale"},
+    ),
+    (
+        "a protected job with its override",
+        {"allow": frozenset({"protected"})},
+        'job = [{ name = "jb", protected = true }]',
+        {"ja": "2024-03-10", "jb": "2024-03-10", "jc": "2024-03-10"},
+    ),
+    (
+        "a job that is not idempotent",
+        {},
+        'job = [{ name = "jb", idempotent = false }]',
+        {"ja": "2024-03-10", "jb": "blocked", "jc": "left_stale"},
+    ),
+    (
+        "a job that is not idempotent with its override",
+        {"allow": frozenset({"not-idempotent"})},
+        'job = [{ name = "jb", idempotent = false }]',
+        {"ja": "2024-03-10", "jb": "2024-03-10", "jc": "2024-03-10"},
+    ),
+    (
+        "one override does not lift the other",
+        {"allow": frozenset({"protected"})},
+        'job = [{ name = "jb", idempotent = false }]',
+        {"ja": "2024-03-10", "jb": "blocked", "jc": "left_stale"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("says", "options", "job", "wanted"), CUTS, ids=[c[0] for c in CUTS])
+def test_cut_jobs_leave_what_needs_them_stale(
+    says: str, options: dict[str, Any], job: str, wanted: dict[str, str]
+) -> None:
+    made = plan(request(HOURS, **options), CHAIN, DAYS + job)
+    assert summary(made) == wanted
+    stale = {name for name, status in wanted.items() if status in ("left_stale", "blocked")}
+    assert left(made) == dict.fromkeys(stale, "2024-03-10")
+
+
+def test_the_hint_of_a_guard_rail_names_its_override() -> None:
+    made = plan(request(HOURS), CHAIN, DAYS + 'job = [{ name = "jb", protected = true }]')
+    assert "--allow-protected" in find(made, "jb").reason["hint"]
+    made = plan(request(HOURS), CHAIN, DAYS + 'job = [{ name = "jb", idempotent = false }]')
+    assert "--allow-not-idempotent" in find(made, "jb").reason["hint"]
+
+
+def test_only_the_keys_that_need_the_unrepaired_partition_are_left() -> None:
+    """jc reads raw itself: the day that only raw made stale is run, the other is not."""
+    toml = DAYS + (
+        'job = [{ name = "jb", protected = true },'
+        ' { name = "jc", reads = [{ dataset = "b", mapping = "offset", by = -1 }] }]'
+    )
+    made = plan(request(HOURS), CHAIN, toml)
+    assert summary(made)["jc"] == "2024-03-10"
+    assert left(made) == {"jb": "2024-03-10", "jc": "2024-03-11"}
+    assert find(made, "jc").status == "planned"
+
+
+def test_a_coarse_key_is_left_where_one_of_its_fine_keys_is() -> None:
+    toml = DAYS + (
+        'job = [{ name = "late", protected = true }, { name = "late", namespace = "x" }]'
+    )
+    edges = "raw > ja > a\nraw > late > b\na, b > weekly > e"
+    made = plan(request(HOURS), edges, toml)
+    assert summary(made) == {"ja": "2024-03-10", "late": "blocked", "weekly": "left_stale"}
+    assert left(made)["weekly"] == "2024-W10"
+
+
+def test_lookback_needs_what_later_keys_read() -> None:
+    """Partition 9 depends on what keys 9 and 10 read; 10's input is not repaired."""
+    toml = DAYS + (
+        'job = [{ name = "jb", protected = true },'
+        ' { name = "jc", writes = [{ dataset = "c", lookback = 1 }] }]'
+    )
+    made = plan(request(HOURS), CHAIN, toml)
+    assert left(made)["jc"] == "2024-03-09..2024-03-10"
+
+
+def test_a_cut_job_that_nothing_makes_stale_is_skipped_for_that_reason() -> None:
+    toml = (
+        DAYS.replace("]\n", '  { name = "old", grain = "day", end = "2023-01-01" },\n]\n', 1)
+        + 'job = [{ name = "j", protected = true }]'
+    )
+    made = plan(request(HOURS), "raw > j > old", toml)
+    assert summary(made) == {"j": "skipped"}
+    assert find(made, "j").reason == {
+        "kind": "up_to_date",
+        "text": "none of its existing keys reads a changed partition",
+    }
+
+
+# --- retention --------------------------------------------------------------------------------
+
+
+def test_a_run_that_needs_an_expired_partition_is_blocked() -> None:
+    """The newest ten keys are 03-22 .. 03-31."""
+    edges = "raw > jk > kept\nkept > j > a\na > k > b"
+    made = plan(request({"kept": "2024-03-21..2024-03-22"}), edges, DAYS)
+    assert summary(made) == {"j": "2024-03-22", "k": "2024-03-22"}
+    assert left(made) == {"j": "2024-03-21", "k": "2024-03-21"}
+    made = plan(request({"kept": "2024-03-21"}), edges, DAYS)
+    assert summary(made) == {"j": "blocked", "k": "left_stale"}
+    assert "--allow-expired" in find(made, "j").reason["left"][0]
+    allowed = plan(request({"kept": "2024-03-21"}, allow=frozenset({"expired"})), edges, DAYS)
+    assert summary(allowed) == {"j": "2024-03-21", "k": "2024-03-21"}
+
+
+def test_retention_of_another_input_blocks_as_well() -> None:
+    made = plan(request({"raw": "2024-03-21T01,2024-03-22T01"}), "raw, kept > j > a", DAYS)
+    assert summary(made) == {"j": "2024-03-22"}
+    assert left(made) == {"j": "2024-03-21"}
+
+
+def test_an_expired_own_partition_leaves_all_that_runs_on_from_it() -> None:
+    """The newest ten keys of `kept` are 03-22 .. 03-31: key 22 needs 21, which is gone."""
+    toml = DAYS + (
+        'job = [{ name = "j", reads = [{ dataset = "kept", mapping = "offset", by = -1 }] }]'
+    )
+    made = plan(request({"raw": "2024-03-23T01"}), "raw, kept > j > kept", toml)
+    assert summary(made) == {"j": "2024-03-23..2024-03-31"}
+    made = plan(request({"raw": "2024-03-22T01"}), "raw, kept > j > kept", toml)
+    assert left(made) == {"j": "2024-03-22..2024-03-31"}
+
+
+# --- max_runs ---------------------------------------------------------------------------------
+
+
+def test_above_max_runs_totals_are_counted_and_runs_left_out() -> None:
+    declared = declarations(DAYS, max_runs=3)
+    asked = request({"raw": "2024-03-10T05..2024-03-12T05"})
+    made = plan(asked, "raw > ja > a\na > jb > b", declared)
+    assert made.runs is None
+    assert dict(made.totals) == {"jobs": 2, "runs": 6, "partitions": 6}
+    assert any("6 runs are more than max_runs = 3" in text for text in made.warnings)
+    allowed = request({"raw": "2024-03-10T05..2024-03-12T05"}, allow=frozenset({"max-runs"}))
+    assert len(plan(allowed, "raw > ja > a\na > jb > b", declared).runs or ()) == 6
+
+
+def test_exactly_max_runs_are_listed() -> None:
+    made = plan(request(HOURS), CHAIN, declarations(DAYS, max_runs=3))
+    assert len(made.runs or ()) == 3
+
+
+# --- cycles -----------------------------------------------------------------------------------
+
+
+def test_a_cycle_of_datasets_that_is_none_on_keys_is_planned_in_order() -> None:
+    toml = DAYS + (
+        'job = [{ name = "ja", reads = [{ dataset = "b", mapping = "offset", by = -1 }] }]'
+    )
+    edges = "raw, b > ja > a\na > jb > b"
+    made = plan(request({"raw": "2024-03-30T05"}), edges, toml)
+    assert summary(made) == {"ja": "2024-03-30..2024-03-31", "jb": "2024-03-30..2024-03-31"}
+    assert [(run.job.name, shown(run.partitions)) for run in made.runs or ()] == [
+        ("ja", "2024-03-30"),
+        ("jb", "2024-03-30"),
+        ("ja", "2024-03-31"),
+        ("jb", "2024-03-31"),
+    ]
+    assert [run.wave for run in made.runs or ()] == [1, 2, 3, 4]
+
+
+def test_a_true_cycle_is_blocked_and_named_edge_by_edge() -> None:
+    edges = "raw, b > ja > a\na > jb > b\nb > jc > c"
+    made = plan(request(HOURS), edges, DAYS)
+    assert summary(made) == {"ja": "blocked", "jb": "blocked", "jc": "left_stale"}
+    for name in ("ja", "jb"):
+        reason = find(made, name).reason
+        assert reason["kind"] == "cycle"
+        assert reason["text"] == (
+            "a cycle: w:ja[2024-03-10] needs w:jb[2024-03-10] needs w:ja[2024-03-10]"
+        )
+    assert left(made) == dict.fromkeys(("ja", "jb", "jc"), "2024-03-10")
+
+
+def test_jobs_in_a_cycle_are_listed_by_name_at_one_level() -> None:
+    edges = "raw, b > z > a\na > y > b\nb > x > c"
+    made = plan(request(HOURS), edges, DAYS)
+    assert [(one.job.name, one.level) for one in made.jobs] == [("y", 1), ("z", 1), ("x", 2)]
+
+
+def test_a_cycle_of_coarse_and_fine_keys_is_true_only_within_the_coarse_key() -> None:
+    """Days read last week: Monday's read of the week before makes no cycle."""
+    toml = DAYS + (
+        'job = [{ name = "ja", reads = [{ dataset = "e", mapping = "offset", by = -7 }] }]'
+    )
+    made = plan(request({"raw": "2024-03-18T05"}), "raw, e > ja > a\na > je > e", toml)
+    assert find(made, "ja").status == "planned"
+    assert find(made, "je").status == "planned"
+    assert left(made) == {}
+
+
+def test_a_year_of_a_lagged_cycle_is_planned_at_once() -> None:
+    toml = DAYS + (
+        'job = [{ name = "ja", reads = [{ dataset = "b", mapping = "offset", by = -1 }] }]'
+    )
+    made = plan(request({"raw": "2023-04-01T05"}), "raw, b > ja > a\na > jb > b", toml)
+    assert summary(made) == {"ja": "2023-04-01..2024-03-31", "jb": "2023-04-01..2024-03-31"}
+
+
+def test_a_none_edge_breaks_a_cycle() -> None:
+    toml = DAYS + 'job = [{ name = "ja", reads = [{ dataset = "b", mapping = "none" }] }]'
+    made = plan(request(HOURS), "raw, b > ja > a\na > jb > b", toml)
+    assert summary(made) == {"ja": "2024-03-10", "jb": "2024-03-10"}
+    assert [one.level for one in made.jobs] == [1, 2]

@@ -1,0 +1,195 @@
+"""Partitioning facets that jobs send with their lineage: read, written, and given way to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
+from lineage_backfill.project import facets
+from tests.unit.planning.world import dataset, declarations, find, job, plan, request, summary
+
+DAY = {"grain": "day"}
+
+
+def snapshot(jobs: list[JobNode], **sent: dict[str, Any]) -> LineageSnapshot:
+    """Return lineage whose datasets sent these facets."""
+    return LineageSnapshot.of(
+        jobs, [DatasetNode(ref=dataset(name), partitioning=facet) for name, facet in sent.items()]
+    )
+
+
+def node(name: str, reads: str, writes: str, facet: dict[str, Any] | None = None) -> JobNode:
+    return JobNode(
+        ref=job(name), reads=(dataset(reads),), writes=(dataset(writes),), partitioning=facet
+    )
+
+
+def test_a_dataset_facet_tells_the_calendar() -> None:
+    held = snapshot([node("j", "raw", "days")], raw={"grain": "hour", "zone": "UTC"}, days=DAY)
+    assert summary(plan(request({"raw": "2024-03-10T05"}), held, "")) == {"j": "2024-03-10"}
+
+
+def test_the_project_file_wins_over_the_facet() -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=DAY)
+    toml = 'dataset = [{ name = "days", grain = "week" }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, toml)) == {"j": "2024-W10"}
+
+
+def test_a_declaration_that_says_no_calendar_leaves_it_to_the_facet() -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=DAY)
+    toml = 'dataset = [{ name = "days", format = "delta" }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, toml)) == {"j": "2024-03-10"}
+
+
+def test_a_job_facet_tells_run_calendar_mapping_and_lookback() -> None:
+    facet = {
+        "reads": [{"dataset": "raw", "mapping": "window", "before": 1}],
+        "writes": [{"dataset": {"namespace": "w", "name": "days"}, "lookback": 1}],
+    }
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
+    assert summary(plan(request({"raw": "2024-03-10"}), held, "")) == {
+        "j": "2024-03-09..2024-03-11"
+    }
+    weekly = snapshot([node("j", "raw", "days", {"grain": "week"})], raw=DAY, days=DAY)
+    assert summary(plan(request({"raw": "2024-03-10"}), weekly, "")) == {"j": "2024-W10"}
+
+
+def test_the_project_file_wins_edge_by_edge_over_a_job_facet() -> None:
+    facet = {"reads": [{"dataset": "raw", "mapping": "window", "before": 6}]}
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
+    toml = 'job = [{ name = "j", reads = [{ dataset = "raw", mapping = "offset", by = -1 }] }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, toml)) == {"j": "2024-03-11"}
+
+
+def test_every_job_has_the_mapping_of_its_own_facet() -> None:
+    jobs = [
+        node(
+            f"j{number:02}",
+            "raw",
+            f"d{number}",
+            {"reads": [{"dataset": "raw", "mapping": "offset", "by": -number}]},
+        )
+        for number in range(1, 20)
+    ]
+    held = snapshot(jobs, raw=DAY, **{f"d{number}": DAY for number in range(1, 20)})
+    made = plan(request({"raw": "2024-03-01"}), held, "")
+    assert summary(made) == {f"j{number:02}": f"2024-03-{number + 1:02}" for number in range(1, 20)}
+
+
+@pytest.mark.parametrize(
+    "facet",
+    [
+        {"grain": "fortnight"},
+        {"grain": "day", "cron": "0 0 * * *"},
+        {"keys": 5},
+        {"dimensions": [{"name": "day"}]},
+        {"dimensions": "day"},
+        {"grain": "day", "data_lag": "two"},
+    ],
+)
+def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
+    facet: dict[str, Any],
+) -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=facet)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed: the facet of dataset w:days" in text for text in made.warnings)
+    declared = 'dataset = [{ name = "days", grain = "day" }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
+
+
+@pytest.mark.parametrize(
+    "facet",
+    [
+        {"reads": [{"mapping": "all"}]},
+        {"reads": [{"dataset": "raw", "mapping": "sideways"}]},
+        {"reads": 3},
+        {"writes": [{"dataset": "days", "mode": "sometimes"}]},
+        {"writes": [{"dataset": "days", "lookback": "x"}]},
+    ],
+)
+def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[str, Any]) -> None:
+    held = snapshot([node("j", "raw", "days", facet)], raw=DAY, days=DAY)
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed: the facet of job w:j" in text for text in made.warnings)
+    declared = 'job = [{ name = "j", reads = [{ dataset = "raw" }] }]'
+    assert summary(plan(request({"raw": "2024-03-10"}), held, declared)) == {"j": "2024-03-10"}
+
+
+def test_facets_that_are_equal_make_equal_plans_whatever_the_order_of_their_members() -> None:
+    one = {"grain": "day", "zone": "UTC", "start": "2024-01-01"}
+    other = dict(reversed(one.items()))
+    made = [
+        plan(request({"raw": "2024-03-10"}), snapshot([node("j", "raw", "d")], raw=f, d=DAY), "")
+        for f in (one, other)
+    ]
+    assert made[0].id == made[1].id
+
+
+ROUND_TRIP = """
+dataset = [
+  { name = "hours", grain = "hour", zone = "Asia/Tokyo", start = "2013-01-01T05", data_lag = 2 },
+  { name = "slots", every = "8m", start = "2024-01-01T00:00" },
+  { name = "cron", cron = "30 * * * *", end = "2024-01-01T00:30" },
+  { name = "static", keys = ["eu", "us"] },
+  { name = "runtime", keys = "runtime", column = "customer" },
+  { name = "none", grain = "none" },
+  { name = "sales", dimensions = [
+    { name = "day", grain = "day", column = "ds" }, { name = "region", keys = ["eu"] } ] },
+]
+job = [
+  { name = "j", grain = "day", reads = [
+      { dataset = "a", mapping = "window", before = 6, after = 1 },
+      { dataset = "b", mapping = "offset", by = -1, namespace = "other" },
+      { dataset = "c", mapping = "map", map = { eu = ["de", "fr"] } },
+    ], writes = [{ dataset = "d", mode = "merge", lookback = 3 }] },
+]
+"""
+
+
+def test_what_a_project_file_declares_survives_being_sent_as_a_facet() -> None:
+    declared = declarations(ROUND_TRIP)
+    for one in declared.datasets:
+        facet = facets.dataset_facet(one, "UTC")
+        read = facets.read_calendar(facet, "it")
+        assert read is not None
+        calendar, dimensions, columns = read
+        again = facets.dataset_facet(
+            type(one)(
+                name=one.name,
+                calendar=calendar,
+                dimensions=dimensions,
+                columns=dict.fromkeys(columns),
+            ),
+            "UTC",
+        )
+        assert {**again, "columns": 0} == {**facet, "columns": 0}
+    (one_job,) = declared.jobs
+    sent = facets.read_job(facets.job_facet(one_job, "UTC"), "it")
+    assert (sent.calendar, sent.reads) == (
+        facets.read_job({"grain": "day", "zone": "UTC"}, "it").calendar,
+        one_job.reads,
+    )
+    assert [(w.dataset, w.mode, w.lookback) for w in sent.writes] == [("d", "merge", 3)]
+
+
+def test_a_facet_without_a_calendar_says_nothing() -> None:
+    assert facets.read_calendar({"columns": {"day": None}}, "it") is None
+    assert facets.read_job({}, "it") == facets.JobFacet()
+
+
+def test_find_reports_the_job() -> None:
+    held = snapshot([node("j", "raw", "days")], raw=DAY, days=DAY)
+    assert find(plan(request({"raw": "2024-03-10"}), held, ""), "j").count == 1
+
+
+def test_a_facet_that_cannot_be_read_makes_the_dataset_unknown_and_is_told() -> None:
+    held = snapshot(
+        [node("j", "raw", "days")], raw=DAY, days={"grain": "day", "zone": "Mars/Rover"}
+    )
+    made = plan(request({"raw": "2024-03-10"}), held, "")
+    assert find(made, "j").status == "blocked"
+    assert any("not believed" in text and "Mars/Rover" in text for text in made.warnings)

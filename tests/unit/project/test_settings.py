@@ -1,0 +1,303 @@
+"""The project file: found, layered, read exactly as the formats document shows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.errors import ConfigError, DeclarationError
+from lineage_backfill.project import Project, find_file, load_project
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DimensionMapping,
+    EngineDeclaration,
+)
+
+FULL = """
+[project]
+namespace = "nyc"
+zone = "America/New_York"
+
+[lineage]
+marquez = "http://localhost:5000/"
+
+[limits]
+max_runs = 99
+
+[pools]
+spark = 2
+
+[engines.cluster]
+kind = "spark-submit"
+master = "yarn"
+
+[spark]
+master = "local[2]"
+sql.shuffle.partitions = 4
+ui.enabled = false
+
+[[dataset]]
+name = "flights_hourly"
+grain = "hour"
+zone = "UTC"
+start = "2013-01-01T05"
+data_lag = 2
+retention = 720
+columns = { hour_utc = "%Y-%m-%dT%H" }
+format = "delta"
+location = "data/flights_hourly"
+
+[[dataset]]
+name = "slots"
+every = "8m"
+start = 2013-01-01T05:30:00
+column = "slot"
+location = "s3://bucket/slots"
+
+[[dataset]]
+name = "by_region"
+dimensions = [
+  { name = "day", grain = "day", start = 2013-01-01, column = "ds" },
+  { name = "region", keys = ["eu", "us"], column = "region" },
+]
+
+[[dataset]]
+pattern = "public.orders_{day:%Y_%m_%d}"
+
+[[dataset]]
+name = "customers"
+keys = "runtime"
+
+[[job]]
+name = "rolling_week"
+engine = "local"
+entrypoint = "pipeline.jobs:rolling_week"
+batch = "range"
+pool = "spark"
+priority = 3
+protected = true
+idempotent = false
+
+[[job.reads]]
+dataset = "flights_daily"
+mapping = "window"
+before = 6
+
+[[job.reads]]
+dataset = "by_region"
+dimensions.region = { mapping = "all" }
+
+[[job.reads]]
+dataset = "states"
+mapping = "map"
+map = { eu = ["de", "fr"], us = "ny" }
+
+[[job.writes]]
+dataset = "rolling_week"
+mode = "merge"
+on_empty = "fail"
+lookback = 3
+"""
+
+
+def load(folder: Path, text: str, **more: object) -> Project:
+    (folder / "lineage-backfill.toml").write_text(text)
+    arguments: dict[str, Any] = {"environ": {}, "user_file": folder / "no-user-file.toml"}
+    return load_project(folder, **arguments | more)
+
+
+def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None:
+    project = load(tmp_path, FULL)
+    declared = project.declarations
+    hourly, slots, region, orders, customers = declared.datasets
+    assert (declared.namespace, declared.zone) == ("nyc", "America/New_York")
+    assert hourly.calendar == CalendarDeclaration(
+        grain="hour", zone="UTC", start="2013-01-01T05", data_lag=2
+    )
+    assert (hourly.retention, hourly.columns) == (720, {"hour_utc": "%Y-%m-%dT%H"})
+    assert hourly.location == str(tmp_path / "data/flights_hourly")
+    assert slots.calendar == CalendarDeclaration(every="8m", start="2013-01-01T05:30")
+    assert (slots.columns, slots.location) == ({"slot": None}, "s3://bucket/slots")
+    assert region.calendar is None
+    assert [(d.name, d.column, d.calendar.keys) for d in region.dimensions] == [
+        ("day", "ds", None),
+        ("region", "region", ("eu", "us")),
+    ]
+    assert region.dimensions[0].calendar.start == "2013-01-01"
+    assert (orders.name, orders.pattern) == ("public.orders", "public.orders_{day:%Y_%m_%d}")
+    assert orders.calendar == CalendarDeclaration(grain="day")
+    assert customers.calendar == CalendarDeclaration(keys="runtime")
+
+    (job,) = declared.jobs
+    assert (job.engine, job.batch, job.pool, job.priority) == ("local", "range", "spark", 3)
+    assert (job.protected, job.idempotent) == (True, False)
+    window, product, static = job.reads
+    assert (window.mapping, window.before, window.after) == ("window", 6, 0)
+    assert product.dimensions == {"region": DimensionMapping(mapping="all")}
+    assert static.map == {"eu": ("de", "fr"), "us": ("ny",)}
+    (write,) = job.writes
+    assert (write.mode, write.on_empty, write.lookback) == ("merge", "fail", 3)
+
+    assert declared.pools == {"spark": 2}
+    assert (declared.limits.max_runs, declared.limits.max_parallel) == (99, 4)
+    assert declared.engines == (
+        EngineDeclaration(name="cluster", kind="spark-submit", settings={"master": "yarn"}),
+        EngineDeclaration(name="local", kind="local"),
+    )
+    assert project.spark == {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+    }
+    assert project.lineage.marquez == "http://localhost:5000"
+    assert project.store_url == f"sqlite:///{tmp_path}/.lineage-backfill/runs.db"
+    assert (project.code, project.outbox) == (tmp_path, tmp_path / ".lineage-backfill/lineage")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[[dataset]]\nname='a'\ngrian='day'", '[[dataset]] "a": unknown key `grian`', "`grain`"),
+        ("[limit]\nmax_runs=1", "unknown key `limit`", "`limits`"),
+        ("[lineage]\nevent='x'", "[lineage]: unknown key `event`", "`events`"),
+        ("[[dataset]]\nname='a'\ngrain='dya'", "`grain` is 'dya'", "`day`"),
+        ("[[dataset]]\nname='a'\ngrain='day'\nkeys=['x']", "`grain` and `keys`", "Keep one"),
+        ("[[dataset]]\nname='a'\ncron='* * * * *'\nevery='8m'", "`cron` and `every`", "Keep one"),
+        ("[[dataset]]\nname='a'\nstart=2013-01-01", "belong to a calendar", "Put them beside"),
+        ("[[dataset]]\ngrain='day'", "[[dataset]] number 1: `name` is missing", ""),
+        ("[[dataset]]\nname='a'\ngrain='day'\nzone='Europe/Berlni'", "not a time", "Berlin"),
+        ("[[dataset]]\nname='a'\nretention='7'", "`retention` must be a whole number", ""),
+        ("[[dataset]]\nname='a'\nretention=true", "`retention` must be a whole number", ""),
+        ("[[dataset]]\nname='a'\nretention=0", "must be at least 1", ""),
+        ("[[dataset]]\nname='a'\ngrain='year'\nstart=2013", "must be a partition key", "quotes"),
+        ("[[dataset]]\nname='a'\ncolumn='x'\ncolumns={y='%d'}", "`column` and `columns`", "Keep"),
+        ("[[dataset]]\nname='a'\nlocation='x'\ntable='y'", "`location` and `table`", "Keep"),
+        ("[[dataset]]\npattern='a'", "no placeholder", "Mark the part"),
+        ("[[job]]\nname='j'\nbatch='ranges'", "`batch` must be", ""),
+        ("[[job]]\nname='j'\nbatch=0", "`batch` must be", ""),
+        ("[[job]]\nname='j'\nentrypoint='rm -rf'", "`module:function` or the path", ""),
+        (
+            "[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='python'\nfunction='a.py'",
+            "`function` must be `module:function`, not 'a.py'",
+            "",
+        ),
+        ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nbefore=1", "mapping 'window'", "Add"),
+        ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='offset'", "needs `by`", ""),
+        ("[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\nmapping='python'", "`function`", ""),
+        ("[lineage]\nmarquez='localhost:5000'", "not an http address", ""),
+        ("[lineage]\nmarquez='http://x'\nevents='y'", "`marquez` and `events`", "Keep one"),
+        ("[store]\nurl='runs.db'", "not a database URL", "sqlite:///"),
+        ("name = ", "not valid TOML", ""),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place_and_the_next_step(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert message in str(caught.value)
+    assert "lineage-backfill.toml" in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[dataset]]\nname='a'\n[[dataset]]\nname='a'", "`a` is declared twice"),
+        ("[[job]]\nname='j'\nengine='clutser'\n[engines.cluster]", "engine `clutser`"),
+        ("[[job]]\nname='j'\npool='sprak'\n[pools]\nspark=1", "pool `sprak`"),
+        (
+            "[[job]]\nname='j'\n[[job.writes]]\ndataset='d'\n[[job.writes]]\ndataset='d'",
+            "its edge to `d` twice",
+        ),
+    ],
+)
+def test_contradictions_are_declaration_errors(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        load(tmp_path, text)
+
+
+def test_flag_beats_environment_beats_project_beats_user_beats_default(tmp_path: Path) -> None:
+    user = tmp_path / "user" / "config.toml"
+    user.parent.mkdir()
+    user.write_text("[limits]\nmax_runs=1\nmax_parallel=1\n[project]\nzone='UTC'\ncode='lib'")
+    text = "[limits]\nmax_runs=2\nmax_parallel=2\n[project]\nnamespace='p'"
+    project = load(
+        tmp_path,
+        text,
+        user_file=user,
+        environ={
+            "LINEAGE_BACKFILL_LIMITS_MAX_RUNS": "3",
+            "LINEAGE_BACKFILL_LIMITS_MAX_PARALLEL": "3",
+        },
+        flags={"limits.max_runs": 4, "lineage.view": None},
+    )
+    limits = project.declarations.limits
+    assert (limits.max_runs, limits.max_parallel) == (4, 3)
+    assert project.code == user.parent / "lib"
+    origins = {setting.name: setting.origin for setting in project.settings}
+    assert origins["limits.max_runs"] == "command line"
+    assert origins["limits.max_parallel"] == "LINEAGE_BACKFILL_LIMITS_MAX_PARALLEL"
+    assert origins["project.namespace"] == str(tmp_path / "lineage-backfill.toml")
+    assert origins["project.code"] == str(user)
+    assert origins["store.url"] == "default"
+
+
+def test_one_source_of_lineage_hides_those_of_the_layers_below(tmp_path: Path) -> None:
+    project = load(
+        tmp_path,
+        "[lineage]\nmarquez='http://x:5000'",
+        environ={"LINEAGE_BACKFILL_LINEAGE_EVENTS": "a/*.ndjson:/b"},
+    )
+    assert project.lineage.marquez is None
+    assert project.lineage.events == (str(tmp_path / "a/*.ndjson"), "/b")
+
+
+def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="LINEAGE_BACKFILL_STORE_ULR") as caught:
+        load(tmp_path, "", environ={"LINEAGE_BACKFILL_STORE_ULR": "x"})
+    assert "LINEAGE_BACKFILL_STORE_URL" in caught.value.hint
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    text = "[store]\nurl='postgresql+psycopg://me:pass@db/x'\n[lineage]\napi_key='k'"
+    shown = {setting.name: setting.shown for setting in load(tmp_path, text).settings}
+    assert shown["store.url"] == "postgresql+psycopg://me:***@db/x"
+    assert shown["lineage.api_key"] == "***"
+    assert shown["lineage.marquez"] == ""
+
+
+def test_a_user_file_declares_no_datasets(tmp_path: Path) -> None:
+    user = tmp_path / "config.toml"
+    user.write_text("[[dataset]]\nname='a'")
+    with pytest.raises(ConfigError, match="unknown key `dataset`"):
+        load(tmp_path, "", user_file=user)
+
+
+def test_the_file_is_found_upward_and_beats_a_pyproject_beside_it(tmp_path: Path) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.lineage-backfill.project]\nnamespace='x'\n")
+    assert find_file(below) == tmp_path / "pyproject.toml"
+    project = load_project(below, environ={}, user_file=tmp_path / "none.toml")
+    assert (project.declarations.namespace, project.root) == ("x", tmp_path)
+    (tmp_path / "lineage-backfill.toml").write_text("")
+    assert find_file(below) == tmp_path / "lineage-backfill.toml"
+
+
+def test_without_any_file_the_defaults_hold_and_a_named_file_must_exist(tmp_path: Path) -> None:
+    nowhere = tmp_path / "none.toml"
+    project = load_project(tmp_path, environ={}, user_file=nowhere)
+    assert (project.file, project.root, project.declarations.zone) == (None, tmp_path, "UTC")
+    with pytest.raises(ConfigError, match=r"gone\.toml: cannot be read"):
+        load_project(tmp_path, file=Path("gone.toml"), environ={}, user_file=nowhere)
+
+
+def test_the_package_imports_without_pydantic() -> None:
+    code = "import lineage_backfill.project, sys; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

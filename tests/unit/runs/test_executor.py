@@ -1,0 +1,638 @@
+"""What the executor does with a plan, on an engine that ends attempts as a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.errors import ConflictError, GuardRailError, UsageError
+from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.ports import AttemptState, ControlRequest, Move, Reporter, RunStore
+from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.owner import LEASE
+from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import SqlRunStore
+from tests.fakes import (
+    NOW,
+    FakeEngine,
+    RefusingEngine,
+    backfill_record,
+    failed,
+    plan_of,
+    planned_run,
+    spec_of,
+)
+
+QUICK = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=1))
+DIAMOND = plan_of(
+    planned_run("a"),
+    planned_run("b", "a", wave=2),
+    planned_run("c", "a", wave=2),
+    planned_run("d", "b", "c", wave=3),
+    planned_run("e"),
+)
+
+
+@dataclass
+class Told(Reporter):
+    """Keeps what it was told."""
+
+    lines: list[str] = field(default_factory=list)
+    on_stopping: Callable[[], None] = lambda: None
+    on_waiting: Callable[[], object] = lambda: None
+
+    def waiting(self, what: str) -> None:
+        self.lines.append(f"waiting {what}")
+        self.on_waiting()
+
+    def run_started(self, run: PlannedRun, attempt: int) -> None:
+        self.lines.append(f"started {run.id} {attempt}")
+
+    def run_finished(self, run: PlannedRun, state: RunState, detail: str) -> None:
+        self.lines.append(f"{state} {run.id} {detail}".strip())
+
+    def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
+        self.lines.append(f"delayed {run.id} {detail}")
+
+    def stopping(self, running: int, *, hard: bool) -> None:
+        self.lines.append(f"stopping {running} {'hard' if hard else 'gently'}")
+        self.on_stopping()
+
+
+class Bench:
+    """An executor with what it works on."""
+
+    def __init__(self, store: RunStore, folder: Path) -> None:
+        self.store = store
+        self.folder = folder
+        self.told = Told()
+
+    def executor(self, engine: FakeEngine, *, max_parallel: int = 4, **more: Any) -> Executor:
+        return Executor(
+            store=self.store,
+            engines={"fake": engine},
+            spec_builder=spec_of,
+            reporter=self.told,
+            max_parallel=max_parallel,
+            state_dir=self.folder,
+            retry=QUICK,
+            **more,
+        )
+
+    def states(self, backfill_id: str) -> dict[str, RunState]:
+        return {run.run_id: run.state for run in self.store.runs(backfill_id)}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    store: RunStore = MemoryRunStore()
+    if request.param == "sqlite":
+        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+    yield Bench(store, tmp_path)
+    store.close()
+
+
+def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Executor, str]:
+    executor = bench.executor(engine)
+    return executor, executor.start(plan, submitted_by="ann", reason="bad hours")
+
+
+def in_background(
+    executor: Executor, backfill_id: str, engine: FakeEngine, *, until: int
+) -> threading.Thread:
+    """Drive a backfill in another thread, and return once so many attempts are under way."""
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    engine.wait_for(until)
+    return thread
+
+
+def test_all_runs_run_in_order_and_the_store_knows(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    order = [run for run, _ in engine.submitted]
+    assert sorted(order) == ["a", "b", "c", "d", "e"]
+    assert order.index("a") < order.index("b") < order.index("d") > order.index("c")
+    assert set(bench.states(backfill_id).values()) == {RunState.SUCCEEDED}
+    record = bench.store.backfill(backfill_id)
+    assert record.state is BackfillState.SUCCEEDED
+    assert (record.submitted_by, record.reason) == ("ann", "bad hours")
+    assert record.ended_at is not None
+    assert all(one.state is AttemptState.SUCCEEDED for one in bench.store.attempts(backfill_id))
+
+
+def test_the_spec_is_on_disk_before_the_engine_is_asked(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    executor.drive(backfill_id)
+    folder = bench.folder / "backfills" / backfill_id / "runs"
+    spec = json.loads((folder / "a-1.spec.json").read_text())
+    [attempt] = bench.store.attempts(backfill_id)
+    assert spec["backfill_id"] == backfill_id
+    assert spec["token"] == attempt.token
+    assert spec["result_path"] == str(folder / "a-1.result.json")
+
+
+def test_the_intent_is_written_before_the_engine_is_asked(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    seen: list[RunState] = []
+    engine.on_submit = lambda run_id: seen.append(bench.states(backfill_id)[run_id])
+    executor.drive(backfill_id)
+    assert seen == [RunState.SUBMITTED]
+
+
+def test_a_failure_blocks_its_descendants_only_and_retry_finishes(bench: Bench) -> None:
+    engine = FakeEngine({("b", 1): failed("no such column")})
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.states(backfill_id) == {
+        "a": RunState.SUCCEEDED,
+        "b": RunState.FAILED,
+        "c": RunState.SUCCEEDED,
+        "d": RunState.BLOCKED,
+        "e": RunState.SUCCEEDED,
+    }
+    assert "failed b no such column" in bench.told.lines
+    assert "blocked d n:b 2024-03-01 (b) did not succeed" in bench.told.lines
+    assert executor.retry(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted[-2:] == [("b", 2), ("d", 1)]
+    assert len(engine.submitted) == 6
+
+
+def test_what_will_pass_is_tried_again(bench: Bench) -> None:
+    engine = FakeEngine({("a", 1): failed("gone", transient=True)})
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 1), ("a", 2)]
+    assert "delayed a gone" in bench.told.lines
+    first, second = bench.store.attempts(backfill_id)
+    assert (first.state, first.error) == (AttemptState.FAILED, "gone")
+    assert first.token != second.token
+
+
+def test_what_does_not_pass_fails_in_the_end(bench: Bench) -> None:
+    gone = failed("gone", transient=True)
+    engine = FakeEngine({("a", n): gone for n in range(1, 9)})
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert len(engine.submitted) == QUICK.max_attempts
+
+
+def test_an_engine_that_refuses_is_a_failed_attempt(bench: Bench) -> None:
+    executor, backfill_id = start(bench, RefusingEngine(), plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.told.lines == ["failed a the queue is closed Open it."]
+
+
+def test_no_more_than_max_parallel_are_under_way(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor = bench.executor(engine, max_parallel=2)
+    backfill_id = executor.start(plan_of(*(planned_run(f"r{n}") for n in range(5))))
+    thread = threading.Thread(target=executor.drive, args=(backfill_id,))
+    thread.start()
+    for count in (2, 3, 4, 5):
+        engine.wait_for(count)
+        assert len(engine.submitted) == count
+        engine.end(next(token for token in engine.known if token not in engine.ended))
+    engine.end(next(token for token in engine.known if token not in engine.ended))
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+def test_the_first_stop_lets_running_ones_end_and_resume_goes_on(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = in_background(executor, backfill_id, engine, until=2)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    executor.stop()
+    assert stopped.wait(5)
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert "stopping 2 gently" in bench.told.lines
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert [run for run, _ in engine.submitted] == ["a", "e"]
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert len(engine.submitted) == 5
+
+
+def test_the_second_stop_stops_running_ones_and_resume_runs_them_again(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = in_background(executor, backfill_id, engine, until=2)
+    executor.stop()
+    executor.stop()
+    thread.join(10)
+    assert bench.told.lines[-1] == "stopping 2 hard"
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert set(bench.states(backfill_id).values()) == {RunState.PENDING}
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_a_stop_before_the_first_submission_is_not_lost(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    executor.stop()
+    assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
+    assert engine.submitted == []
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_ctrl_c_is_a_stop(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+
+    def press(run_id: str) -> None:
+        if run_id == "a":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    engine.on_submit = press
+    before = signal.getsignal(signal.SIGINT)
+    assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is before
+    assert RunState.PENDING in bench.states(backfill_id).values()
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = in_background(executor, backfill_id, engine, until=2)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    bench.executor(engine).pause(backfill_id)
+    assert stopped.wait(5)
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.PAUSED
+    engine.holds = False
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.executor(engine).retry(backfill_id) is BackfillState.SUCCEEDED
+    assert len(engine.submitted) == 5
+
+
+def test_cancel_from_elsewhere_gives_up_the_rest(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = in_background(executor, backfill_id, engine, until=2)
+    assert bench.executor(engine).cancel(backfill_id, kill=True) is None
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
+    assert set(bench.states(backfill_id).values()) == {RunState.CANCELLED}
+    engine.holds = False
+    assert bench.executor(engine).retry(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_cancel_of_an_idle_backfill_needs_no_engine(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    assert executor.cancel(backfill_id) is BackfillState.CANCELLED
+    assert engine.opened == 0
+    assert engine.submitted == []
+
+
+def test_only_one_executor_drives_a_backfill(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    thread = in_background(executor, backfill_id, engine, until=2)
+    with pytest.raises(ConflictError, match=f"{backfill_id} is driven by"):
+        bench.executor(engine).drive(backfill_id)
+    engine.holds = False
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+
+
+@contextmanager
+def driving(executor: Executor, backfill_id: str, engine: FakeEngine) -> Iterator[None]:
+    """Drive a backfill in another thread, up to its first attempts and then to its end."""
+    thread = in_background(executor, backfill_id, engine, until=1)
+    yield
+    engine.release()
+    thread.join(10)
+
+
+def test_a_second_executor_may_wait_for_the_end_of_the_first(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    second = bench.executor(other, waits=True)
+    with driving(executor, backfill_id, engine):
+        bench.told.on_waiting = engine.release
+        assert second.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert any("is driven by" in line for line in bench.told.lines)
+    assert other.submitted == []
+
+
+def test_what_was_paused_while_another_executor_waited_stays_paused(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    second = bench.executor(other, waits=True)
+    bench.told.on_stopping = engine.release
+    with driving(executor, backfill_id, engine):
+        bench.told.on_waiting = lambda: second.pause(backfill_id)
+        assert second.resume(backfill_id) is BackfillState.PAUSED
+    assert other.submitted == []
+
+
+def test_a_driver_without_a_sign_of_life_is_waited_for_and_taken_over_from(bench: Bench) -> None:
+    executor, backfill_id = start(bench, FakeEngine())
+    almost_over = datetime.now(UTC) + timedelta(seconds=0.7)
+    bench.store.acquire(backfill_id, "elsewhere process 1", now=almost_over - LEASE, ttl=LEASE)
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_a_backfill_may_wait_for_partitions_of_another_one(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily")))
+    waiting = bench.executor(other, waits=True)
+    second = waiting.start(plan_of(planned_run("r2", job="daily")))
+    with driving(executor, first, engine):
+        bench.told.on_waiting = engine.release
+        assert waiting.drive(second) is BackfillState.SUCCEEDED
+    assert any(f"{first} holds partitions" in line for line in bench.told.lines)
+    assert other.submitted == [("r2", 1)]
+
+
+@pytest.mark.parametrize("wish", [ControlRequest.PAUSE, ControlRequest.CANCEL])
+def test_what_waits_can_be_paused_and_cancelled(bench: Bench, wish: ControlRequest) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine()
+    executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily")))
+    waiting = bench.executor(other, waits=True)
+    second = waiting.start(plan_of(planned_run("r2", job="daily")))
+    with driving(executor, first, engine):
+        bench.told.on_waiting = lambda: bench.store.request_control(second, wish, now=NOW)
+        state = waiting.drive(second)
+    expected = {
+        ControlRequest.PAUSE: BackfillState.PAUSED,
+        ControlRequest.CANCEL: BackfillState.CANCELLED,
+    }
+    assert state is expected[wish]
+    assert other.submitted == []
+
+
+def test_what_is_refused_before_it_begins_stays_as_it_was(bench: Bench) -> None:
+    engine = FakeEngine({("a", 1): failed()})
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    executor.start(plan_of(), undo_of=backfill_id)
+    for verb in (executor.resume, executor.retry):
+        with pytest.raises(ConflictError, match="is undone by"):
+            verb(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.FAILED
+
+
+class Shifted(SystemClock):
+    """The time of this machine, and then some."""
+
+    shift = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
+def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> None:
+    engine, clock, checked = FakeEngine(), Shifted(), []
+    executor = bench.executor(engine, clock=clock, check=lambda: checked.append(clock.now()))
+    at = clock.now() + timedelta(hours=2)
+    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
+
+    def come() -> None:
+        assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
+        assert engine.submitted == []
+        clock.shift = timedelta(hours=2)
+
+    bench.told.on_waiting = come
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert f"waiting it is to start at {at:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
+    assert len(checked) == 1  # the lineage may have moved since it was planned
+    started = bench.store.backfill(backfill_id).started_at
+    assert started is not None
+    assert started >= at
+
+
+@pytest.mark.parametrize(
+    ("wish", "state"),
+    [
+        (ControlRequest.PAUSE, BackfillState.PAUSED),
+        (ControlRequest.CANCEL, BackfillState.CANCELLED),
+    ],
+)
+def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
+    bench: Bench, wish: ControlRequest, state: BackfillState
+) -> None:
+    engine, clock = FakeEngine(), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    at = clock.now() + timedelta(hours=2)
+    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, wish, now=NOW)
+    assert executor.drive(backfill_id) is state
+    assert engine.submitted == []
+    if wish is ControlRequest.PAUSE:  # it still has its time
+        bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))
+        assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    soon = clock.now() + timedelta(hours=1)
+    backfill_id = executor.start(DIAMOND, expires_at=soon)
+    stopped = threading.Event()
+    bench.told.on_stopping = stopped.set
+    with driving(executor, backfill_id, engine):
+        engine.wait_for(2)
+        clock.shift = timedelta(hours=1)
+        assert stopped.wait(5)
+    states = bench.states(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.CANCELLED
+    assert states["a"] is states["e"] is RunState.SUCCEEDED
+    assert f"cancelled d the backfill expired at {soon:%Y-%m-%dT%H:%M:%SZ}" in bench.told.lines
+    with pytest.raises(UsageError, match="has expired at"):
+        executor.retry(backfill_id)
+
+
+def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) -> None:
+    executor = bench.executor(FakeEngine())
+    at = datetime.now(UTC) + timedelta(hours=2)
+    with pytest.raises(UsageError, match="before it begins"):
+        executor.start(DIAMOND, scheduled_for=at, expires_at=at)
+    assert bench.store.backfills() == ()
+
+
+def test_what_runs_from_outside_is_waited_for_before_the_first_submission(bench: Bench) -> None:
+    engine, live = FakeEngine(), ["a is run from outside", ""]
+    executor = bench.executor(engine, live=lambda runs: live.pop(0))
+    backfill_id = executor.start(plan_of(planned_run("a")))
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.told.lines[0] == "waiting a is run from outside"
+
+
+def test_backfills_that_are_driven_at_once_share_the_cap(bench: Bench) -> None:
+    engine, other = FakeEngine(holds=True), FakeEngine(holds=True)
+    many = plan_of(*(planned_run(f"a{n}") for n in range(400)))
+    executor, first = start(bench, engine, many)
+    few = plan_of(*(planned_run(f"b{n}") for n in range(9)))
+    second_executor, second = start(bench, other, few)
+    bench.store.create(backfill_record("b-looks-on"), {}, [])
+    onlooker = bench.store.acquire("b-looks-on", "me", now=datetime.now(UTC), ttl=LEASE)
+    with driving(executor, first, engine):
+        while bench.store.share(onlooker, {}, now=datetime.now(UTC))[0][""].active < 4:
+            time.sleep(0.05)
+        with driving(second_executor, second, other):  # one at once, and then its half
+            while len(other.submitted) < 2:
+                engine.end(next(one for one in list(engine.known) if one not in engine.ended))
+                time.sleep(0.05)
+            assert len(engine.submitted) < 400
+            assert len(engine.submitted) - len(engine.ended) <= 2
+
+
+def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(
+    bench: Bench,
+) -> None:
+    engine, clock = FakeEngine(), Shifted()
+    executor = bench.executor(engine, clock=clock)
+    backfill_id = executor.start(plan_of(planned_run("a")))
+    sleeping = executor._spec_builder
+
+    def sleep(*given: Any) -> dict[str, Any]:
+        clock.shift = LEASE * 2
+        bench.store.acquire(backfill_id, "another", now=clock.now(), ttl=LEASE)
+        return sleeping(*given)
+
+    executor._spec_builder = sleep
+    with pytest.raises(ConflictError, match="has taken over"):
+        executor.drive(backfill_id)
+    assert engine.submitted == []
+    clock.shift = LEASE * 4
+    executor._spec_builder = sleeping
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 2)]
+
+
+def test_a_driver_whose_lease_was_taken_over_stops_writing(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    errors: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            executor.drive(backfill_id)
+        except ConflictError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    engine.wait_for(2)
+    bench.store.acquire(
+        backfill_id, "another", now=NOW, ttl=timedelta(seconds=9), is_dead=lambda _: True
+    )
+    for token in list(engine.known):
+        engine.end(token)
+    thread.join(10)
+    assert "has taken over" in str(errors[0])
+    assert RunState.SUCCEEDED not in bench.states(backfill_id).values()
+
+
+def test_two_backfills_conflict_on_partitions_and_disjoint_ones_do_not(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    march = plan_of(planned_run("r1", job="daily", keys=("2024-03-01..2024-03-09",)))
+    executor, first = start(bench, engine, march)
+    thread = in_background(executor, first, engine, until=1)
+    other = FakeEngine()
+    overlapping = plan_of(planned_run("r2", job="daily", keys=("2024-03-05", "2024-03-20")))
+    second_executor, second = start(bench, other, overlapping)
+    with pytest.raises(ConflictError, match=rf"{first} holds partitions of n:daily.*2024-03-05$"):
+        second_executor.drive(second)
+    assert other.submitted == []
+    disjoint = plan_of(planned_run("r3", job="daily", keys=("2024-03-10..2024-03-12",)))
+    third_executor, third = start(bench, other, disjoint)
+    assert third_executor.drive(third) is BackfillState.SUCCEEDED
+    engine.end(next(iter(engine.known)))
+    thread.join(10)
+    assert second_executor.resume(second) is BackfillState.SUCCEEDED
+
+
+@pytest.mark.parametrize("state", [RunState.SUBMITTED, RunState.RUNNING])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_in_doubt_is_reconciled_by_its_token(
+    bench: Bench, state: RunState, known: bool
+) -> None:
+    """An executor died between intent and handle, or after it."""
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine, plan_of(planned_run("a"), planned_run("b", "a")))
+    lease = bench.store.acquire(backfill_id, "dead", now=NOW, ttl=timedelta(seconds=1))
+    intent = Move(run_id="a", state=RunState.SUBMITTED, attempt=1, token="t-1")
+    moves = [intent]
+    if state is RunState.RUNNING:
+        moves.append(
+            Move(
+                run_id="a",
+                state=state,
+                attempt=1,
+                attempt_state=AttemptState.RUNNING,
+                handle="t-1",
+            )
+        )
+    bench.store.record(lease, moves, now=NOW)
+    if known:
+        engine.known["t-1"] = ("a", 1)
+        engine.end("t-1")
+    assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == ([("b", 1)] if known else [("a", 2), ("b", 1)])
+    attempts = {(one.run_id, one.attempt): one for one in bench.store.attempts(backfill_id)}
+    first = attempts["a", 1]
+    assert first.state is (AttemptState.SUCCEEDED if known else AttemptState.LOST)
+
+
+def test_the_store_names_the_last_thing_it_knows_when_a_drive_breaks(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+
+    def broken(run_id: str) -> None:
+        raise RuntimeError(run_id)
+
+    engine.on_submit = broken
+    with pytest.raises(RuntimeError):
+        executor.drive(backfill_id)
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+
+
+def test_a_job_without_an_engine_is_refused_before_anything_is_done(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor = bench.executor(engine)
+    plan = plan_of(planned_run("a"), planned_run("b", engine=None))
+    with pytest.raises(UsageError, match="job n:b cannot be run: no engine"):
+        executor.start(plan)
+    assert bench.store.backfills() == ()
+
+
+def test_a_plan_that_is_too_large_is_refused(bench: Bench) -> None:
+    with pytest.raises(GuardRailError, match="max_runs"):
+        bench.executor(FakeEngine()).start(DIAMOND.detailed(runs=None))
+
+
+def test_an_empty_plan_succeeds(bench: Bench) -> None:
+    executor, backfill_id = start(bench, FakeEngine(), plan_of())
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED

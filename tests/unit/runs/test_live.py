@@ -1,0 +1,189 @@
+"""A run from outside on the same keys is found, waited for or refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill import workspace as app
+from lineage_backfill.engines.live import LiveCommand
+from lineage_backfill.errors import ConfigError, ConflictError, EngineError
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, RunRecord
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+)
+from lineage_backfill.runs.external import OutsideRuns
+from lineage_backfill.runs.live import SILENT, LiveRuns
+from lineage_backfill.workspace.project import live_by_engine
+from tests.fakes import FakeEngine, planned_run
+
+NOW = datetime(2024, 3, 9, 12, tzinfo=UTC)
+CALENDAR = CalendarDeclaration(grain="day", start="2024-03-01")
+JOB = JobRef("n", "daily")
+NODE = JobNode(ref=JOB, reads=(DatasetRef("n", "raw"),), writes=(DatasetRef("n", "daily"),))
+
+
+def run(
+    state: str = "RUNNING",
+    *,
+    day: int = 5,
+    ago: timedelta = timedelta(),
+    backfill: str | None = None,
+) -> RunRecord:
+    return RunRecord(
+        job=JOB,
+        run_id="1",
+        state=state,
+        started_at=NOW - ago,
+        nominal_start=datetime(2024, 3, day, tzinfo=UTC),
+        nominal_end=datetime(2024, 3, day + 1, tzinfo=UTC),
+        backfill=backfill,
+    )
+
+
+def outside(*runs: RunRecord) -> OutsideRuns:
+    return OutsideRuns(runs, CATALOG, lambda backfill: backfill == "ours")
+
+
+CATALOG = Resolver(
+    LineageSnapshot.of([NODE]),
+    Declarations(datasets=(DatasetDeclaration(name="*", calendar=CALENDAR),)),
+    now=NOW,
+)
+CASES = [
+    ("it is under way on one of the keys", run(), True),
+    ("it is under way on another key", run(day=8), False),
+    ("it has ended", run("COMPLETE"), False),
+    ("it is a part of a backfill of this run store", run(backfill="ours"), False),
+    ("it is a part of somebody else's backfill", run(backfill="theirs"), True),
+    ("nobody has heard of it for a day", run(ago=SILENT), False),
+]
+
+
+def live(
+    first: OutsideRuns,
+    *,
+    then: OutsideRuns | None = None,
+    engines: Mapping[str, Callable[[JobRef], KeySet]] | None = None,
+    refuses: bool = False,
+) -> LiveRuns:
+    return LiveRuns(
+        first,
+        look=lambda: then or first,
+        engines=engines or {},
+        calendar_of=lambda job: CATALOG.job(job).calendar,
+        now=lambda: NOW,
+        refuses=refuses,
+    )
+
+
+@pytest.mark.parametrize(("sentence", "record", "found"), CASES)
+def test_a_run_from_outside_is_a_hindrance_where(
+    sentence: str, record: RunRecord, found: bool
+) -> None:
+    wanted = [planned_run("r", job="daily", keys=("2024-03-04..2024-03-06",))]
+    said = live(outside(record)).hindrance(wanted)
+    assert said == ("n:daily 2024-03-05 is run from outside since 2024-03-09T12:00:00Z" * found)
+    if found:
+        with pytest.raises(ConflictError, match="is run from outside") as caught:
+            live(outside(record), refuses=True).hindrance(wanted)
+        assert "LIVE_RUNS=ignore" in caught.value.hint
+
+
+def test_the_lineage_is_read_again_now_and_then_until_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = [planned_run("r", job="daily", keys=("2024-03-05",))]
+    runs = live(outside(run()), then=outside(run("COMPLETE")))
+    assert runs.hindrance(wanted)
+    assert runs.hindrance(wanted)  # it has not been looked again so soon
+    monkeypatch.setattr("lineage_backfill.runs.live._AGAIN", 0)
+    assert runs.hindrance(wanted) == ""
+
+
+def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -> None:
+    asked: list[JobRef] = []
+
+    def told(job: JobRef) -> KeySet:
+        asked.append(job)
+        return ("2024-03-05..2024-03-06",)
+
+    runs = [
+        planned_run("r-1", job="daily", keys=("2024-03-04",)),
+        planned_run("r-2", job="daily", keys=("2024-03-06",)),
+        planned_run("r-3", job="daily", keys=("2024-03-07",), engine="another"),
+    ]
+    of = live(outside(), engines={"fake": told})
+    assert of.hindrance(runs) == "n:daily 2024-03-06 is run from outside, as engine 'fake' says"
+    assert asked == [JOB]
+    assert live(outside(), engines={"fake": told}).hindrance([runs[0], runs[2]]) == ""
+    with pytest.raises(ConflictError, match="as engine 'fake' says"):
+        live(outside(), engines={"fake": told}, refuses=True).hindrance(runs)
+
+
+def test_keys_that_the_job_has_not_are_no_answer() -> None:
+    of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
+    with pytest.raises(EngineError, match="names keys of n:daily that it has not"):
+        of.hindrance([planned_run("r", job="daily", keys=("2024-03-04",))])
+
+
+def program(text: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", text, *arguments]
+
+
+def test_a_program_tells_the_keys_as_json(tmp_path: Path) -> None:
+    text = "import json, os, sys; print(json.dumps([sys.argv[1], os.getcwd()]))"
+    asked = LiveCommand("far", program(text, "{namespace}/{job}"), tmp_path)
+    assert asked(JobRef("n", "a; rm -rf {x}")) == ("n/a; rm -rf {x}", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1"),
+        (program("print('2024-03-05')"), "printed what is no JSON"),
+        (program("print(1)"), "printed JSON that is no array of keys"),
+        (program(""), "printed what is no JSON"),
+        (["/nowhere/at/all"], "cannot be asked"),
+    ],
+)
+def test_a_program_that_does_not_tell_is_an_error(
+    argv: list[str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(EngineError, match=said) as caught:
+        LiveCommand("far", argv, tmp_path)(JOB)
+    assert "LIVE_RUNS=ignore" in caught.value.hint
+
+
+@pytest.mark.parametrize("item", ["{key}", "{", "{0}", "{}", "{job:d}"])
+def test_a_program_is_given_nothing_but_the_job(item: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`live` of engine 'far'"):
+        LiveCommand("far", ["tell", item], tmp_path)
+
+
+class Knowing(FakeEngine):
+    """An engine of somebody else's that knows what its scheduler runs."""
+
+    def live(self, job: JobRef) -> KeySet:
+        return (f"of {job.name}",)
+
+
+def test_a_program_comes_before_what_the_engine_itself_knows(tmp_path: Path) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text(
+        '[engines.asked]\nkind = "command"\nargv = ["run"]\nlive = ["echo", "[1]"]\n'
+    )
+    project = app.open_project(tmp_path / "lineage-backfill.toml")
+    found = live_by_engine(project, {"asked": Knowing(), "knows": Knowing(), "not": FakeEngine()})
+    assert {name: ask(JOB) for name, ask in found.items()} == {
+        "asked": (1,),
+        "knows": ("of daily",),
+    }

@@ -1,0 +1,394 @@
+"""What a run means that was started without a run spec: its keys, and what it is told."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_runtime.datasets import (
+    Calendar,
+    Dataset,
+    Dimension,
+    Read,
+    Write,
+    all_partitions,
+    offset,
+    shape,
+    window,
+)
+from spark_runtime.errors import (
+    DeclarationError,
+    InputMissingError,
+    KeyFormatError,
+    KeyMissingError,
+    NothingToRunError,
+    RuntimeFailure,
+    SpecError,
+)
+from spark_runtime.project import Project, load_project
+from spark_runtime.scheduled import Asked, DeclaredJob, declare, run_keys, run_specs
+from spark_runtime.spec import RunSpec
+
+#: A Saturday; the week before began on Monday the 3rd.
+NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)
+SALES = (
+    Dimension("day", grain="day", column="ds"),
+    Dimension("region", keys=("eu", "us"), column="region"),
+)
+
+
+def labels(
+    calendar: Calendar, asked: Asked | None = None, now: datetime = NOW, dimensions: Any = ()
+) -> list[str]:
+    found = run_keys(shape(calendar, dimensions, "the job"), asked or Asked(), now)
+    return [str(key.label) for key in found]
+
+
+def run_spec(job: DeclaredJob, project: Project, asked: Asked, now: datetime) -> RunSpec:
+    """The run spec of a run that is one."""
+    (spec,) = run_specs(job, project, asked, now)
+    return spec
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the runtime has said aloud; another thread may have had something to say, too."""
+    return [one.getMessage() for one in caplog.records if one.name == "spark_runtime.scheduled"]
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "key"),
+    [
+        # The last complete period in the calendar's own zone, never today's.
+        (Calendar(grain="hour"), "2024-06-15T13"),
+        (Calendar(grain="day"), "2024-06-14"),
+        (Calendar(grain="week"), "2024-W23"),
+        (Calendar(grain="month"), "2024-05-01"),
+        (Calendar(grain="quarter"), "2024-01-01"),
+        (Calendar(grain="year"), "2023-01-01"),
+        (Calendar(grain="day", zone="Pacific/Auckland"), "2024-06-15"),  # it is Sunday there
+        (Calendar(grain="hour", zone="Asia/Kolkata"), "2024-06-15T19"),  # it is 20:00 there
+        (Calendar(cron="30 * * * *"), "2024-06-15T13:30"),
+        (Calendar(every="8m", start="2024-06-15"), "2024-06-15T14:16"),
+        # data_lag goes so many periods back, an end holds the last one.
+        (Calendar(grain="day", data_lag=1), "2024-06-13"),
+        (Calendar(grain="month", data_lag=2), "2024-03-01"),
+        (Calendar(grain="day", end="2024-06-01"), "2024-06-01"),
+        (Calendar(grain="day", start="2024-06-14"), "2024-06-14"),
+    ],
+)
+def test_without_a_key_a_run_means_the_newest_one_and_says_so(
+    calendar: Calendar, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert labels(calendar) == [key]
+    (text,) = said(caplog)
+    assert "derived from the clock (2024-06-15T14:30:00+00:00" in text
+    assert text.endswith(key)
+    assert caplog.records[-1].levelno == logging.WARNING
+
+
+def test_of_a_product_the_newest_period_has_every_static_key() -> None:
+    assert labels(Calendar(), dimensions=SALES) == [
+        "day=2024-06-14/region=eu",
+        "day=2024-06-14/region=us",
+    ]
+
+
+def test_unpartitioned_data_has_one_key_and_nothing_to_say(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert labels(Calendar(grain="none")) == ["*"]
+    assert not said(caplog)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "asked", "error", "complaint"),
+    [
+        # Static keys have no newest one, and a job without a calendar no key at all.
+        (Calendar(keys=("eu", "us")), Asked(), KeyMissingError, "static keys have no newest one"),
+        (Calendar(), Asked(), DeclarationError, "how the job is partitioned is not declared"),
+        (Calendar(keys="runtime"), Asked(), DeclarationError, "known at run time only"),
+        (Calendar(keys=("eu",)), Asked(keys=["us"]), KeyFormatError, "'us' is no key"),
+        (Calendar(grain="day"), Asked(keys=["2024-W24"]), KeyFormatError, "is no key of this"),
+        (Calendar(grain="day"), Asked(keys=["2024-06-16"]), KeyMissingError, "does not exist"),
+        (
+            Calendar(grain="day", start="2024-06-10", end="2024-06-12"),
+            Asked(keys=["2024-06-13"]),
+            KeyMissingError,
+            "keys go from 2024-06-10 to 2024-06-12",
+        ),
+        (
+            Calendar(grain="day", start="2024-06-10"),
+            Asked(keys=["2024-06-09"]),
+            KeyMissingError,
+            "does not exist",
+        ),
+        (Calendar(grain="day", start="2024-06-15"), Asked(), NothingToRunError, "so far"),
+        (
+            Calendar(grain="day"),
+            Asked(interval=(at("2024-06-14T05:00"), at("2024-06-14T06:00"))),
+            NothingToRunError,
+            "between 2024-06-14T05:00",
+        ),
+        (Calendar(grain="day", zone="Mars"), Asked(), DeclarationError, "unknown time zone"),
+        (Calendar(cron="61 * * * *"), Asked(), DeclarationError, "cron expression"),
+        (Calendar(every="8m"), Asked(), DeclarationError, "`every` with a start"),
+    ],
+)
+def test_where_no_key_can_be_meant_the_run_says_why(
+    calendar: Calendar, asked: Asked, error: type[RuntimeFailure], complaint: str
+) -> None:
+    with pytest.raises(error, match=complaint):
+        labels(calendar, asked)
+
+
+def test_keys_that_are_named_are_taken_and_an_incomplete_one_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = Asked(keys=["2024-06-01", "2024-06-15"])
+    assert labels(Calendar(grain="day"), asked) == ["2024-06-01", "2024-06-15"]
+    assert said(caplog) == ["2024-06-15 is not complete yet"]
+    one = Asked(keys=["day=2024-06-01/region=us"])
+    assert labels(Calendar(), one, dimensions=SALES) == ["day=2024-06-01/region=us"]
+    for wrong in ("2024-06-01", "day=2024-06-01", "day=2024-06-01/region=asia"):
+        with pytest.raises(KeyFormatError):
+            labels(Calendar(), Asked(keys=[wrong]), dimensions=SALES)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "start", "end", "keys"),
+    [
+        # Airflow's data interval of a daily run at midnight, and at six in the morning.
+        (Calendar(grain="day"), "2024-06-13T00:00", "2024-06-14T00:00", ["2024-06-13"]),
+        (Calendar(grain="day"), "2024-06-13T06:00", "2024-06-14T06:00", ["2024-06-13"]),
+        # Of a run that fires on weekdays only: Monday's covers the weekend.
+        (
+            Calendar(grain="day"),
+            "2024-06-07T06:00",
+            "2024-06-10T06:00",
+            ["2024-06-07", "2024-06-08", "2024-06-09"],
+        ),
+        # Hourly partitions of a daily run.
+        (
+            Calendar(grain="hour"),
+            "2024-06-13T00:00",
+            "2024-06-13T03:00",
+            ["2024-06-13T00", "2024-06-13T01", "2024-06-13T02"],
+        ),
+        # A trigger without an interval: start and end are one instant.
+        (Calendar(grain="day"), "2024-06-14T06:00", "2024-06-14T06:00", ["2024-06-13"]),
+        # What comes late is asked for late.
+        (Calendar(grain="day", data_lag=1), "2024-06-13T06:00", "2024-06-14T06:00", ["2024-06-12"]),
+        # A calendar that has ended, or not begun.
+        (
+            Calendar(grain="day", start="2024-06-09", end="2024-06-09"),
+            "2024-06-07T06:00",
+            "2024-06-12T06:00",
+            ["2024-06-09"],
+        ),
+    ],
+)
+def test_a_data_interval_means_the_keys_that_became_complete_in_it(
+    calendar: Calendar, start: str, end: str, keys: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert labels(calendar, Asked(interval=(at(start), at(end)))) == keys
+    assert not said(caplog)
+
+
+@pytest.mark.parametrize(
+    ("now", "schedule", "keys"),
+    [
+        # Monday's run covers Friday, Saturday and Sunday; Tuesday's Monday alone.
+        ("2024-06-17T06:00", "0 6 * * 1-5", ["2024-06-14", "2024-06-15", "2024-06-16"]),
+        ("2024-06-18T06:02", "0 6 * * 1-5", ["2024-06-17"]),
+        # Several firings a day: the first one finds the day before, the others nothing.
+        ("2024-06-18T00:10", "0 */6 * * *", ["2024-06-17"]),
+    ],
+)
+def test_a_schedule_means_the_keys_since_its_firing_before(
+    now: str, schedule: str, keys: list[str]
+) -> None:
+    assert labels(Calendar(grain="day"), Asked(schedule=schedule), at(now)) == keys
+
+
+def test_a_schedule_has_its_own_zone_and_may_find_nothing() -> None:
+    daily, monday = Calendar(grain="day"), at("2024-06-17T04:30")
+    weekdays = Asked(schedule="0 6 * * 1-5", schedule_zone="Europe/Berlin")
+    assert labels(daily, weekdays, monday) == ["2024-06-14", "2024-06-15", "2024-06-16"]
+    with pytest.raises(NothingToRunError):
+        labels(daily, Asked(schedule="0 */6 * * *"), at("2024-06-18T06:10"))
+
+
+HOURS = Dataset("hours", grain="hour", columns={"h": "%Y-%m-%dT%H"}, location="/hours")
+DAYS = Dataset("days", grain="day", column="day", location="/days", start="2024-06-01")
+NAMES = Dataset("names", grain="day", column="d", location="/names")
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
+    return load_project(tmp_path)
+
+
+def test_a_job_may_declare_everything_itself(nowhere: Project) -> None:
+    job = declare(
+        nowhere,
+        "totals",
+        reads=[
+            Read(HOURS),
+            window(DAYS, before=1),
+            all_partitions(NAMES),
+        ],
+        writes=[Write(Dataset("totals", grain="day", column="day", table="db.totals"))],
+    )
+    spec = run_spec(job, nowhere, Asked(), NOW)
+    assert spec.backfill_id == ""
+    assert (spec.job.name.namespace, spec.job.name.name) == ("default", "totals")
+    assert spec.partitions == ("2024-06-14",)
+    (output,) = spec.outputs
+    assert (output.table, [part.values for part in output.scope]) == (
+        "db.totals",
+        [{"day": "2024-06-14"}],
+    )
+    hours, days, names = spec.inputs
+    assert hours.partitions is not None
+    assert [part.key for part in hours.partitions][::23] == ["2024-06-14T00", "2024-06-14T23"]
+    assert days.partitions is not None
+    assert [part.key for part in days.partitions] == ["2024-06-13", "2024-06-14"]
+    assert names.partitions is None
+    assert spec.lineage.outbox is None
+    facets = spec.lineage.facets
+    assert facets["job"]["partitioning"]["reads"] == [
+        {"dataset": {"namespace": "default", "name": "days"}, "mapping": "window", "before": 1},
+        {"dataset": {"namespace": "default", "name": "names"}, "mapping": "all"},
+    ]
+    assert facets["datasets"][0]["partitioning"] == {
+        "grain": "hour",
+        "zone": "UTC",
+        "columns": {"h": "%Y-%m-%dT%H"},
+    }
+
+
+def test_two_runs_of_one_key_are_two_runs(nowhere: Project) -> None:
+    job = declare(nowhere, "totals", writes=[Write(DAYS)])
+    one, other = (run_spec(job, nowhere, Asked(), NOW) for _ in range(2))
+    assert one.token != other.token
+    assert one.run_id != other.run_id
+
+
+def test_a_lookback_corrects_the_keys_before_unless_it_is_exact(nowhere: Project) -> None:
+    job = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS, lookback=2)])
+    asked = Asked(keys=["2024-06-10"])
+    spec = run_spec(job, nowhere, asked, NOW)
+    assert spec.partitions == ("2024-06-08", "2024-06-09", "2024-06-10")
+    # Each of them depends on the two deliveries after it.
+    assert spec.inputs[0].partitions is not None
+    assert len(spec.inputs[0].partitions) == 5 * 24
+    exact = run_spec(job, nowhere, Asked(keys=["2024-06-10"], exact=True), NOW)
+    assert exact.partitions == ("2024-06-10",)
+    first = run_spec(job, nowhere, Asked(keys=["2024-06-01"]), NOW)
+    assert first.partitions == ("2024-06-01",)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "complaint"),
+    [
+        ([Read("elsewhere")], [Write(DAYS)], "dataset 'elsewhere' is not declared"),
+        ([], [], "declares no output"),
+        ([], [Write(DAYS), Write(HOURS)], "the outputs of default:totals have different calendars"),
+        ([], [Write(Dataset("d", grain="day", column="d"))], "where dataset default:d is stored"),
+        ([], [Write(Dataset("d", grain="day", location="/d"))], "columns are not declared"),
+        ([Read(DAYS)], [Write(DAYS)], "reads its own output default:days, and how is not"),
+        ([], [Write(DAYS, mode="full")], "would replace all of its output"),
+        ([all_partitions(DAYS)], [Write(HOURS)], None),
+        ([offset(DAYS, -1)], [Write(DAYS)], None),
+    ],
+)
+def test_what_a_run_needs_to_know_and_nobody_says_is_an_error(
+    nowhere: Project, reads: list[Read], writes: list[Write], complaint: str | None
+) -> None:
+    def spec() -> Any:
+        job = declare(nowhere, "totals", reads=reads, writes=writes)
+        return run_spec(job, nowhere, Asked(), NOW)
+
+    if complaint is None:
+        assert spec().outputs
+        return
+    with pytest.raises(DeclarationError, match=complaint):
+        spec()
+
+
+def test_a_key_that_an_input_no_longer_holds_is_not_run(nowhere: Project) -> None:
+    days = Dataset("days", grain="day", column="day", location="/days", retention=3)
+    made = replace(days, name="made", location="/made", retention=None)
+    job = declare(nowhere, "copy", reads=[Read(days)], writes=[Write(made)])
+    now = at("2024-06-10T12:00")
+    run_spec(job, nowhere, Asked(keys=["2024-06-07"]), now)
+    with pytest.raises(
+        InputMissingError, match=r"newest 3 keys, from 2024-06-07 on; .* 2024-06-06"
+    ):
+        run_spec(job, nowhere, Asked(keys=["2024-06-06"]), now)
+
+
+def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project) -> None:
+    hourly = Calendar(grain="hour")
+    with pytest.raises(DeclarationError, match="coarser than its run calendar"):
+        run_spec(
+            declare(nowhere, "totals", writes=[Write(DAYS)], calendar=hourly), nowhere, Asked(), NOW
+        )
+    merged = declare(nowhere, "totals", writes=[Write(DAYS, mode="merge")], calendar=hourly)
+    assert [p.key for p in run_spec(merged, nowhere, Asked(), NOW).outputs[0].scope] == [
+        "2024-06-15"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grain", "form", "key", "said"),
+    [
+        ("day", "%Y-%m", "2024-06-15", "2023-06-14 and 2023-06-13"),
+        ("day", "%d", "2024-06-15", "2023-06-14 and 2023-07-14"),
+        ("day", "%m-%d", "2024-06-15", "2023-06-14 and 2024-06-14"),
+        ("hour", "%FT%I", "2024-06-15T03", "2023-06-14T10 and 2023-06-14T22"),
+        ("hour", "%FT%H", "2023-10-29T02+0200", r"2023-10-29T02\+0200 and 2023-10-29T02\+0100"),
+        ("hour", "%FT%H", "2023-10-29T02+0100", r"2023-10-29T02\+0100 and 2023-10-29T02\+0200"),
+        ("hour", "%FT%H", "2023-10-29T03", None),
+        ("week", "%G-W%V", "2024-W20", None),
+        ("month", "%Y%m", "2024-05-01", None),
+    ],
+)
+def test_a_run_never_clears_what_other_keys_wrote_into_its_partition(
+    nowhere: Project, grain: Any, form: str, key: str, said: str | None
+) -> None:
+    made = Dataset("made", grain=grain, zone="Europe/Berlin", columns={"p": form}, location="/made")
+    job = declare(nowhere, "j", writes=[Write(made)])
+    if said is None:
+        assert run_spec(job, nowhere, Asked(keys=[key]), NOW).outputs
+        return
+    with pytest.raises(DeclarationError, match=f"keys {said} .* are one partition of its table"):
+        run_spec(job, nowhere, Asked(keys=[key]), NOW)
+    merged = declare(nowhere, "j", writes=[Write(made, mode="merge")])
+    assert run_spec(merged, nowhere, Asked(keys=[key]), NOW).outputs
+
+
+def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
+    asked = Asked(keys=["2024-06-10", "2024-06-11"])
+    plain = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
+    (both,) = run_specs(plain, nowhere, asked, NOW)
+    assert both.partitions == ("2024-06-10", "2024-06-11")
+    one_by_one = run_specs(plain, nowhere, asked, NOW, batch="key")
+    assert [run.partitions for run in one_by_one] == [("2024-06-10",), ("2024-06-11",)]
+    # What builds on its own output of the key before goes key by key whatever it says.
+    chained = declare(nowhere, "totals", reads=[offset(DAYS, -1)], writes=[Write(DAYS)])
+    first, second = run_specs(chained, nowhere, asked, NOW)
+    (before,) = second.inputs[0].partitions or ()
+    assert (before.key, first.partitions) == ("2024-06-10", ("2024-06-10",))
+    with pytest.raises(SpecError, match="does its 2 keys in as many runs"):
+        run_specs(chained, nowhere, Asked(keys=asked.keys, result_path="/result.json"), NOW)
