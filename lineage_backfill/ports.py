@@ -228,7 +228,7 @@ class BackfillRecord:
     scheduled_for: datetime | None = None
     expires_at: datetime | None = None
     ended_at: datetime | None = None
-    wish: ControlRequest | None = None
+    control: ControlRequest | None = None
     deleted: bool = False
     settings: Settings = field(default_factory=Settings)
     started_at: datetime | None = None
@@ -496,9 +496,9 @@ class RunStore(Protocol):
         """
 
     def request_control(
-        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+        self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a wish for whoever drives the backfill; None takes it back."""
+        """Leave a request for the executor of the backfill; None takes it back."""
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         """Mark a backfill as deleted; raises ConflictError while somebody drives it."""

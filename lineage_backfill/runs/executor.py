@@ -252,7 +252,7 @@ class Executor:
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait until the backfill is to start, or somebody wants something else of it."""
         at = record.scheduled_for
-        if at is None or at <= self._clock.now() or record.wish is not None:
+        if at is None or at <= self._clock.now() or record.control is not None:
             return
         if record.state is not BackfillState.SCHEDULED:
             self._store.enter(lease, BackfillState.SCHEDULED, now=self._clock.now())
@@ -297,7 +297,7 @@ class Executor:
         # Else nothing will be submitted.
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
-        if record.wish is None and self._locked(lease, left, waiting):
+        if record.control is None and self._locked(lease, left, waiting):
             for engine in engines.values():
                 engine.open()
         drive = RunLoop(
@@ -381,8 +381,8 @@ class Executor:
             if what != said:
                 self._reporter.waiting(what)
             said = what
-            wish = self._store.renew(lease, now=self._clock.now(), ttl=LEASE)
-            if wish is not None or self._stopped.wait(_LOOK):
+            control = self._store.renew(lease, now=self._clock.now(), ttl=LEASE)
+            if control is not None or self._stopped.wait(_LOOK):
                 return False
         return True
 

@@ -52,7 +52,7 @@ Event = Callable[[], list[Move]]
 
 #: How long after a renewal it is certain that nobody has taken over.
 _SURE = LEASE / 2
-_HEARTBEAT = 1.0  # seconds; also how soon a wish from another terminal is seen
+_HEARTBEAT = 1.0  # seconds; also how soon a request from another terminal is seen
 _GRACE = 15.0  # seconds that stopped runs get to end
 _STEP = 500  # runs judged before what came of it is written down
 
@@ -303,9 +303,9 @@ class RunLoop:
     def _renew(self) -> ControlRequest | None:
         """Hold the lease for longer; raises ConflictError if it was taken over."""
         renewed = (time.monotonic(), self._clock.now())
-        wish = self._store.renew(self._lease, now=renewed[1], ttl=LEASE)
+        control = self._store.renew(self._lease, now=renewed[1], ttl=LEASE)
         self._renewed = renewed
-        return wish
+        return control
 
     def _write_spec(self, attempt: Attempt) -> None:
         name = f"{attempt.run.id}-{attempt.number}.result.json"
@@ -400,16 +400,16 @@ class RunLoop:
         for engine, handle in list(self._handles):
             self._engines[engine].cancel(handle)
 
-    def _obey(self, wish: ControlRequest | None) -> list[Move]:
-        if wish is None:
+    def _obey(self, control: ControlRequest | None) -> list[Move]:
+        if control is None:
             return []
         self._stopping = True
-        self._reporter.stopping(len(self._running), hard=wish is ControlRequest.KILL)
-        if wish is ControlRequest.PAUSE:
+        self._reporter.stopping(len(self._running), hard=control is ControlRequest.KILL)
+        if control is ControlRequest.PAUSE:
             self._pausing = True
             return []
         given_up = self._give_up("cancelled by the user")
-        if wish is ControlRequest.KILL:
+        if control is ControlRequest.KILL:
             self._kill()
         return given_up
 
@@ -445,16 +445,16 @@ class RunLoop:
         expired = self._is_expired
         while not self._over.wait(_HEARTBEAT):
             try:
-                wish = self._renew()
+                control = self._renew()
             except StoreError:
                 continue  # perhaps only busy; the loop meets the same trouble if it lasts
             except BackfillError as error:
                 self._happened.put(partial(_fail, error))
                 return
             self._happened.put(self._share)
-            if wish is not None and wish is not seen:
-                self._happened.put(partial(self._obey, wish))
-            seen = wish
+            if control is not None and control is not seen:
+                self._happened.put(partial(self._obey, control))
+            seen = control
             if self._is_expired and not expired:
                 expired = True
                 self._happened.put(self._expire)

@@ -65,8 +65,8 @@ class _Watch:
             run = self._left.get(event.run_id or "")
             if run is not None:
                 self._happened(run, RunState(event.kind), event)
-            elif event.kind == "asked" and event.detail.get("wish"):
-                hard = event.detail["wish"] == ControlRequest.KILL
+            elif event.kind == "control_requested" and event.detail.get("control"):
+                hard = event.detail["control"] == ControlRequest.KILL
                 self._reporter.stopping(len(self._under_way), hard=hard)
             elif event.kind == "extended":
                 self._extended()

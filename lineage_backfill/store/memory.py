@@ -206,7 +206,7 @@ class MemoryRunStore:
         with self._mutex:
             held = self._fenced(lease)
             held.expires_at = now + ttl
-            return held.record.wish
+            return held.record.control
 
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
@@ -291,13 +291,13 @@ class MemoryRunStore:
             self._event(held, None, now, state, {})
 
     def request_control(
-        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+        self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a wish for whoever drives the backfill; None takes it back."""
+        """Leave a request for the executor of the backfill; None takes it back."""
         with self._mutex:
             held = self._of(backfill_id)
-            held.record = replace(held.record, wish=wish, updated_at=now)
-            self._event(held, None, now, "asked", {"wish": wish})
+            held.record = replace(held.record, control=control, updated_at=now)
+            self._event(held, None, now, "control_requested", {"control": control})
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         """Mark a backfill as deleted; raises ConflictError while somebody drives it."""

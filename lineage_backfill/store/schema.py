@@ -10,7 +10,9 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001_first",)
+#: Revisions from before the first release: stores that they made are refused.
+UNRELEASED = ("0001", "0002", "0003", "0004")
 VERSION_TABLE = "lb_version"
 
 
@@ -67,7 +69,7 @@ backfills = sa.Table(
     sa.Column("expires_at", Instant),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("ended_at", Instant),
-    sa.Column("wish", sa.String(20)),
+    sa.Column("control", sa.String(20)),
     sa.Column("deleted", sa.Boolean, nullable=False),
     sa.Column("settings", sa.JSON(none_as_null=True)),
     sa.Column("started_at", Instant),

@@ -47,6 +47,7 @@ from lineage_backfill.store.rules import (
 )
 from lineage_backfill.store.schema import (
     REVISIONS,
+    UNRELEASED,
     VERSION_TABLE,
     attempts,
     backfills,
@@ -83,7 +84,7 @@ class SqlRunStore:
     """Keeps backfills in the database at `url`, and makes or upgrades its tables on opening.
 
     One that is `read_only` does neither, and its database refuses to be written. Raises StoreError
-    where it cannot be opened, or its schema is newer than this program or has to be upgraded first.
+    where it cannot be opened, or its schema is one that this program does not know.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
@@ -96,7 +97,7 @@ class SqlRunStore:
                 version = _version(connection)
             if version != REVISIONS[-1]:
                 if read_only:
-                    raise _to_be_upgraded(self._engine.url)
+                    raise _no_tables(self._engine.url)
                 self._migrate()
             with self._read() as connection:
                 store_id = sa.select(meta.c.value).where(meta.c.name == "store_id")
@@ -301,9 +302,9 @@ class SqlRunStore:
         """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._write(lease) as connection:
             connection.execute(_held(lease).values(expires_at=now + ttl))
-            query = sa.select(backfills.c.wish).where(backfills.c.id == lease.backfill_id)
-            wish = connection.execute(query).scalar_one()
-        return None if wish is None else ControlRequest(wish)
+            query = sa.select(backfills.c.control).where(backfills.c.id == lease.backfill_id)
+            control = connection.execute(query).scalar_one()
+        return control and ControlRequest(control)
 
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
@@ -401,12 +402,12 @@ class SqlRunStore:
             _log(connection, lease.backfill_id, now, state, {})
 
     def request_control(
-        self, backfill_id: str, wish: ControlRequest | None, *, now: datetime
+        self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a wish for whoever drives the backfill; None takes it back."""
+        """Leave a request for the executor of the backfill; None takes it back."""
         with self._write() as connection:
-            _change(connection, backfill_id, {"wish": wish, "updated_at": now})
-            _log(connection, backfill_id, now, "asked", {"wish": wish})
+            _change(connection, backfill_id, {"control": control, "updated_at": now})
+            _log(connection, backfill_id, now, "control_requested", {"control": control})
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
@@ -509,23 +510,32 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _version(connection: sa.Connection) -> str | None:
-    """Return the revision of the schema, None for an empty database; refuses a newer one."""
+    """Return the revision of the schema, None for an empty database; refuses any other."""
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     table = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
     version: str = connection.execute(sa.select(table.c.version_num)).scalar_one()
+    if version in UNRELEASED:
+        url = connection.engine.url
+        what = url.database if url.get_backend_name() == "sqlite" else "its tables lb_*"
+        raise StoreError(
+            f"the run store {url.render_as_string(hide_password=True)} was made by an older version"
+            f" of lineage-backfill, from before the first release (schema {version})",
+            hint="Finish or cancel its backfills with that version, then move or remove"
+            f" {what}; a new run store is made on the next run.",
+        )
     if version not in REVISIONS:
         raise StoreError(
             f"the run store has schema {version}, and this program knows up to {REVISIONS[-1]}",
-            hint="Use the newer lineage-backfill that has written it.",
+            hint="Use the newer lineage-backfill that wrote it.",
         )
     return version
 
 
-def _to_be_upgraded(url: sa.URL) -> StoreError:
+def _no_tables(url: sa.URL) -> StoreError:
     return StoreError(
-        f"the run store {url.render_as_string(hide_password=True)} is that of an older version",
-        hint="Let this version upgrade it: `lineage-backfill history`.",
+        f"the run store {url.render_as_string(hide_password=True)} has no tables of this version",
+        hint="Open it once for writing, which makes them: `lineage-backfill history`.",
     )
 
 
@@ -616,11 +626,15 @@ def _log(
 
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:
     values = dict(row._mapping)
-    wish, settings = values.pop("wish"), values.pop("settings") or {}
-    values["state"] = BackfillState(values["state"])
-    values["left"] = tuple(values["left"] or ())
+    control = values["control"]
     return BackfillRecord(
-        **values, wish=None if wish is None else ControlRequest(wish), settings=Settings(**settings)
+        **values
+        | {
+            "state": BackfillState(row.state),
+            "control": control and ControlRequest(control),
+            "left": tuple(row.left or ()),
+            "settings": Settings(**row.settings or {}),
+        }
     )
 
 

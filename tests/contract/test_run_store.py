@@ -337,12 +337,12 @@ def test_a_driven_backfill_is_not_deleted(store: RunStore) -> None:
     store.delete("b-1", now=NOW)
 
 
-def test_a_wish_reaches_the_driver(store: RunStore) -> None:
+def test_a_control_request_reaches_the_executor(store: RunStore) -> None:
     lease = create(store)
     assert store.renew(lease, now=NOW, ttl=TTL) is None
     store.request_control("b-1", ControlRequest.PAUSE, now=NOW)
     assert store.renew(lease, now=NOW, ttl=TTL) is ControlRequest.PAUSE
-    assert store.backfill("b-1").wish is ControlRequest.PAUSE
+    assert store.backfill("b-1").control is ControlRequest.PAUSE
     store.request_control("b-1", None, now=NOW)
     assert store.renew(lease, now=NOW, ttl=TTL) is None
 
@@ -547,7 +547,7 @@ def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore
 
 
 @pytest.mark.parametrize("service", ["sqlite", "postgresql"])
-def test_a_store_opened_to_be_read_only_is_never_written_or_upgraded(
+def test_a_store_opened_to_be_read_only_is_never_written(
     service: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
@@ -555,7 +555,7 @@ def test_a_store_opened_to_be_read_only_is_never_written_or_upgraded(
         url = request.getfixturevalue("postgres_url")
     else:
         sqlite3.connect(tmp_path / "runs.db").close()
-    with pytest.raises(StoreError, match="older version"):
+    with pytest.raises(StoreError, match="no tables"):
         SqlRunStore(url, read_only=True)
     with closing(SqlRunStore(url)) as store:
         lease = create(store)

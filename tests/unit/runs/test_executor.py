@@ -374,20 +374,20 @@ def test_a_backfill_may_wait_for_partitions_of_another_one(bench: Bench) -> None
     assert other.submitted == [("r2", 1)]
 
 
-@pytest.mark.parametrize("wish", [ControlRequest.PAUSE, ControlRequest.CANCEL])
-def test_what_waits_can_be_paused_and_cancelled(bench: Bench, wish: ControlRequest) -> None:
+@pytest.mark.parametrize("control", [ControlRequest.PAUSE, ControlRequest.CANCEL])
+def test_what_waits_can_be_paused_and_cancelled(bench: Bench, control: ControlRequest) -> None:
     engine, other = FakeEngine(holds=True), FakeEngine()
     executor, first = start(bench, engine, plan_of(planned_run("r1", job="daily")))
     waiting = bench.executor(other, waits=True)
     second = waiting.start(plan_of(planned_run("r2", job="daily")))
     with driving(executor, first, engine):
-        bench.told.on_waiting = lambda: bench.store.request_control(second, wish, now=NOW)
+        bench.told.on_waiting = lambda: bench.store.request_control(second, control, now=NOW)
         state = waiting.drive(second)
     expected = {
         ControlRequest.PAUSE: BackfillState.PAUSED,
         ControlRequest.CANCEL: BackfillState.CANCELLED,
     }
-    assert state is expected[wish]
+    assert state is expected[control]
     assert other.submitted == []
 
 
@@ -433,23 +433,23 @@ def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wish", "state"),
+    ("control", "state"),
     [
         (ControlRequest.PAUSE, BackfillState.PAUSED),
         (ControlRequest.CANCEL, BackfillState.CANCELLED),
     ],
 )
 def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
-    bench: Bench, wish: ControlRequest, state: BackfillState
+    bench: Bench, control: ControlRequest, state: BackfillState
 ) -> None:
     engine, clock = FakeEngine(), Shifted()
     executor = bench.executor(engine, clock=clock)
     at = clock.now() + timedelta(hours=2)
     backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
-    bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, wish, now=NOW)
+    bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, control, now=NOW)
     assert executor.drive(backfill_id) is state
     assert engine.submitted == []
-    if wish is ControlRequest.PAUSE:  # it still has its time
+    if control is ControlRequest.PAUSE:  # it still has its time
         bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))
         assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
 

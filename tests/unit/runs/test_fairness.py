@@ -25,7 +25,7 @@ MANY = 1000
         ("nobody starves though all is taken", 4, Use(0, MANY), [Use(4, MANY)], 1),
         ("nor where there are more backfills than places", 1, Use(0, MANY), [Use(1, 9)] * 5, 1),
         ("an odd place goes to somebody", 5, Use(0, MANY), [Use(0, MANY)], 2),
-        ("a small wish is granted first", 6, Use(0, 1), [Use(5, MANY)], 1),
+        ("a small demand is met first", 6, Use(0, 1), [Use(5, MANY)], 1),
         ("who waits for something else takes no place", 4, Use(4, MANY), [Use(0, 0)], 4),
     ],
 )

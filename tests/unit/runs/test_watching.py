@@ -134,13 +134,13 @@ def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "how"), [(ControlRequest.PAUSE, "soft"), (ControlRequest.KILL, "hard")]
+    ("control", "how"), [(ControlRequest.PAUSE, "soft"), (ControlRequest.KILL, "hard")]
 )
-def test_a_wish_is_told(wish: ControlRequest, how: str) -> None:
+def test_a_control_request_is_reported(control: ControlRequest, how: str) -> None:
     driver, told = Driver(), Told()
     driver.move(driver.first, RunState.SUBMITTED)
     wait = meanwhile(
-        lambda: driver.store.request_control("b", wish, now=NOW),
+        lambda: driver.store.request_control("b", control, now=NOW),
         lambda: driver.end(BackfillState.INTERRUPTED),
     )
     assert driver.follow(told, wait) is BackfillState.INTERRUPTED

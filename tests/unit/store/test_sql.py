@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,14 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from lineage_backfill.cli.main import main
 from lineage_backfill.errors import StoreError
 from lineage_backfill.store import schema, upgrade
 from lineage_backfill.store.sql import SqlRunStore
 from tests.fakes import backfill_record, planned_run
+
+#: A store as the first of the revisions made it that are gone, with a backfill under way.
+FIRST = Path(__file__).parents[2] / "data" / "store" / "first_schema.sql"
 
 
 @pytest.fixture
@@ -78,6 +83,37 @@ def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="schema 9999"):
         SqlRunStore(url)
+
+
+@pytest.mark.parametrize("version", schema.UNRELEASED)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_from_before_the_first_release_is_refused_and_left_as_it_is(
+    version: str, read_only: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(FIRST.read_text())
+        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{version}'")
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(StoreError, match=f"older version .*schema {version}") as caught:
+        SqlRunStore(f"sqlite:///{file}", read_only=read_only)
+    assert f"move or remove {file};" in caught.value.hint
+    with closing(sqlite3.connect(file)) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_the_command_line_refuses_an_older_store_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lineage-backfill.toml").write_text('[store]\nurl = "sqlite:///runs.db"\n')
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        connection.executescript(FIRST.read_text())
+    monkeypatch.chdir(tmp_path)
+    assert main(["history"]) == StoreError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert "was made by an older version" in said
+    assert "Traceback" not in said
 
 
 def test_two_processes_may_open_a_new_store_at_once(url: str) -> None:

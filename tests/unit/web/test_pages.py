@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.store.schema import REVISIONS, VERSION_TABLE
+from lineage_backfill.store.schema import UNRELEASED, VERSION_TABLE
 from lineage_backfill.web.pages import make_pages
 from tests.unit.cli.documents import fits
 from tests.unit.web.shop import HOSTILE, Shop
@@ -295,8 +295,8 @@ def test_pages_do_without_the_lineage(shop: Shop, pages: FlaskClient, runs: Any)
 
 def test_a_store_of_an_older_version_is_left_as_it_is(shop: Shop, pages: FlaskClient) -> None:
     shop.backfill()
-    with shop.store() as store, store._write() as connection:  # as if this had not been upgraded
-        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '{REVISIONS[0]}'")
+    with shop.store() as store, store._write() as connection:  # as if it had made this
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '{UNRELEASED[-1]}'")
     page = str(read(pages, "/", 503))
     assert "older version" in page
     assert "lineage-backfill errors LB-500" in page

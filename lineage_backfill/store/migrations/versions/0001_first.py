@@ -1,14 +1,16 @@
-"""The first schema: backfills, runs, attempts, events, leases, locks."""
+"""The first schema: backfills, tails, runs, attempts, events, leases, locks and traces."""
 
 import uuid
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0001_first"
 down_revision = None
 
 INSTANT = sa.DateTime(timezone=True)
+ORDERED = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+SERIAL = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
@@ -35,10 +37,21 @@ def upgrade() -> None:
         sa.Column("expires_at", INSTANT),
         sa.Column("updated_at", INSTANT, nullable=False),
         sa.Column("ended_at", INSTANT),
-        sa.Column("wish", sa.String(20)),
+        sa.Column("control", sa.String(20)),
         sa.Column("deleted", sa.Boolean, nullable=False),
+        sa.Column("settings", sa.JSON),
+        sa.Column("started_at", INSTANT),
+        sa.Column("left", sa.JSON),
+        sa.Column("undo_of", sa.String(50)),
+        sa.Column("undone_by", sa.String(50)),
     )
     op.create_index("lb_backfills_submitted", "lb_backfills", ["submitted_at"])
+    op.create_table(
+        "lb_tails",
+        sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("plan", sa.JSON, nullable=False),
+    )
     op.create_table(
         "lb_runs",
         sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
@@ -55,6 +68,7 @@ def upgrade() -> None:
         sa.Column("started_at", INSTANT),
         sa.Column("ended_at", INSTANT),
         sa.Column("error", sa.Text),
+        sa.Column("cut_off", sa.JSON),
     )
     op.create_table(
         "lb_attempts",
@@ -74,12 +88,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "lb_events",
-        sa.Column(
-            "id",
-            sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-            primary_key=True,
-            autoincrement=True,
-        ),
+        sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
         sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), nullable=False),
         sa.Column("run_id", sa.String(100)),
         sa.Column("at", INSTANT, nullable=False),
@@ -93,6 +102,7 @@ def upgrade() -> None:
         sa.Column("owner", sa.String(200)),
         sa.Column("fence", sa.BigInteger, nullable=False),
         sa.Column("expires_at", INSTANT, nullable=False),
+        sa.Column("uses", sa.JSON),
     )
     op.create_table(
         "lb_locks",
@@ -102,3 +112,19 @@ def upgrade() -> None:
         sa.Column("partitions", sa.JSON, nullable=False),
     )
     op.create_index("lb_locks_dataset", "lb_locks", ["namespace", "name"])
+    op.create_table(
+        "lb_traces",
+        sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
+        sa.Column("job_namespace", sa.Text, nullable=False),
+        sa.Column("job_name", sa.Text, nullable=False),
+        sa.Column("keys_id", sa.String(50), nullable=False),
+        sa.Column("keys", sa.JSON, nullable=False),
+        sa.Column("first", ORDERED, nullable=False),
+        sa.Column("last", ORDERED, nullable=False),
+        sa.Column("backfill_id", sa.String(50), nullable=False),
+        sa.Column("run_id", sa.String(100), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("since", INSTANT, nullable=False),
+        sa.Column("contents", sa.JSON),
+        sa.UniqueConstraint("job_namespace", "job_name", "keys_id", name="lb_traces_keys"),
+    )
