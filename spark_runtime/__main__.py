@@ -1,4 +1,4 @@
-"""`python -m spark_runtime`: run or settle a run, serve from a warm session, read logs."""
+"""`python -m spark_runtime`: run or reconcile a run, serve from a warm session, read logs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
 from spark_runtime.project import load_project
-from spark_runtime.reconcile import settle
+from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
 from spark_runtime.scheduled import declare, run_specs
 from spark_runtime.session import find_jars, get_session
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "jars":
             print(*find_jars(), sep="\n")
             return 0
-        if options.command == "settle":
-            settle(load_spec(options.spec), Tables())
+        if options.command == "reconcile":
+            reconcile(load_spec(options.spec), Tables())
             return 0
         sys.path.insert(0, str(Path(options.project).resolve()))
         conf = dict(_pair(text, "--conf") for text in options.conf)
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="the project file, if not found upward"
     )
     dead = commands.add_parser(
-        "settle", help="write the result of a run whose process died after it had committed"
+        "reconcile", help="write the result of a run whose process died after it had committed"
     )
     dead.add_argument("--spec", required=True, help="the run spec, a JSON file")
     commands.add_parser("jars", help="print where Delta's jars are")

@@ -16,7 +16,7 @@ from spark_runtime.values import scope_values
 from spark_runtime.writer import partitioned_by
 
 
-def settle(spec: RunSpec, tables: Tables) -> RunResult:
+def reconcile(spec: RunSpec, tables: Tables) -> RunResult:
     """End an attempt that had committed all its outputs, as it would have ended by itself.
 
     Its last lineage event is emitted and its result file is written. Raises a RuntimeFailure unless

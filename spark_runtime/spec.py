@@ -79,7 +79,11 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One partition: its key and the physical value of each partition column (None is NULL)."""
+    """One partition: its key and the physical value of each partition column (None is NULL).
+
+    Where the key is `*` in a dimension, the column of that dimension may be left out: then these
+    are all partitions with the other values, whatever the value of that column, now or later.
+    """
 
     key: Key
     values: Mapping[str, str | None]
@@ -163,7 +167,12 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResult:
-    """What became of one partition; None means unknown."""
+    """What became of one partition; None means unknown.
+
+    `within` names the keys of the scope with a `*` that it lies in, and `values` are those of its
+    columns where the scope does not name it: one whose rows were 0 before appeared, one that was
+    emptied vanished. Where there was none and none came, `*` itself stands for it.
+    """
 
     key: Key
     rows_before: int | None
@@ -171,13 +180,16 @@ class PartitionResult:
     fingerprint_before: str | None
     fingerprint: str | None
     emptied: bool
+    values: Mapping[str, str | None] | None = None
+    within: tuple[Key, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputResult:
     """What became of one output; `version` is None where nothing had to be written.
 
-    `drift` says what was done about columns that were not those of the table.
+    `drift` says what was done about columns that were not those of the table, `types` are those of
+    the columns whose values the partitions tell.
     """
 
     dataset: DatasetName
@@ -185,13 +197,14 @@ class OutputResult:
     version: int | None
     partitions: tuple[PartitionResult, ...]
     drift: tuple[str, ...] = ()
+    types: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
     """One partition that was read and the fingerprint of what was in it (None: unknown).
 
-    `values` are those of its columns, by their declared names, where the run was told no keys.
+    `values` are those of its columns, by their declared names, where the run was not told its key.
     """
 
     key: Key
@@ -238,10 +251,10 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result file's document."""
         document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        for read in document["inputs"]:
-            _leave_out(read, "types")
-            for part in read["partitions"]:
-                _leave_out(part, "values")
+        for dataset in (*document["inputs"], *document["outputs"]):
+            _leave_out(dataset, "types")
+            for part in dataset["partitions"]:
+                _leave_out(part, "values", "within")
         document["started_at"] = _instant_text(self.started_at)
         document["ended_at"] = _instant_text(self.ended_at)
         if self.error is not None:
@@ -284,9 +297,10 @@ def load_spec(path: str | Path) -> RunSpec:
     return parse_spec(document)
 
 
-def _leave_out(document: dict[str, Any], name: str) -> None:
-    if document[name] is None:
-        del document[name]
+def _leave_out(document: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if document.get(name, "") is None:
+            del document[name]
 
 
 def parse_spec(document: object) -> RunSpec:
@@ -409,6 +423,11 @@ def _key(reader: _Reader) -> Key:
     return reader.get("key", str)
 
 
+def _open_dimensions(key: Key) -> int:
+    """Return how many dimensions of a key are `*`: every present and future key."""
+    return [*key.values()].count("*") if isinstance(key, ProductKey) else int(key == "*")
+
+
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in ",/=%" else char for char in text)
 
@@ -458,10 +477,13 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
     def parse(value: object, place: str) -> Partition:
         member = _Reader(value, place)
         values = member.get("values", dict)
-        if set(values) != set(columns):
+        key = _key(member)
+        left_out = len(columns) - len(values)
+        if not set(values) <= set(columns) or left_out > _open_dimensions(key):
             raise SpecError(
                 f"{place}.values: names {sorted(values)}, the partition columns are "
-                f"{sorted(columns)}"
+                f"{sorted(columns)}",
+                hint="only the column of a dimension that is `*` in the key may be left out",
             )
         for column, text in values.items():
             if text is not None and not isinstance(text, str):
@@ -471,7 +493,7 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
                     f"{place}.values.{column}: {text!r} cannot be told from NULL in a table",
                     hint="write null for the NULL partition",
                 )
-        return member.done(Partition(key=_key(member), values=values))
+        return member.done(Partition(key=key, values=values))
 
     return tuple(reader.items(name, parse))
 

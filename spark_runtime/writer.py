@@ -392,7 +392,7 @@ class _Write:
                 "scope": f"sha256:{hashlib.sha256(scope.encode()).hexdigest()}",
                 "partitions": [recorded(values) for values in replaced],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
-                # For whoever finds the commit and no result of the run; see settle.py.
+                # For whoever finds the commit and no result of the run; see reconcile.py.
                 "since": self.since,
                 "started_at": self.options.started_at and self.options.started_at.isoformat(),
                 "ended_at": datetime.now(UTC).isoformat(),

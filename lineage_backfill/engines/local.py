@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, read_from
-from lineage_backfill.engines.runtime import settle
+from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
 from lineage_backfill.ports import AttemptState, Outcome
@@ -126,7 +126,7 @@ class LocalEngine:
         if gone or claim is None:
             return None
         if not works:
-            return handle if settle(files) is not None else None
+            return handle if reconcile(files) is not None else None
         self._adopted[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
         return handle
@@ -285,7 +285,7 @@ class LocalEngine:
                 return Outcome(state=AttemptState.FAILED, error=said, transient=True)
         outcome = task.files.outcome()
         if died or (outcome is not None and outcome.transient):
-            outcome = settle(task.files) or outcome  # Spark may have died after the commit
+            outcome = reconcile(task.files) or outcome  # Spark may have died after the commit
         is_stopped = task.is_cancelled or self._closing.is_set()
         if is_stopped and (outcome is None or outcome.state is not AttemptState.SUCCEEDED):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")

@@ -38,7 +38,7 @@ def find_package() -> Path:
     return Path(found.origin).parent
 
 
-def settle(files: AttemptFiles) -> Outcome | None:
+def reconcile(files: AttemptFiles) -> Outcome | None:
     """Return the success of an attempt whose process died after its commits; else None.
 
     The logs of its tables say so; the result file that it could not write any more is written. A
@@ -47,7 +47,7 @@ def settle(files: AttemptFiles) -> Outcome | None:
     places = [output.get("location") for output in files.spec().get("outputs", ())]
     if not all(place is not None and Path(place).exists() for place in places) or not places:
         return None  # asking would take a moment, and come to the same
-    if _ask("settle", "--spec", str(files.spec_path)).returncode:
+    if _ask("reconcile", "--spec", str(files.spec_path)).returncode:
         return None
     outcome = files.outcome()
     return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
 from lineage_backfill.engines.process import ProcessEngine, ended
-from lineage_backfill.engines.runtime import find_jars, find_package, settle
+from lineage_backfill.engines.runtime import find_jars, find_package, reconcile
 from lineage_backfill.engines.shipping import find_code, pack
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Outcome
@@ -185,7 +185,7 @@ class SparkSubmitEngine(ProcessEngine):
         """Go by result file, tables' logs, cluster and exit code, in this order."""
         if said is not None and not said.transient:
             return said
-        outcome = settle(files) or said
+        outcome = reconcile(files) or said
         if outcome is not None:
             return outcome
         if self._cluster is not None and not (code == 0 and self._cluster.trusts_exit_code):

@@ -12,7 +12,7 @@ from spark_runtime.checks import expect_rows
 from spark_runtime.delta import replace
 from spark_runtime.errors import CheckFailedError, SessionError, UnexpectedPartitionError
 from spark_runtime.fingerprint import SETTING
-from spark_runtime.reconcile import settle
+from spark_runtime.reconcile import reconcile
 from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions
 
@@ -133,7 +133,7 @@ def test_checks_see_the_rows_before_anybody_else_does(spark: SparkSession, fille
 def test_the_log_still_proves_what_a_run_has_done(spark: SparkSession, filled: Any) -> None:
     options = WriteOptions(started_at=datetime.now(UTC))
     result = filled.write(days(spark, ("d1", 7)), DAYS[:2], options)
-    assert settle(filled.run_spec(DAYS[:2]), Tables()).outputs == (result,)
+    assert reconcile(filled.run_spec(DAYS[:2]), Tables()).outputs == (result,)
 
 
 def test_a_setting_that_means_nothing_is_refused(spark: SparkSession, filled: Any) -> None:

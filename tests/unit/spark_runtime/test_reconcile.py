@@ -10,7 +10,7 @@ import pytest
 
 from spark_runtime.__main__ import main
 from spark_runtime.errors import RuntimeFailure
-from spark_runtime.reconcile import settle
+from spark_runtime.reconcile import reconcile
 from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 
@@ -75,7 +75,7 @@ def spec(document: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
 def test_the_result_is_what_the_run_would_have_left(spec: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "days", [CREATED], [info(**OURS), add("2024-01-01", 2)])
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    assert main(["settle", "--spec", str(tmp_path / "spec.json")]) == 0
+    assert main(["reconcile", "--spec", str(tmp_path / "spec.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["state"], result["token"], result["error"]) == ("succeeded", "t-1", None)
     assert result["started_at"] == STARTED.replace("+00:00", "Z")
@@ -120,7 +120,7 @@ def test_without_proof_nothing_is_claimed(
 ) -> None:
     write(tmp_path / "days", [CREATED], *commits)
     with pytest.raises(RuntimeFailure):
-        settle(parse_spec(spec), Tables())
+        reconcile(parse_spec(spec), Tables())
     assert not (tmp_path / "result.json").exists()
 
 
@@ -130,7 +130,7 @@ def test_an_earlier_attempt_of_the_same_run_is_no_stranger(
     earlier = [info(**{**OURS, "token": "t-0"}), add("2024-01-01")]
     removed = {"remove": {"path": "2024-01-01-1", "partitionValues": {"day": "2024-01-01"}}}
     write(tmp_path / "days", [CREATED], earlier, [info(**OURS), removed, GOOD])
-    assert settle(parse_spec(spec), Tables()).state == "succeeded"
+    assert reconcile(parse_spec(spec), Tables()).state == "succeeded"
     assert (tmp_path / "result.json").exists()
 
 
@@ -140,4 +140,4 @@ def test_a_table_out_of_sight_says_nothing(
 ) -> None:
     spec["outputs"][0] |= change
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    assert main(["settle", "--spec", str(tmp_path / "spec.json")]) == 1
+    assert main(["reconcile", "--spec", str(tmp_path / "spec.json")]) == 1

@@ -62,6 +62,11 @@ def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (output(mode="replace"), "one of overwrite, merge, append, full, not 'replace'"),
         (output(format="csv"), "one of delta, parquet, not 'csv'"),
         (output(scope=[{"key": "k", "values": {}}]), r"scope\[0\].values: names \[\]"),
+        (output(scope=[{"key": "*", "values": {"hour": "1"}}]), r"names \['hour'\]"),
+        (
+            output(columns=["day", "hour"], scope=[{"key": {"day": "*"}, "values": {}}]),
+            r"names \[\]",
+        ),
         (output(scope=[{"key": "k", "values": {"day": 1}}]), "values.day: a text or null, not 1"),
         (output(scope=[{"key": "k", "values": {"day": ""}}]), "cannot be told from NULL"),
         (
@@ -78,6 +83,14 @@ def test_what_is_wrong_with_a_spec_is_said_with_its_place(
     spoil(document)
     with pytest.raises(SpecError, match=complaint):
         parse_spec(document)
+
+
+def test_the_column_of_an_open_dimension_may_be_left_out(document: dict[str, Any]) -> None:
+    keys: list[Any] = [{"day": "2024-01-01", "region": "*"}, {"day": "*", "region": "*"}, "*"]
+    values: list[dict[str, str]] = [{"day": "2024-01-01"}, {}, {"day": "*"}]
+    scope = [{"key": key, "values": told} for key, told in zip(keys, values, strict=True)]
+    output(columns=["day", "region"], scope=scope)(document)
+    assert [part.values for part in parse_spec(document).outputs[0].scope] == values
 
 
 def test_files_that_are_no_specs_are_refused(tmp_path: Path) -> None:
@@ -114,7 +127,14 @@ def test_the_published_schema_is_that_of_the_parser(document: dict[str, Any]) ->
 
 def result(error: ErrorResult | None) -> RunResult:
     part = PartitionResult(
-        key="k", rows_before=1, rows=None, fingerprint_before=None, fingerprint="f", emptied=False
+        key="k",
+        rows_before=1,
+        rows=None,
+        fingerprint_before=None,
+        fingerprint="f",
+        emptied=False,
+        values={"day": "k"} if error else None,
+        within=("*",) if error else None,
     )
     name = DatasetName("n", "d")
     return RunResult(
