@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lineage_backfill.errors import TableLogError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -145,17 +145,26 @@ class Outcome:
     transient: bool = False
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
 
-    An engine whose attempts heed `undo` in the run spec has an attribute `can_undo` that is true;
-    any other would run the job again. One that knows of runs which no backfill has started has a
-    method `live` of the job, a JobRef, which returns those of its run keys that such runs work on;
-    it raises EngineError where it cannot tell.
+    Subclass it for the defaults: an engine that cannot undo and knows of its own attempts only.
     """
 
+    #: Whether attempts heed `undo` in the run spec; those of any other engine run the job again.
+    can_undo: bool = False
+
+    def live(self, job: JobRef) -> KeySet | None:
+        """Return the run keys that runs from outside work on; None where it cannot know.
+
+        Raises EngineError where it should know and cannot tell.
+        """
+        return None
+
     def open(self) -> None:
-        """Make ready to submit; raises EnvironmentMissingError, and is no error when repeated."""
+        """Make ready to submit; raises EnvironmentMissingError, and does no harm when repeated."""
+        return
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener(handle)`, from any thread, whenever an attempt has ended."""
@@ -166,16 +175,16 @@ class Engine(Protocol):
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of the attempt with this token, None if the engine has none.
 
-        Its end is told to the listener, also where another process had submitted it. None gives
-        the attempt up: a later submission with its token, by an executor that was overtaken in its
-        sleep, starts nothing.
+        The listener is notified when it ends, whichever process submitted it. None gives the
+        attempt up: a later submission with its token, by an executor that was overtaken while it
+        slept, starts nothing.
         """
 
     def poll(self, handle: str) -> Outcome:
         """Return what is known of the attempt now."""
 
     def cancel(self, handle: str) -> None:
-        """Stop the attempt; it is no error if it has ended."""
+        """Stop the attempt; no-op once it has ended."""
 
     def logs(self, handle: str) -> str:
         """Return what the attempt has printed so far."""

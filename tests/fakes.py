@@ -12,7 +12,7 @@ from typing import Any
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, BackfillRecord, Outcome
+from lineage_backfill.ports import AttemptState, BackfillRecord, Engine, Outcome
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def spec_of(run: PlannedRun, attempt: int, token: str, result_path: Path) -> dic
     }
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Ends each attempt at once, as `outcomes` says for (run id, attempt); else it succeeds.
 
     With `holds`, attempts stay under way until `end` is called or they are cancelled.

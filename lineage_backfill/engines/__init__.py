@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from lineage_backfill.errors import ConfigError
-
-if TYPE_CHECKING:
-    from lineage_backfill.ports import Engine
+from lineage_backfill.ports import Engine
 
 #: Where the engine of each kind is found; third parties add theirs by an entry point of GROUP.
 ENGINES: Mapping[str, str] = {
@@ -39,9 +36,15 @@ def create_engine(
     module, _, name = known[kind].partition(":")
     engine_class = getattr(import_module(module), name)
     try:
-        return cast("Engine", engine_class(project=project, state_dir=state_dir, **settings))
+        engine = engine_class(project=project, state_dir=state_dir, **settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"the settings of engine {kind!r} do not fit: {error}",
             hint="See the documentation of this engine for its settings.",
         ) from error
+    if not isinstance(engine, Engine):
+        raise ConfigError(
+            f"{name} of engine kind {kind!r} lacks members of lineage_backfill.ports.Engine",
+            hint="Subclass that protocol: it has defaults for what an engine need not do.",
+        )
+    return engine

@@ -17,7 +17,7 @@ from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group,
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
-from lineage_backfill.ports import AttemptState, Outcome
+from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work in less
 
@@ -35,7 +35,7 @@ class _Task:
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Up to `slots` warm workers, started when first needed; one that is idle for long ends.
 
     A worker that dies is a failed attempt; the next one gets a new worker. The result file is the

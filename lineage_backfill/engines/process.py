@@ -6,21 +6,21 @@ import os
 import re
 import subprocess
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
 from lineage_backfill.errors import EngineError, ServiceUnreachableError
-from lineage_backfill.ports import AttemptState, Outcome
+from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _POLL = 5.0  # seconds between two questions to a cluster
 _TAIL = 20_000  # characters of the log in which to look for what explains a failure
 _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 
 
-class ProcessEngine(ABC):
+class ProcessEngine(Engine):
     """Starts the command of each attempt, with the project's folder as its working directory.
 
     An engine of this sort says what to start and what came of it. The process has a group of its
@@ -72,9 +72,6 @@ class ProcessEngine(ABC):
             kill_group(pid)
 
     # The port
-
-    def open(self) -> None:  # noqa: B027 - few have anything to make ready
-        """Nothing to make ready."""
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener(handle)` whenever an attempt has ended."""

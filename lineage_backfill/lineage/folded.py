@@ -17,7 +17,7 @@ from lineage_backfill.lineage.facets import (
     processing,
     tags,
 )
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, RunRecord
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 
 Name = tuple[str, str]
@@ -123,7 +123,7 @@ class Run:
         self.nominal: tuple[str, str] | None = None
         self.partition_key: str | None = None
         self.backfill: str | None = None
-        self.record: RunRecord | None = None
+        self.record: ObservedRun | None = None
 
 
 class Job:

@@ -26,7 +26,7 @@ from lineage_backfill.lineage.folded import (
     RunIO,
     merge,
 )
-from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, RunRecord, Written
+from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, ObservedRun, Written
 from lineage_backfill.lineage.subsets import MOST
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -57,11 +57,11 @@ def prepare_run(job: Job, run_id: str, run: Run) -> None:
             dataset.node = None if said else made
 
 
-def run_record(job: Job, run_id: str, run: Run) -> RunRecord:
+def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
     """Return a run as a snapshot has it."""
     # The interval of a manual run is the moment at which someone pressed a button.
     start, end = ("", "") if run.manual or not run.nominal else run.nominal
-    return RunRecord(
+    return ObservedRun(
         job=job.ref,
         run_id=run_id,
         state="COMPLETE" if run.completed else _STATES[run.rank],
@@ -176,7 +176,7 @@ class Reading:
         nodes.sort(key=lambda node: node.ref)
         return nodes
 
-    def history(self) -> Iterator[RunRecord]:
+    def history(self) -> Iterator[ObservedRun]:
         """Yield the runs, by job, the one of the newest event last."""
         for job in self.jobs.values():
             runs = list(job.runs.items())

@@ -80,7 +80,7 @@ class ColumnEdge(Struct, frozen=True, kw_only=True, order=True):
     direct: bool = True
 
 
-class RunRecord(Struct, frozen=True, kw_only=True):
+class ObservedRun(Struct, frozen=True, kw_only=True):
     """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
 
     `partition_key` holds the keys that were asked of it, `written` those that it wrote, both as a
@@ -109,7 +109,7 @@ class LineageSnapshot:
     jobs: Mapping[JobRef, JobNode]
     datasets: Mapping[DatasetRef, DatasetNode]
     column_edges: tuple[ColumnEdge, ...] = ()
-    history: tuple[RunRecord, ...] = ()
+    history: tuple[ObservedRun, ...] = ()
     source: str = "memory"  # events, marquez, snapshot, memory
     taken_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())

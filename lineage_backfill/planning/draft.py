@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from glob import escape
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.infer import Inference
@@ -120,7 +120,7 @@ class _Drafting:
     def _writers(self, ref: DatasetRef) -> tuple[JobRef, ...]:
         return self._snapshot.writers.get(ref, ())
 
-    def _history(self, jobs: Iterable[JobRef]) -> list[RunRecord]:
+    def _history(self, jobs: Iterable[JobRef]) -> list[ObservedRun]:
         wanted = set(jobs)
         return [one for one in self._snapshot.history if one.job in wanted]
 

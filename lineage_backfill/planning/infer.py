@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.lineage.snapshot import RunRecord
+from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.partitions.text import parse_partitions
@@ -32,14 +32,14 @@ class Inference:
     confidence: float
 
 
-def infer_all(history: Iterable[RunRecord]) -> Mapping[JobRef, Inference]:
+def infer_all(history: Iterable[ObservedRun]) -> Mapping[JobRef, Inference]:
     """Return what the history tells of each job; a job whose runs disagree is left out.
 
     Keys that an orchestrator recorded count before nominal times (OpenLineage run facet
     `nominalTime`). Only intervals in UTC are taken for evidence: a zone cannot be told from a few
     instants.
     """
-    by_job: dict[JobRef, list[RunRecord]] = defaultdict(list)
+    by_job: dict[JobRef, list[ObservedRun]] = defaultdict(list)
     for record in history:
         if record.state == "COMPLETE":
             by_job[record.job].append(record)
@@ -51,7 +51,7 @@ def infer_all(history: Iterable[RunRecord]) -> Mapping[JobRef, Inference]:
     return found
 
 
-def _from_keys(records: Sequence[RunRecord]) -> Inference | None:
+def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:
     texts = {record.partition_key or record.written for record in records}
     keys = {key for text in texts for key in _labels(text)}
     if len(keys) < LEAST_RUNS:
@@ -84,7 +84,7 @@ def _is_key(key: str, grain: str) -> bool:
     return True
 
 
-def _from_nominal_times(records: Sequence[RunRecord]) -> Inference | None:
+def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
     spans = {
         (record.nominal_start, record.nominal_end)
         for record in records

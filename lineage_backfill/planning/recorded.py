@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.lineage.snapshot import RunRecord
+from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse, parse_partitions
 
 
-def touched_keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
+def touched_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
     """Return the keys that the run may have been for; all of them where it does not tell."""
     if record.partition_key:
         try:
@@ -26,7 +26,7 @@ def touched_keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
     return PartitionSet.of([(covered, calendar.full_mask)])
 
 
-def whole_keys(record: RunRecord, calendar: Calendar) -> PartitionSet:
+def whole_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
     """Return the keys that the run was for with all that belongs to them; none where that is open.
 
     The nominal time of a run of an hour says nothing of the day that the hour lies in.

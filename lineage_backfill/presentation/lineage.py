@@ -14,7 +14,7 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,
-    RunRecord,
+    ObservedRun,
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef, named
@@ -93,7 +93,7 @@ def _written(told: Written) -> str:
     return f"{', '.join(parts) or 'nothing told'}; {told.at:%FT%TZ}"
 
 
-def _runs(runs: Sequence[RunRecord]) -> Iterator[str]:
+def _runs(runs: Sequence[ObservedRun]) -> Iterator[str]:
     if not runs:
         return
     states = Counter(run.state for run in runs)
@@ -112,7 +112,7 @@ def _runs(runs: Sequence[RunRecord]) -> Iterator[str]:
 _NEVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
-def _when(run: RunRecord) -> str:
+def _when(run: ObservedRun) -> str:
     parts = []
     if run.ended_at or run.started_at:
         parts.append(f"{run.ended_at or run.started_at:%FT%TZ}")

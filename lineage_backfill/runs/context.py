@@ -55,7 +55,7 @@ class ExecutionContext:
         self._url = lineage_url
         self._is_ours = is_ours
         self._logs = logs
-        self._take(self._catalog_of(plans[-1]))
+        self._take(self._resolver_of(plans[-1]))
 
     @property
     def resolver(self) -> Resolver:
@@ -85,17 +85,17 @@ class ExecutionContext:
 
     def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
         """Return what has become complete since the plans were made and is stale by their roots."""
-        request = same_roots(plans[0], self._catalog_of(plans[0]))
+        request = same_roots(plans[0], self._resolver_of(plans[0]))
         fresh = build_plan(
             request, self._snapshot, self._declarations, now=now, functions=self._functions
         )
-        resolver = self._catalog_of(fresh)
+        resolver = self._resolver_of(fresh)
         found = tail_of(plans, fresh, resolver)
         if found is not None:
             self._take(resolver)
         return found
 
-    def _catalog_of(self, plan: Plan) -> Resolver:
+    def _resolver_of(self, plan: Plan) -> Resolver:
         return Resolver(
             self._snapshot,
             self._declarations,

@@ -329,17 +329,14 @@ class Executor:
 
     def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
         for run in runs:
-            if (
-                undo
-                and run.engine
-                and not getattr(self._engines.get(run.engine), "can_undo", False)
-            ):
+            engine = self._engines.get(run.engine or "")
+            if undo and engine is not None and not engine.can_undo:
                 raise UsageError(
                     f"job {run.job} cannot be undone: engine {run.engine!r} would run it again",
                     hint="Where its command runs `python -m spark_runtime run`, say `undo = true`"
                     f" in [engines.{run.engine}].",
                 )
-            if run.engine not in self._engines:
+            if engine is None:
                 missing = f"engine {run.engine!r} is not declared" if run.engine else "no engine"
                 raise UsageError(
                     f"job {run.job} cannot be run: {missing}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from lineage_backfill.lineage.snapshot import RunRecord
+from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.planning.propagate import widen
@@ -19,7 +19,7 @@ from lineage_backfill.planning.resolver import Resolver
 class OutsideRun:
     """One such run; `keys` are those that it may have written, `ended_at` None while it goes on."""
 
-    record: RunRecord
+    record: ObservedRun
     keys: PartitionSet
     ended_at: datetime | None
 
@@ -28,9 +28,9 @@ class OutsideRuns:
     """Knows the outside runs of each job; `is_ours` tells a backfill of this run store."""
 
     def __init__(
-        self, history: Iterable[RunRecord], resolver: Resolver, is_ours: Callable[[str], bool]
+        self, history: Iterable[ObservedRun], resolver: Resolver, is_ours: Callable[[str], bool]
     ) -> None:
-        self._records: dict[JobRef, list[RunRecord]] = defaultdict(list)
+        self._records: dict[JobRef, list[ObservedRun]] = defaultdict(list)
         for record in history:
             self._records[record.job].append(record)
         self._resolver = resolver

@@ -31,7 +31,7 @@ class LiveRuns:
         first: OutsideRuns,
         *,
         look: Callable[[], OutsideRuns],
-        engines: Mapping[str, Callable[[JobRef], KeySet]],
+        engines: Mapping[str, Callable[[JobRef], KeySet | None]],
         calendar_of: Callable[[JobRef], Calendar | None],
         now: Callable[[], datetime],
         refuses: bool,
@@ -75,7 +75,7 @@ class LiveRuns:
             assert calendar is not None
             told = self._engines[engine](job)
             try:
-                shared = parse(calendar, told) & keys
+                shared = NOTHING if told is None else parse(calendar, told) & keys
             except UsageError as error:
                 raise EngineError(
                     f"what others run is not known: engine {engine!r} names keys of {job} that it "

@@ -9,7 +9,7 @@ from heapq import nlargest
 from typing import Any
 
 from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
-from lineage_backfill.lineage.snapshot import RunRecord as OutsideRecord
+from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
@@ -128,7 +128,7 @@ def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> 
 
 
 def of_runs(
-    resolver: Resolver, history: Iterable[OutsideRecord], store: RunStore
+    resolver: Resolver, history: Iterable[ObservedRun], store: RunStore
 ) -> dict[JobRef, list[Run]]:
     """Return the runs of each job that the lineage or the run store tells of."""
     found: dict[JobRef, list[Run]] = defaultdict(list)
@@ -152,10 +152,10 @@ def of_runs(
 
 
 def past_runs(
-    resolver: Resolver, history: Iterable[OutsideRecord], jobs: Collection[JobRef], limit: int
+    resolver: Resolver, history: Iterable[ObservedRun], jobs: Collection[JobRef], limit: int
 ) -> Iterator[PastRun]:
     """Yield how long runs of the jobs took, the newest first and at most `limit` of each."""
-    ended: dict[JobRef, list[tuple[datetime, datetime, OutsideRecord]]] = defaultdict(list)
+    ended: dict[JobRef, list[tuple[datetime, datetime, ObservedRun]]] = defaultdict(list)
     for record in history:
         started_at, ended_at = record.started_at, record.ended_at
         if record.job in jobs and record.state == "COMPLETE" and started_at and ended_at:
@@ -201,7 +201,7 @@ def _versions(result: Mapping[str, Any] | None) -> dict[DatasetRef, int]:
     }
 
 
-def _outside(resolver: Resolver, record: OutsideRecord) -> Iterator[Run]:
+def _outside(resolver: Resolver, record: ObservedRun) -> Iterator[Run]:
     calendar = _calendar(resolver, record.job)
     at = record.started_at or record.ended_at
     if calendar is None or at is None:

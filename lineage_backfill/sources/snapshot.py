@@ -18,7 +18,7 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,
-    RunRecord,
+    ObservedRun,
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
@@ -29,7 +29,7 @@ VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
 
 
-Record = JobNode | DatasetNode | ColumnEdge | RunRecord
+Record = JobNode | DatasetNode | ColumnEdge | ObservedRun
 
 
 class SnapshotSource:
@@ -172,7 +172,7 @@ _KINDS: dict[str, tuple[Callable[..., Record], dict[str, Any]]] = {
     ),
     "column": (ColumnEdge, {"job": _job, "input": _dataset, "output": _dataset}),
     "run": (
-        RunRecord,
+        ObservedRun,
         {"job": _job}
         | dict.fromkeys(("started_at", "ended_at", "nominal_start", "nominal_end"), _instant),
     ),

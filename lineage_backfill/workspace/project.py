@@ -137,7 +137,7 @@ def open_engines(
 
 def live_by_engine(
     project: Project, engines: Mapping[str, Engine]
-) -> dict[str, Callable[[JobRef], KeySet]]:
+) -> Mapping[str, Callable[[JobRef], KeySet | None]]:
     """Return what tells the keys of a job that others run, by the names of engines that know.
 
     A program that the project file names for it comes before what the engine itself knows. Raises
@@ -145,14 +145,12 @@ def live_by_engine(
     """
     from lineage_backfill.engines.live import LiveCommand
 
-    found: dict[str, Callable[[JobRef], KeySet]] = {
-        name: engine.live for name, engine in engines.items() if hasattr(engine, "live")
-    }
-    return found | {
+    named: dict[str, Callable[[JobRef], KeySet | None]] = {
         one.name: LiveCommand(one.name, one.live, project.root)
         for one in project.declarations.engines
         if one.live
     }
+    return {name: engine.live for name, engine in engines.items()} | named
 
 
 def state_dir(project: Project) -> Path:

@@ -15,6 +15,7 @@ import pytest
 
 from lineage_backfill.engines import create_engine
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
+from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine
 
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
@@ -88,6 +89,27 @@ def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
     )
     yield Bench(engine, tmp_path)
     engine.close()
+
+
+def test_an_engine_says_whether_it_can_undo_and_what_others_run(bench: Bench, kind: str) -> None:
+    assert bench.engine.can_undo is (kind in ("local", "spark-submit"))
+    assert bench.engine.live(JobRef("n", "j")) is None
+
+
+def test_an_engine_that_lacks_a_member_of_the_port_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lineage_backfill.engines.ENGINES", {"half": f"{__name__}:HalfEngine"})
+    with pytest.raises(ConfigError, match="HalfEngine of engine kind 'half' lacks members"):
+        create_engine("half", {}, project=tmp_path, state_dir=tmp_path)
+
+
+class HalfEngine:
+    """An engine without `live` and most else."""
+
+    can_undo = False
+
+    def __init__(self, **settings: Any) -> None: ...
 
 
 def test_a_good_run_succeeds_with_its_result(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,
-    RunRecord,
+    ObservedRun,
 )
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -30,7 +30,7 @@ OLD = LineageSnapshot.of(
     ],
     [DatasetNode(ref=A, fields=("x", "y"), tags=("t",))],
     column_edges=(edge("x"), edge("y")),
-    history=(RunRecord(job=JOB, run_id="1", state="COMPLETE"),),
+    history=(ObservedRun(job=JOB, run_id="1", state="COMPLETE"),),
 )
 
 

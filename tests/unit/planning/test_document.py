@@ -19,7 +19,7 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,
-    RunRecord,
+    ObservedRun,
 )
 from lineage_backfill.planning.document import plan_from_dict, plan_to_dict
 from lineage_backfill.planning.plan import Plan
@@ -241,7 +241,7 @@ def shuffled(rng: random.Random) -> LineageSnapshot:
         )
         for name in ("a", "b", "c")
     ]
-    history = [RunRecord(job=job("weekly"), run_id=str(n), state="COMPLETE") for n in range(5)]
+    history = [ObservedRun(job=job("weekly"), run_id=str(n), state="COMPLETE") for n in range(5)]
     held = [DatasetNode(ref=ref) for ref in ordered.datasets]
     for part in (nodes, columns, history, held):
         rng.shuffle(part)
@@ -296,7 +296,8 @@ def test_the_lineage_hash_covers_the_closure_and_not_run_history() -> None:
     base = lineage(EDGES)
     elsewhere = lineage(EDGES + "other > x > elsewhere")
     finished = lineage(
-        EDGES, history=(RunRecord(job=job("daily"), run_id="1", state="COMPLETE", started_at=NOW),)
+        EDGES,
+        history=(ObservedRun(job=job("daily"), run_id="1", state="COMPLETE", started_at=NOW),),
     )
     assert fingerprint(elsewhere) == fingerprint(base)
     assert fingerprint(finished) == fingerprint(base)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.draft import Draft, draft, quoted
 from lineage_backfill.planning.resolver import Resolver
@@ -32,11 +32,11 @@ def answered(made: Draft) -> dict[str, Any]:
     return tomllib.loads("\n".join(line.removeprefix("#? ") for line in made.text.splitlines()))
 
 
-def runs(name: str, number: int, step: timedelta, **rest: Any) -> tuple[RunRecord, ...]:
+def runs(name: str, number: int, step: timedelta, **rest: Any) -> tuple[ObservedRun, ...]:
     """Return complete runs of a job with nominal times, one step each."""
     first = datetime(2024, 3, 1, tzinfo=UTC)
     return tuple(
-        RunRecord(
+        ObservedRun(
             job=job(name),
             run_id=f"{name}-{one}",
             state="COMPLETE",
@@ -159,7 +159,7 @@ NAMES = st.text(min_size=1, max_size=12)
 def test_whatever_a_name_holds_it_stays_a_name(space: str, read: str, written: str) -> None:
     source, target = DatasetRef(space, read), DatasetRef(space + "x", written)
     history = tuple(
-        RunRecord(
+        ObservedRun(
             job=JobRef(space, written),
             run_id=str(day),
             state="COMPLETE",

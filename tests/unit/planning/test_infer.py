@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.planning.infer import infer_all
 from tests.unit.planning.world import find, job, lineage, plan, request, summary
 
@@ -17,9 +17,9 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 def nominal(
     name: str, length: timedelta, count: int = 4, state: str = "COMPLETE"
-) -> list[RunRecord]:
+) -> list[ObservedRun]:
     return [
-        RunRecord(
+        ObservedRun(
             job=job(name),
             run_id=f"{name}{number}",
             state=state,
@@ -30,17 +30,17 @@ def nominal(
     ]
 
 
-def keyed(name: str, *keys: str) -> list[RunRecord]:
+def keyed(name: str, *keys: str) -> list[ObservedRun]:
     return [
-        RunRecord(job=job(name), run_id=key, state="COMPLETE", partition_key=key) for key in keys
+        ObservedRun(job=job(name), run_id=key, state="COMPLETE", partition_key=key) for key in keys
     ]
 
 
-def wrote(name: str, *keys: str) -> list[RunRecord]:
-    return [RunRecord(job=job(name), run_id=key, state="COMPLETE", written=key) for key in keys]
+def wrote(name: str, *keys: str) -> list[ObservedRun]:
+    return [ObservedRun(job=job(name), run_id=key, state="COMPLETE", written=key) for key in keys]
 
 
-def grain(records: list[RunRecord]) -> str | None:
+def grain(records: list[ObservedRun]) -> str | None:
     found = infer_all(records).get(job("j"))
     return found.calendar.grain if found else None
 
@@ -66,7 +66,7 @@ CASES = [
     (
         "days of another zone",
         [
-            RunRecord(
+            ObservedRun(
                 job=job("j"),
                 run_id=str(number),
                 state="COMPLETE",
@@ -80,7 +80,7 @@ CASES = [
     (
         "one instant, not an interval",
         [
-            RunRecord(
+            ObservedRun(
                 job=job("j"),
                 run_id=str(number),
                 state="COMPLETE",
@@ -111,11 +111,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("says", "records", "wanted"), CASES, ids=[case[0] for case in CASES])
-def test_what_a_history_tells(says: str, records: list[RunRecord], wanted: str | None) -> None:
+def test_what_a_history_tells(says: str, records: list[ObservedRun], wanted: str | None) -> None:
     assert grain(records) == wanted
 
 
-def held(history: list[RunRecord]) -> LineageSnapshot:
+def held(history: list[ObservedRun]) -> LineageSnapshot:
     return lineage("raw > j > a\na > k > b", history=tuple(history))
 
 

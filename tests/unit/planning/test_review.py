@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.planning.review import Finding, review
 from tests.unit.planning.world import NOW, dataset, declarations, job, lineage
 
@@ -174,7 +174,7 @@ def test_a_column_that_the_schema_does_not_have_is_found() -> None:
 def test_what_the_lineage_says_otherwise_is_found() -> None:
     hours = DatasetNode(ref=dataset("raw"), partitioning={"grain": "hour"})
     history = tuple(
-        RunRecord(
+        ObservedRun(
             job=job("clean"),
             run_id=str(day),
             state="COMPLETE",

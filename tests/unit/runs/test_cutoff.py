@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import parse, render
@@ -144,7 +144,7 @@ class World:
 
     def __init__(self, folder: Path, store: RunStore | None = None) -> None:
         self.declared = declarations(TOML)
-        self.history: tuple[RunRecord, ...] = ()
+        self.history: tuple[ObservedRun, ...] = ()
         self.records: dict[DatasetRef, TableRecord] = {}
         self.logs_read = 0
         self.resolver = Resolver(lineage(EDGES), self.declared, now=NOW)
@@ -441,7 +441,7 @@ def test_a_scheduled_run_since_puts_the_reader_in_doubt(
     made = world.plan(SLICES[5])
     world.backfill(made)
     ended = {"state": "COMPLETE", "ended_at": NOW + timedelta(days=9999), **record}
-    world.history = (RunRecord(job=JobRef("w", "daily"), run_id="1", **ended),)
+    world.history = (ObservedRun(job=JobRef("w", "daily"), run_id="1", **ended),)
     world.backfill(made)
     assert (world.ran("daily") == ["2024-03-29"]) is runs, sentence
 

@@ -12,7 +12,7 @@ import pytest
 from lineage_backfill import workspace as app
 from lineage_backfill.engines.live import LiveCommand
 from lineage_backfill.errors import ConfigError, ConflictError, EngineError
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, RunRecord
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.resolver import Resolver
@@ -38,8 +38,8 @@ def run(
     day: int = 5,
     ago: timedelta = timedelta(),
     backfill: str | None = None,
-) -> RunRecord:
-    return RunRecord(
+) -> ObservedRun:
+    return ObservedRun(
         job=JOB,
         run_id="1",
         state=state,
@@ -50,7 +50,7 @@ def run(
     )
 
 
-def outside(*runs: RunRecord) -> OutsideRuns:
+def outside(*runs: ObservedRun) -> OutsideRuns:
     return OutsideRuns(runs, CATALOG, lambda backfill: backfill == "ours")
 
 
@@ -88,7 +88,7 @@ def live(
 
 @pytest.mark.parametrize(("sentence", "record", "found"), CASES)
 def test_a_run_from_outside_is_a_hindrance_where(
-    sentence: str, record: RunRecord, found: bool
+    sentence: str, record: ObservedRun, found: bool
 ) -> None:
     wanted = [planned_run("r", job="daily", keys=("2024-03-04..2024-03-06",))]
     said = live(outside(record)).hindrance(wanted)
@@ -186,4 +186,5 @@ def test_a_program_comes_before_what_the_engine_itself_knows(tmp_path: Path) -> 
     assert {name: ask(JOB) for name, ask in found.items()} == {
         "asked": (1,),
         "knows": ("of daily",),
+        "not": None,
     }

@@ -16,7 +16,7 @@ from lineage_backfill.lineage.snapshot import (
     DatasetNode,
     JobNode,
     LineageSnapshot,
-    RunRecord,
+    ObservedRun,
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
@@ -66,7 +66,7 @@ def test_every_member_comes_back(tmp_path: Path) -> None:
     )
     written = Written(at=datetime(2024, 1, 1, tzinfo=UTC), rows=0, files=2)
     dataset = DatasetNode(ref=table, written=written, dropped=True)
-    run = RunRecord(job=node.ref, run_id="r", state="COMPLETE", written="2024-01-01,2024-01-02")
+    run = ObservedRun(job=node.ref, run_id="r", state="COMPLETE", written="2024-01-01,2024-01-02")
     save_snapshot(LineageSnapshot.of([node], [dataset], history=(run,)), tmp_path / "s")
     back = SnapshotSource(tmp_path / "s").read()
     assert (back.jobs, back.taken_at) == ({node.ref: node}, None)
