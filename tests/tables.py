@@ -17,7 +17,6 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.planning.propagate import read_keys, single_keys
 from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
 from lineage_backfill.ports import AttemptState, Outcome
 from tests.fakes import FakeEngine
@@ -57,7 +56,7 @@ class Tables:
     ) -> tuple[DatasetRef, PartitionSet]:
         assert edge.mapping is not None
         assert facts.calendar is not None
-        reading = key if edge.own else read_keys(facts.calendar, key, facts.lookback)
+        reading = key if edge.own else facts.calendar.with_later(key, facts.lookback)
         return edge.dataset, edge.mapping.required(reading)
 
     def made(self, facts: JobFacts, key: PartitionSet) -> dict[Cell, Any]:
@@ -84,7 +83,7 @@ class Tables:
         """Make all that these run keys make, one after the other."""
         facts = self.resolver.job(job)
         assert facts.calendar is not None
-        for key in single_keys(parse(facts.calendar, tuple(partitions))):
+        for key in parse(facts.calendar, tuple(partitions)).singles():
             self.content |= self.made(facts, key)
 
     def fingerprint(self, cell: Cell) -> str:

@@ -138,6 +138,20 @@ class Calendar:
             return keys
         return PartitionSet.of(clipped)
 
+    def with_earlier(self, keys: PartitionSet, count: int) -> PartitionSet:
+        """Return each key and so many before it, those that exist: what lookback corrects."""
+        return self.dilate(keys, count, 0)
+
+    def with_later(self, keys: PartitionSet, count: int) -> PartitionSet:
+        """Return each key and so many after it, those that exist: what lookback corrects it by."""
+        return self.dilate(keys, 0, count)
+
+    def dilate(self, keys: PartitionSet, back: int, ahead: int) -> PartitionSet:
+        """Return the keys of k-back .. k+ahead that exist, for each key k."""
+        if not (back or ahead) or not keys.boxes or self.time is None:
+            return keys
+        return self.clip(keys.map_time(lambda ordinals: ordinals.dilate(back, ahead)))
+
     def intern(self, keys: PartitionSet) -> PartitionSet:
         """Return the one object for equal sets of this calendar, which then compare at once."""
         return self._sets.setdefault(keys, keys)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from lineage_backfill.partitions.ordinals import POINT, OrdinalSet
 
 Box = tuple[OrdinalSet, int]
+#: One partition: its time ordinal, and the index of its combination of static keys.
+Point = tuple[int, int]
 
 
 class PartitionSet:
@@ -53,6 +56,75 @@ class PartitionSet:
             return NOTHING
         return cls(tuple(sorted(merged.items(), key=lambda box: box[1] & -box[1])))
 
+    @classmethod
+    def union(cls, sets: Iterable[PartitionSet]) -> PartitionSet:
+        """Return what lies in any of the sets."""
+        return cls.of(box for one in sets for box in one.boxes)
+
+    @classmethod
+    def of_points(cls, points: Iterable[Point]) -> PartitionSet:
+        """Return the set of single partitions."""
+        ordinals: dict[int, list[int]] = {}
+        for ordinal, index in points:
+            ordinals.setdefault(index, []).append(ordinal)
+        return cls.of((OrdinalSet.of(some), 1 << index) for index, some in ordinals.items())
+
+    @classmethod
+    def range(cls, first: int, last: int, mask: int = 1) -> PartitionSet:
+        """Return the partitions of the ordinals first..last, both included."""
+        return cls(((OrdinalSet.range(first, last), mask),))
+
+    def points(self) -> Iterator[Point]:
+        """Yield the partitions one by one, ascending in time."""
+        for ordinals, mask in self.boxes:
+            indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
+            for ordinal in ordinals:
+                for index in indexes:
+                    yield ordinal, index
+
+    def singles(self) -> Iterator[PartitionSet]:
+        """Yield each partition as a set of its own, ascending in time."""
+        return (PartitionSet.range(o, o, 1 << index) for o, index in self.points())
+
+    def ranges(self) -> Iterator[PartitionSet]:
+        """Yield the maximal ranges of time, ascending."""
+        for ordinals, mask in self.boxes:
+            for first, last in ordinals.runs():
+                yield PartitionSet.range(first, last, mask)
+
+    def cut_at(self, cuts: Iterable[int]) -> Iterator[PartitionSet]:
+        """Yield the maximal ranges of time that hold no cut but as their first ordinal."""
+        ordered = sorted(cuts)
+        for ordinals, mask in self.boxes:
+            for first, last in ordinals.runs():
+                begin = first
+                for cut in ordered[bisect_right(ordered, first) : bisect_right(ordered, last)]:
+                    yield PartitionSet.range(begin, cut - 1, mask)
+                    begin = cut
+                yield PartitionSet.range(begin, last, mask)
+
+    def chunks(self, most: int) -> Iterator[PartitionSet]:
+        """Yield sets of at most so many partitions; static keys of a time together if they fit."""
+        for ordinals, mask in self.boxes:
+            size = most // mask.bit_count()
+            if size:
+                members = list(ordinals)
+                for start in range(0, len(members), size):
+                    yield PartitionSet(((OrdinalSet.of(members[start : start + size]), mask),))
+                continue
+            indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
+            parts = [
+                sum(1 << index for index in indexes[start : start + most])
+                for start in range(0, len(indexes), most)
+            ]
+            for ordinal in ordinals:
+                for part in parts:
+                    yield PartitionSet.range(ordinal, ordinal, part)
+
+    def map_time(self, change: Callable[[OrdinalSet], OrdinalSet]) -> PartitionSet:
+        """Return the set with the ordinals of each static key changed alike."""
+        return PartitionSet.of([(change(ordinals), mask) for ordinals, mask in self.boxes])
+
     @property
     def ordinals(self) -> OrdinalSet:
         """The time ordinals of any static key."""
@@ -96,6 +168,10 @@ class PartitionSet:
                     parts.append((mine - theirs, both))
             left = parts
         return PartitionSet.of(left)
+
+    def __contains__(self, point: Point) -> bool:
+        ordinal, index = point
+        return any(mask >> index & 1 and ordinal in ordinals for ordinals, mask in self.boxes)
 
     def __len__(self) -> int:
         if self._count < 0:

@@ -398,10 +398,7 @@ class _Boxes(EdgeMapping):
         reached = self.run.clip(keys)
         low, high = -time.after, time.before
         while reached and low <= run.last - reached.ordinals.lo:
-            hop = PartitionSet.of(
-                (ordinals.dilate(-low, high), mask) for ordinals, mask in reached.boxes
-            )
-            reached |= self.run.clip(hop)
+            reached |= self.run.dilate(reached, -low, high)
             low, high = 2 * low, 2 * high
         return reached
 
@@ -462,13 +459,9 @@ class _Function(_Listed):
     def _reads(self) -> Sequence[tuple[PartitionSet, PartitionSet]]:
         if self._rows is None:
             self._rows = []
-            for ordinals, mask in self.run.existing.boxes:
-                for ordinal in ordinals:
-                    for index in range(mask.bit_length()):
-                        if mask >> index & 1:
-                            one = PartitionSet(((OrdinalSet.range(ordinal, ordinal), 1 << index),))
-                            (key,) = expand(self.run, one)
-                            self._rows.append((one, self._read(key)))
+            for one in self.run.existing.singles():
+                (key,) = expand(self.run, one)
+                self._rows.append((one, self._read(key)))
         return self._rows
 
     def _read(self, key: Key) -> PartitionSet:

@@ -13,7 +13,6 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.describe import BLOCKING
 from lineage_backfill.planning.planner import Planning
-from lineage_backfill.planning.propagate import read_keys, single_keys
 from lineage_backfill.planning.resolver import DatasetFacts, Input, JobFacts
 from lineage_backfill.planning.why_not import End, cuts, ends, unrelated
 
@@ -86,7 +85,7 @@ def explain(
             above = cuts(planning, facts)
     else:
         return _up_to_date(planning, facts, calendar, wanted)
-    first = next(iter(single_keys(shown)))
+    first = next(shown.singles())
     hops, changed = _walk(planning, facts, first)
     return Explanation(
         job=job,
@@ -164,7 +163,7 @@ def _direct(planning: Planning, facts: JobFacts, keys: PartitionSet) -> Partitio
     at = keys
     while at and _nearest(planning, facts, at) is None:
         at = _earlier(planning, facts, at)
-    for key in single_keys(at):
+    for key in at.singles():
         if _nearest(planning, facts, key) is not None:
             return key
     return keys
@@ -193,7 +192,7 @@ def _nearest(
         if edge.own:
             root = planning.propagation.roots.get(edge.data)
             dirty = root if isinstance(root, PartitionSet) else NOTHING
-        reading = keys if edge.own else read_keys(calendar, keys, facts.lookback)
+        reading = keys if edge.own else calendar.with_later(keys, facts.lookback)
         # Unclipped: what a user names as changed may be a period that is not complete yet.
         stale = edge.mapping.required_unclipped(reading) & dirty
         distance = planning.routes.to_dataset(edge.data)
@@ -217,7 +216,7 @@ def _maker(
             if output.data is data and output.mapping is not None:
                 keys = output.mapping.affected(stale) & result.stale
                 if keys:
-                    best = (hops, facts, next(iter(single_keys(keys))))
+                    best = (hops, facts, next(keys.singles()))
     return None if best is None else best[1:]
 
 

@@ -19,7 +19,6 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
-from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import DatasetFacts, Input, JobFacts, Resolver
@@ -293,7 +292,7 @@ class _Run:
         direct = self._affected(others, calendar, direct)
         if not facts.lookback and not facts.own:
             return direct, direct
-        widened_keys = widen(calendar, direct, facts.lookback)
+        widened_keys = calendar.with_earlier(direct, facts.lookback)
         closed = self._closed(facts, pruned, widened_keys | own | settled)
         widened = calendar.intern(closed)
         if not self.constraints.exact or not facts.lookback:
@@ -369,7 +368,7 @@ class _Run:
                     causes.append(("expired", text))
                     lost |= keys
         result.left_causes = tuple(causes)
-        left |= (widen(calendar, lost, facts.lookback) | own_lost) & result.stale
+        left |= (calendar.with_earlier(lost, facts.lookback) | own_lost) & result.stale
         if not left:
             return NOTHING
         return self._closed(facts, result.pruned, left) & result.stale
@@ -460,17 +459,17 @@ class _Run:
                     makers.setdefault(output.data, []).append((facts, output.mapping))
         needs: dict[_Node, dict[_Node, None]] = {}
         for facts in jobs:
-            for key in single_keys(self.results[facts].stale):
+            for key in self.results[facts].stale.singles():
                 found = needs[facts, key] = {}
                 assert facts.calendar is not None
-                reading = read_keys(facts.calendar, key, facts.lookback)
+                reading = facts.calendar.with_later(key, facts.lookback)
                 for edge in facts.live:
                     if edge.mapping is None:
                         continue
                     wanted = edge.mapping.required(key if edge.own else reading)
                     for maker, mapping in makers.get(edge.data, ()):
                         build = mapping.affected(wanted) & self.results[maker].stale
-                        found.update(((maker, one), None) for one in single_keys(build))
+                        found.update(((maker, one), None) for one in build.singles())
         return needs
 
     def _name_cycle(self, tied: set[_Node], needs: Mapping[_Node, Iterable[_Node]]) -> str:
@@ -488,34 +487,6 @@ class _Run:
             return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
 
         return "a cycle: " + " needs ".join(show(*part) for part in cycle)
-
-
-def widen(calendar: Calendar, keys: PartitionSet, lookback: int) -> PartitionSet:
-    """Return K-lookback .. K for every key K, as far as they exist."""
-    if not lookback or not keys or calendar.time is None:
-        return keys
-    boxes = ((ordinals.dilate(lookback, 0), mask) for ordinals, mask in keys.boxes)
-    return calendar.clip(PartitionSet.of(boxes))
-
-
-def read_keys(calendar: Calendar, keys: PartitionSet, lookback: int) -> PartitionSet:
-    """Return the existing run keys whose reads the partitions of `keys` depend on."""
-    if not lookback or not keys or calendar.time is None:
-        return keys
-    boxes = ((ordinals.dilate(0, lookback), mask) for ordinals, mask in keys.boxes)
-    return calendar.clip(PartitionSet.of(boxes))
-
-
-def single_keys(keys: PartitionSet) -> Iterable[PartitionSet]:
-    """Yield every key of the set as a set of its own, ascending in time."""
-    for ordinals, mask in keys.boxes:
-        for ordinal in ordinals:
-            point = OrdinalSet.range(ordinal, ordinal)
-            rest = mask
-            while rest:
-                low = rest & -rest
-                yield PartitionSet(((point, low),))
-                rest ^= low
 
 
 def _dirty_inputs(

@@ -13,10 +13,9 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
-from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
-from lineage_backfill.planning.propagate import JobResult, Propagation, read_keys, single_keys
+from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import DatasetFacts, JobFacts, Resolver
 
 
@@ -56,43 +55,14 @@ def batches(
     result = propagation.results[facts]
     planned, policy = result.planned, _policy(result)
     if policy == "key":
-        yield from single_keys(planned)
+        yield from planned.singles()
     elif policy == "range":
-        yield from _ranges(planned)
+        yield from planned.ranges()
     elif policy == "aligned":
         yield from _aligned(facts, propagation, resolver)
     else:
         assert isinstance(policy, int)
-        for ordinals, mask in planned.boxes:
-            yield from _chunks(ordinals, mask, policy)
-
-
-def _ranges(planned: PartitionSet) -> Iterator[PartitionSet]:
-    if len(planned.boxes) == 1 and planned.boxes[0][0].is_range:
-        yield planned
-        return
-    for ordinals, mask in planned.boxes:
-        for first, last in ordinals.runs():
-            yield PartitionSet(((OrdinalSet.range(first, last), mask),))
-
-
-def _chunks(ordinals: OrdinalSet, mask: int, most: int) -> Iterator[PartitionSet]:
-    """Yield sets of at most so many keys: whole combinations of a key together where they fit."""
-    combinations = mask.bit_count()
-    if combinations > most:
-        for point in single_keys(PartitionSet(((ordinals, 1),))):
-            rest = mask
-            while rest:
-                part = 0
-                for _ in range(min(most, rest.bit_count())):
-                    part |= rest & -rest
-                    rest &= rest - 1
-                yield PartitionSet(((point.boxes[0][0], part),))
-        return
-    size = most // combinations
-    members = list(ordinals)
-    for start in range(0, len(members), size):
-        yield PartitionSet(((OrdinalSet.of(members[start : start + size]), mask),))
+        yield from planned.chunks(policy)
 
 
 def _aligned(
@@ -113,13 +83,7 @@ def _aligned(
                 grid = theirs.time.grid
                 for first, last in other.planned.ordinals.runs():
                     cuts.update(time.grid.at(grid.start(o)) for o in range(first, last + 2))
-    for ordinals, mask in propagation.results[facts].planned.boxes:
-        for first, last in ordinals.runs():
-            begin = first
-            for cut in sorted(cut for cut in cuts if first < cut <= last):
-                yield PartitionSet(((OrdinalSet.range(begin, cut - 1), mask),))
-                begin = cut
-            yield PartitionSet(((OrdinalSet.range(begin, last), mask),))
+    yield from propagation.results[facts].planned.cut_at(cuts)
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -167,16 +131,14 @@ class _Index:
             found = self._memo[wanted] = (number,) if made is wanted or made & wanted else ()
         if found is None:
             hits = set()
-            for ordinals, mask in wanted.boxes:
-                for first, last in ordinals.runs():
-                    position = bisect_right(self._starts, last) - 1
-                    while position >= 0 and self._reach[position] >= first:
-                        _, hi, made, number = self._made[position]
-                        if hi >= first and number not in hits:
-                            box = PartitionSet(((OrdinalSet.range(first, last), mask),))
-                            if made & box:
-                                hits.add(number)
-                        position -= 1
+            for part in wanted.ranges():
+                first, last = part.ordinals.lo, part.ordinals.hi
+                position = bisect_right(self._starts, last) - 1
+                while position >= 0 and self._reach[position] >= first:
+                    _, hi, made, number = self._made[position]
+                    if hi >= first and number not in hits and made & part:
+                        hits.add(number)
+                    position -= 1
             found = self._memo[wanted] = tuple(sorted(hits))
         return found
 
@@ -260,7 +222,7 @@ def _draft(
 ) -> _Draft:
     calendar = facts.calendar
     assert calendar is not None
-    reading = read_keys(calendar, keys, facts.lookback)
+    reading = calendar.with_later(keys, facts.lookback)
     reads: list[tuple[DatasetRef, EdgeMapping | None, PartitionSet | None]] = []
     for edge in facts.inputs:
         if edge.reference or edge.mapping is None:

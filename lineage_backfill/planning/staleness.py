@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.grid import refines
-from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import render
-from lineage_backfill.planning.propagate import widen
 from lineage_backfill.planning.request import ChangedJob
 from lineage_backfill.planning.resolver import Input, JobFacts, Output, Resolver
 
@@ -271,7 +269,7 @@ class _Judge:
         assert edge.mapping is not None
         assert facts.calendar is not None
         keys = edge.mapping.affected(changed)
-        return side.written(keys if edge.own else widen(facts.calendar, keys, facts.lookback))
+        return side.written(keys if edge.own else facts.calendar.with_earlier(keys, facts.lookback))
 
     def _changes_of(self, dataset: DatasetRef) -> tuple[Change, ...] | None:
         """Return when a dataset changed, the oldest first; None where nothing tells."""
@@ -340,19 +338,19 @@ class _Evidence:
         self._table = table
         self.old = table.old if table is not None else NOTHING
         self.since = table.since if table is not None else None
-        by_point: dict[_Point, PartitionBuild] = {}
-        changed: dict[_Point, datetime] = {}
+        by_point: dict[Point, PartitionBuild] = {}
+        changed: dict[Point, datetime] = {}
         for build in table.builds if table is not None else ():
-            by_point.update(dict.fromkeys(_points(build.keys), build))
+            by_point.update(dict.fromkeys(build.keys.points(), build))
         for change in table.changes if table is not None else ():
-            changed.update(dict.fromkeys(_points(change.keys), change.at))
+            changed.update(dict.fromkeys(change.keys.points(), change.at))
         for run in sorted((r for r in runs if r.ended_at is not None), key=lambda r: r.started_at):
             _add_run(by_point, changed, side.written(run.keys), run, job)
         self._groups = _grouped(by_point)
         self.made = self.old
         for keys in self._groups.values():
             self.made |= keys
-        self.old -= _all(self._groups.values())
+        self.old -= PartitionSet.union(self._groups.values())
 
     def judged(self, wanted: PartitionSet) -> tuple[PartitionSet, tuple[str, ...]]:
         """Return those of the partitions of which it is known whether they were made."""
@@ -366,7 +364,7 @@ class _Evidence:
                 "the log of its table does not reach back to its beginning",
             )
         first = self.made.ordinals.lo
-        known = PartitionSet.of((o.clip(first, o.hi), mask) for o, mask in wanted.boxes)
+        known = wanted.map_time(lambda ordinals: ordinals.clip(first, ordinals.hi))
         if known == wanted:
             return wanted, ()
         return known, ("no recorded run is as old",)
@@ -374,7 +372,7 @@ class _Evidence:
     def made_before(self, instant: datetime) -> PartitionSet:
         """Return the partitions that may have been made of what was there before the instant."""
         found = [keys for one, keys in self._groups.items() if (one.read_at or one.at) < instant]
-        return _all([*found, self.old])
+        return PartitionSet.union([*found, self.old])
 
     def by_place(
         self, dataset: DatasetRef, changes: Sequence[Change]
@@ -393,13 +391,9 @@ class _Evidence:
         return found
 
 
-#: One partition: its time ordinal, and the index of its combination of static keys.
-_Point = tuple[int, int]
-
-
 def _add_run(
-    by_point: dict[_Point, PartitionBuild],
-    changed: Mapping[_Point, datetime],
+    by_point: dict[Point, PartitionBuild],
+    changed: Mapping[Point, datetime],
     written: PartitionSet,
     run: Run,
     job: JobRef,
@@ -410,7 +404,7 @@ def _add_run(
         keys=written, at=run.ended_at, read_at=run.started_at, read=run.read, job=job
     )
     told: dict[PartitionBuild, PartitionBuild] = {}
-    for point in _points(written):
+    for point in written.points():
         known = by_point.get(point)
         if point in changed and changed[point] > run.ended_at:
             continue  # somebody else's commit came later, or it was undone
@@ -422,28 +416,11 @@ def _add_run(
             by_point[point] = told[known]
 
 
-def _grouped(by_point: Mapping[_Point, PartitionBuild]) -> dict[PartitionBuild, PartitionSet]:
-    points: dict[PartitionBuild, dict[int, list[int]]] = {}
-    for (ordinal, position), build in by_point.items():
-        points.setdefault(build, {}).setdefault(position, []).append(ordinal)
-    return {
-        build: PartitionSet.of(
-            (OrdinalSet.of(ordinals), 1 << position) for position, ordinals in found.items()
-        )
-        for build, found in points.items()
-    }
-
-
-def _points(keys: PartitionSet) -> Iterator[_Point]:
-    for ordinals, mask in keys.boxes:
-        positions = [position for position in range(mask.bit_length()) if mask >> position & 1]
-        for ordinal in ordinals:
-            for position in positions:
-                yield ordinal, position
-
-
-def _all(sets: Iterable[PartitionSet]) -> PartitionSet:
-    return PartitionSet.of(box for one in sets for box in one.boxes)
+def _grouped(by_point: Mapping[Point, PartitionBuild]) -> dict[PartitionBuild, PartitionSet]:
+    points: dict[PartitionBuild, list[Point]] = {}
+    for point, build in by_point.items():
+        points.setdefault(build, []).append(point)
+    return {build: PartitionSet.of_points(found) for build, found in points.items()}
 
 
 def _covers(run: Calendar, output: Calendar) -> bool:
@@ -461,7 +438,7 @@ def _joined(
     job: JobRef, calendar: Calendar, found: Sequence[Staleness], running: PartitionSet
 ) -> Staleness:
     """Return what is to be said of a job with several outputs: stale in one is stale."""
-    missing = _all(one.missing for one in found) - running
+    missing = PartitionSet.union(one.missing for one in found) - running
     older: dict[DatasetRef, Older] = {}
     for item in (item for one in found for item in one.older):
         held = older.get(item.dataset)
@@ -471,13 +448,13 @@ def _joined(
             keys |= held.keys
         if keys:
             older[item.dataset] = replace(newest, keys=keys)
-    stale = _all([missing, *(one.keys for one in older.values())])
+    stale = PartitionSet.union([missing, *(one.keys for one in older.values())])
     return Staleness(
         job=job,
         calendar=calendar,
         missing=missing,
         older=tuple(older.values()),
         running=running,
-        unjudged=_all(one.unjudged for one in found) - stale - running,
+        unjudged=PartitionSet.union(one.unjudged for one in found) - stale - running,
         why=tuple(dict.fromkeys(text for one in found for text in one.why)),
     )

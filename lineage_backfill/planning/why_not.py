@@ -11,7 +11,6 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.planner import Planning
-from lineage_backfill.planning.propagate import read_keys
 from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
 
 _MOST = 5
@@ -77,7 +76,7 @@ def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -
     elif edge.mapping is None or facts.calendar is None:
         sentence = "its keys, or those of what it reads, are not known"
     elif keys:
-        reading = read_keys(facts.calendar, keys, facts.lookback)
+        reading = facts.calendar.with_later(keys, facts.lookback)
         needs = edge.mapping.required_unclipped(reading)
         sentence = "what this key reads of it has not changed"
     else:

@@ -22,11 +22,9 @@ from typing import Any, Final
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
-from lineage_backfill.planning.propagate import read_keys, widen
 from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
 from lineage_backfill.planning.staleness import TableRecord
@@ -39,8 +37,6 @@ from lineage_backfill.runs.external import OutsideRuns
 Traces = Callable[[JobRef, KeySet], Iterable[Trace]]
 #: Returns what the logs of datasets' tables tell, of those that have one that can be read.
 Logs = Callable[[Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]]
-#: One partition: its time ordinal, and the index of its combination of static keys.
-Point = tuple[int, int]
 #: What partitions held, as digests of their fingerprints; None where that was not known.
 Digests = dict[Point, str | None]
 
@@ -114,7 +110,7 @@ class Cutoff:
             self._pruned[job.job] = frozenset(DatasetRef(**ref) for ref in pruned)
             for edge in facts.live:
                 if edge.mapping is not None:
-                    reading = read_keys(facts.calendar, keys, _lookback(facts, edge))
+                    reading = facts.calendar.with_later(keys, _lookback(facts, edge))
                     _add(self._read, edge.dataset, edge.mapping.required_unclipped(reading))
             for output in facts.outputs:
                 if output.mapping is not None:
@@ -123,7 +119,7 @@ class Cutoff:
             facts = self._resolver.job(rerun.job)
             if facts.calendar is not None:
                 keys = facts.calendar.clip(parse(facts.calendar, rerun.keys))
-                self._asked[rerun.job] = widen(facts.calendar, keys, facts.lookback)
+                self._asked[rerun.job] = facts.calendar.with_earlier(keys, facts.lookback)
 
     # --- judging --------------------------------------------------------------------------------
 
@@ -174,10 +170,10 @@ class Cutoff:
             held = self._holds(output.dataset)
             changed = [
                 point
-                for point in _points(output.mapping.required(keys))
+                for point in output.mapping.required(keys).points()
                 if point in held and self._is_changed_since(output.dataset, point, held[point])
             ]
-            lost |= output.mapping.affected(_set_of(changed)) & keys
+            lost |= output.mapping.affected(PartitionSet.of_points(changed)) & keys
         return lost
 
     def _by_last_run(
@@ -187,15 +183,15 @@ class Cutoff:
         last, basis = self._last_runs(facts), self._job_basis(facts)
         groups: dict[int, tuple[Trace, list[Point]]] = {}
         unknown: list[Point] = []
-        for point in _points(keys):
+        for point in keys.points():
             trace = last.get(point)
             if trace is None or trace.contents is None or trace.contents["basis"] != basis:
                 unknown.append(point)
             else:
                 groups.setdefault(id(trace), (trace, []))[1].append(point)
-        found, lost = [], _set_of(unknown)
+        found, lost = [], PartitionSet.of_points(unknown)
         for trace, points in groups.values():
-            group = _set_of(points)
+            group = PartitionSet.of_points(points)
             outside = group & self._outside.since(facts.ref, trace.since)
             lost |= outside
             found.append((trace, group - outside))
@@ -216,14 +212,14 @@ class Cutoff:
         """
         mapping, lookback = edge.mapping, _lookback(facts, edge)
         assert mapping is not None
-        wanted = mapping.required_unclipped(read_keys(calendar, keys, lookback))
+        wanted = mapping.required_unclipped(calendar.with_later(keys, lookback))
         stale = wanted & self._stale.get(edge.dataset, NOTHING)
-        stale_points = set(_points(stale))
-        named = set(_points(wanted & self._changed.get(edge.dataset, NOTHING)))
+        stale_points = set(stale.points())
+        named = set((wanted & self._changed.get(edge.dataset, NOTHING)).points())
         now = self._holds(edge.dataset)
         read, _ = self._fingerprints(trace, "reads", edge.dataset)
         changed = []
-        for point in _points(wanted):
+        for point in wanted.points():
             held = now.get(point)
             if held is None:
                 is_other = point in stale_points  # changed by somebody unknown to the store
@@ -238,9 +234,9 @@ class Cutoff:
                 changed.append(point)
 
         def readers(partitions: PartitionSet) -> PartitionSet:
-            return widen(calendar, mapping.affected(partitions), lookback) & keys
+            return calendar.with_earlier(mapping.affected(partitions), lookback) & keys
 
-        return readers(stale), readers(_set_of(changed))
+        return readers(stale), readers(PartitionSet.of_points(changed))
 
     def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
         """Whether the table's log tells of a change later than the write that the store knows of.
@@ -268,7 +264,7 @@ class Cutoff:
             ref: {
                 point: change.version
                 for change in record.changes
-                for point in _points(change.keys & touched[ref])
+                for point in (change.keys & touched[ref]).points()
             }
             for ref, record in self._logs(touched).items()
         }
@@ -307,7 +303,7 @@ class Cutoff:
         if facts.calendar is None:
             return
         last = self._last_runs(facts)
-        for point in _points(parse(facts.calendar, trace.keys)):
+        for point in parse(facts.calendar, trace.keys).points():
             last[point] = trace
         for output in facts.outputs:
             self._lay(self._holds(output.dataset), output.dataset, trace)
@@ -322,7 +318,7 @@ class Cutoff:
             if facts.calendar is not None:
                 for trace in self._traces_of(facts):
                     keys = _parsed(facts.calendar, trace.keys)
-                    found.update(dict.fromkeys(_points(keys), trace))
+                    found.update(dict.fromkeys(keys.points(), trace))
         return found
 
     def _traces_of(self, facts: JobFacts) -> list[Trace]:
@@ -364,7 +360,7 @@ class Cutoff:
         if mapping is None or facts.calendar is None:
             return
         written, version = self._fingerprints(trace, "writes", dataset)
-        for point in _points(mapping.required(_parsed(facts.calendar, trace.keys))):
+        for point in mapping.required(_parsed(facts.calendar, trace.keys)).points():
             one = _Held(written.get(point), trace.backfill_id, version, trace.since)
             if not _ended_later(held.get(point), one):
                 held[point] = one
@@ -380,7 +376,7 @@ class Cutoff:
             latest[written] = known and run.ended_at and max(known, run.ended_at)
         for written, ended_at in latest.items():
             for point, one in held.items():
-                if _contains(written, point) and (
+                if point in written and (
                     ended_at is None or one.since is None or ended_at >= one.since
                 ):
                     held[point] = replace(one, digest=None)
@@ -399,14 +395,14 @@ class Cutoff:
             for one in part["partitions"]:
                 points = self._named(dataset, calendar, one, part.get("types") or {})
                 digests.update(dict.fromkeys(points, _digest(one.get("fingerprint"))))
-            keys = _set_of(digests)
+            keys = PartitionSet.of_points(digests)
             packed.append(
                 {
                     "dataset": [dataset.namespace, dataset.name],
                     "basis": self._dataset_basis(dataset, calendar),
                     "version": part.get("version"),
                     "keys": render(calendar, keys),
-                    "digests": "".join(digests[point] for point in _points(keys)),
+                    "digests": "".join(digests[point] for point in keys.points()),
                 }
             )
         return packed
@@ -424,7 +420,7 @@ class Cutoff:
         """
         values = partition.get("values")
         if values is None:
-            return _points(_parsed(calendar, (partition["key"],)))
+            return _parsed(calendar, (partition["key"],)).points()
 
         def told(values: Mapping[str, str | None]) -> frozenset[tuple[str, str | None]]:
             return frozenset((c, stored(text, types.get(c, ""))) for c, text in values.items())
@@ -435,8 +431,8 @@ class Cutoff:
             columns = physical_columns(declared) if declared else {}
             self._stored[which] = {
                 told(physical_values(key, columns)): point
-                for point in _points(calendar.existing)
-                for key in expand(calendar, _set_of([point]))
+                for point in calendar.existing.points()
+                for key in expand(calendar, PartitionSet.of_points([point]))
             }
         point = self._stored[which].get(told(values))
         return () if point is None else (point,)
@@ -452,7 +448,7 @@ class Cutoff:
             assert calendar is not None
             if part["dataset"] != name or part["basis"] != self._dataset_basis(dataset, calendar):
                 continue
-            points = list(_points(_parsed(calendar, part["keys"])))
+            points = list(_parsed(calendar, part["keys"]).points())
             text = part["digests"]
             digests = [text[at : at + _LENGTH] for at in range(0, len(text), _LENGTH)]
             if len(points) == len(digests):  # else its calendar begins or ends elsewhere by now
@@ -491,7 +487,7 @@ def _narrowed(
         if part.keys is None or edge.mapping is None:
             reads.append(part)
             continue
-        reading = read_keys(calendar, keys, _lookback(facts, edge))
+        reading = calendar.with_later(keys, _lookback(facts, edge))
         upstream = edge.mapping.upstream
         wanted = edge.mapping.required_unclipped(reading) & parse(upstream, part.keys)
         reads.append(replace(part, keys=render(upstream, wanted)))
@@ -557,26 +553,6 @@ def _parsed(calendar: Calendar, keys: Sequence[Any]) -> PartitionSet:
         with suppress(UsageError):
             found |= parse(calendar, (key,))
     return found
-
-
-def _points(keys: PartitionSet) -> Iterator[Point]:
-    for ordinals, mask in keys.boxes:
-        indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
-        for ordinal in ordinals:
-            for index in indexes:
-                yield ordinal, index
-
-
-def _set_of(points: Iterable[Point]) -> PartitionSet:
-    ordinals: dict[int, list[int]] = {}
-    for ordinal, index in points:
-        ordinals.setdefault(index, []).append(ordinal)
-    return PartitionSet.of((OrdinalSet.of(some), 1 << index) for index, some in ordinals.items())
-
-
-def _contains(keys: PartitionSet, point: Point) -> bool:
-    ordinal, index = point
-    return any(mask >> index & 1 and ordinal in ordinals for ordinals, mask in keys.boxes)
 
 
 def _add(into: dict[DatasetRef, PartitionSet], dataset: DatasetRef, keys: PartitionSet) -> None:

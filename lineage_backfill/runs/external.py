@@ -10,7 +10,6 @@ from datetime import datetime
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
-from lineage_backfill.planning.propagate import widen
 from lineage_backfill.planning.recorded import touched_keys
 from lineage_backfill.planning.resolver import Resolver
 
@@ -48,7 +47,7 @@ class OutsideRuns:
             found = self._found[job] = tuple(
                 OutsideRun(
                     record,
-                    widen(calendar, touched_keys(record, calendar), facts.lookback),
+                    calendar.with_earlier(touched_keys(record, calendar), facts.lookback),
                     None if record.state == "RUNNING" else record.ended_at or record.started_at,
                 )
                 for record in self._records[job]

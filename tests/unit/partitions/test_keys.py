@@ -7,8 +7,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lineage_backfill.partitions.calendar import Calendar, TimeAxis
+from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
 from lineage_backfill.partitions.ordinals import OrdinalSet
+from lineage_backfill.partitions.text import static_axis
 from tests.unit.partitions.support import properties
 
 Pair = tuple[int, int]
@@ -100,3 +103,58 @@ def test_nothing_and_the_whole() -> None:
     check(WHOLE, frozenset({(0, 0)}))
     assert object() != NOTHING
     assert repr(WHOLE) == "PartitionSet(OrdinalSet(0..0) x 1)"
+
+
+@properties(80)
+@given(pair_sets, st.tuples(st.integers(-4, 7), st.integers(0, 6)), st.integers(1, 7))
+def test_a_set_is_taken_apart_and_put_together(
+    pairs: frozenset[Pair], point: Pair, most: int
+) -> None:
+    keys = of_pairs(pairs)
+    points = list(keys.points())
+    assert len(points) == len(pairs)
+    assert (point in keys) == (point in pairs)
+    check(PartitionSet.of_points(points), pairs)
+    assert [list(one.points()) for one in keys.singles()] == [[one] for one in points]
+    check(PartitionSet.union(keys.singles()), pairs)
+    check(PartitionSet.union(keys.ranges()), pairs)
+    for part in keys.ranges():
+        assert part.ordinals.is_range
+    chunks = list(keys.chunks(most))
+    check(PartitionSet.union(chunks), pairs)
+    assert sum(map(len, chunks)) == len(pairs)
+    assert all(0 < len(one) <= most for one in chunks)
+    check(keys.map_time(lambda times: times.dilate(1, 2)), _around(pairs, 1, 2))
+
+
+def _around(pairs: frozenset[Pair], back: int, ahead: int) -> frozenset[Pair]:
+    return frozenset((t + by, index) for t, index in pairs for by in range(-back, ahead + 1))
+
+
+@properties(80)
+@given(pair_sets, st.frozensets(st.integers(-4, 8), max_size=4))
+def test_ranges_are_cut_where_asked(pairs: frozenset[Pair], cuts: frozenset[int]) -> None:
+    parts = list(of_pairs(pairs).cut_at(cuts))
+    check(PartitionSet.union(parts), pairs)
+    assert sum(map(len, parts)) == len(pairs)
+    for part in parts:
+        assert part.ordinals.is_range
+        assert not cuts & set(list(part.ordinals)[1:])
+
+
+@properties(80)
+@given(pair_sets, st.integers(0, 3), st.integers(-5, 4), st.integers(-1, 7))
+def test_a_calendar_widens_within_its_keys(
+    pairs: frozenset[Pair], by: int, first: int, last: int
+) -> None:
+    grid = grain_grid("day", "UTC")
+    axis = TimeAxis(name="", grid=grid, first=first, last=last, complete=last, begun=last)
+    calendar = Calendar(time=axis, statics=(static_axis("region", "abcdef"),))
+    existing = frozenset((t, index) for t, index in pairs if first <= t <= last)
+    keys = of_pairs(existing)
+    for found, back, ahead in (
+        (calendar.with_earlier(keys, by), by, 0),
+        (calendar.with_later(keys, by), 0, by),
+    ):
+        around = _around(existing, back, ahead)
+        check(found, frozenset((t, index) for t, index in around if first <= t <= last))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import parse, render
-from lineage_backfill.planning.propagate import read_keys, single_keys
 from lineage_backfill.planning.request import ChangedJob, Request
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import (
@@ -386,12 +385,12 @@ class Remembering:
         """Return what a job would make one key from."""
         facts = self.world.resolver.job(job(name))
         assert facts.calendar is not None
-        reading = read_keys(facts.calendar, key, facts.lookback)
+        reading = facts.calendar.with_later(key, facts.lookback)
         return tuple(
             (edge.dataset.name, one, (self.contents.get((edge.dataset.name, one)) or (0,))[0])  # type: ignore[index]
             for edge in facts.live
             if edge.mapping is not None
-            for one in single_keys(edge.mapping.required(key if edge.own else reading))
+            for one in edge.mapping.required(key if edge.own else reading).singles()
         )
 
     def is_stale(self, name: str, key: PartitionSet) -> bool:
@@ -426,7 +425,7 @@ def test_stale_is_what_would_be_made_from_something_else(
         table = TABLE_OF.get(name, name)
         calendar = world.resolver.calendar(dataset(table))
         assert calendar is not None
-        existing = list(single_keys(calendar.existing))
+        existing = list(calendar.existing.singles())
         key = existing[number % len(existing)]
         tables.put(table, key, None if name == "a" else tables.now(name, key))
         versions = {dataset(other): len(found) - 1 for other, found in commits.items()}
@@ -436,7 +435,7 @@ def test_stale_is_what_would_be_made_from_something_else(
     for name, one in world.stale().items():
         assert one.calendar is not None
         expected = NOTHING
-        for key in single_keys(one.calendar.existing):
+        for key in one.calendar.existing.singles():
             if tables.is_stale(name, key):
                 expected |= key
         assert one.stale == expected, name
@@ -462,7 +461,7 @@ def test_many_partitions_with_a_commit_each_are_judged() -> None:
     count = 5_000
     toml = "[[dataset]]\nname = '*'\ngrain = 'hour'\nstart = '2021-01-01T00'\n"
     world = World("raw > clean > tidy", toml)
-    (first,) = single_keys(world.parse("raw", "2021-01-01T00"))
+    (first,) = world.parse("raw", "2021-01-01T00").singles()
     ((ordinals, _),) = first.boxes
     for name, late in (("raw", 0.0), ("tidy", 0.5)):
         changes = [

@@ -17,7 +17,6 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.propagate import single_keys
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import Change, TableRecord
 from lineage_backfill.ports import BackfillRecord, RunStore, Settings
@@ -237,7 +236,7 @@ class World:
         for job in made.jobs:
             facts = self.resolver.job(job.job)
             assert facts.calendar is not None
-            for key in single_keys(parse(facts.calendar, job.partitions)):
+            for key in parse(facts.calendar, job.partitions).singles():
                 for cell, value in self.tables.made(facts, key).items():
                     assert self.tables.content[cell] == value, (job.job.name, cell)
 
