@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -440,7 +440,7 @@ def every_grid(step: str, start: str, zone_name: str) -> Grid:
     return _EveryGrid(int(match[1]) * _UNITS[match[2]], anchor, here)
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def refines(fine: Grid, coarse: Grid, around: int) -> bool:
     """Whether no interval of `fine` straddles a border of `coarse`.
 

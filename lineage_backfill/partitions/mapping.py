@@ -330,7 +330,7 @@ class _Statics:
         if spec.kind == "map":
             table = dict(spec.table)
             return [{other.name: other.mask(table.get(key, ()))} for key in axis.keys]
-        return [{other.name: _same_key(axis, key, other)} for key in axis.keys]
+        return [{other.name: same_key(axis, key, other)} for key in axis.keys]
 
     def missing(self) -> list[str]:
         """Return sentences about keys that one side has and the other lacks."""
@@ -349,7 +349,8 @@ class _Statics:
         return sentences
 
 
-def _same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
+def same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
+    """Return the mask of the keys of the input's dimension that bear the same label."""
     if axis.runtime and key == EVERY:
         # It stands for all keys of the input that this side has not recorded.
         unknown = (k for k in other.keys if k == EVERY or k not in axis.index)
@@ -501,7 +502,7 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
     if spec.kind == "map" and not (upstream.order or run.order):
         _check_table(upstream, run, dict(spec.table))
         return _Table(upstream, run, spec.table)
-    pairs = _pair(upstream, run)
+    pairs = paired_axes(upstream, run)
     time_spec, overrides = _by_dimension(upstream, run, spec)
     for name, part in overrides.items():
         _check_dimension(name, part, run, pairs)
@@ -606,8 +607,11 @@ def _time(
     return _Overlap(theirs.grid, ours.grid, spec.before, spec.after)
 
 
-def _pair(upstream: Calendar, run: Calendar) -> dict[str, StaticAxis]:
-    """Match static dimensions by name; of two plain static calendars, whatever their names."""
+def paired_axes(upstream: Calendar, run: Calendar) -> dict[str, StaticAxis]:
+    """Return the input's static dimension that matches each of the run's, by the latter's name.
+
+    They match by name; those of two plain static calendars whatever their names.
+    """
     if len(upstream.statics) == len(run.statics) == 1 and not (upstream.order or run.order):
         return {run.statics[0].name: upstream.statics[0]}
     by_name = {axis.name: axis for axis in upstream.statics}

@@ -16,7 +16,7 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions import mapping as mappings
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.grid import refines
+from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
 from lineage_backfill.planning import infer
 from lineage_backfill.planning.edges import Edges
@@ -531,7 +531,7 @@ class Resolver:
                 f"one run key would replace all of its output {data.ref} (mode full)",
                 f'declare mode = "overwrite" in [[job.writes]] of {ref.name!r}',
             )
-        elif mode not in ("merge", "append") and not self._covers(run, calendar):
+        elif mode not in ("merge", "append") and not covers(run, calendar):
             text = f"its output {data.ref} is coarser than its run calendar: one run key would"
             trouble = (
                 f"{text} replace a whole partition with a part",
@@ -557,22 +557,6 @@ class Resolver:
         if key not in self._pairs:
             self._pairs[key] = not_told_apart(data.calendar, columns)
         return self._pairs[key]
-
-    def _covers(self, run: Calendar, output: Calendar) -> bool:
-        """Whether one run key makes every partition of the output that it touches, whole."""
-        if run is output:
-            return True
-        names = {axis.name for axis in output.statics}
-        plain = not (run.order or output.order)
-        if run.statics and not (
-            names >= {axis.name for axis in run.statics} or (plain and output.statics)
-        ):
-            return False
-        if run.time is None:
-            return True
-        return output.time is not None and refines(
-            output.time.grid, run.time.grid, self._calendars.now
-        )
 
 
 def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -> E | None:

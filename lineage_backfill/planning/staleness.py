@@ -15,7 +15,7 @@ from datetime import datetime
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.grid import refines
+from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.request import ChangedJob
@@ -309,7 +309,7 @@ class _Side:
         """Return the side of an output; the run keys where each makes but a part of a partition."""
         calendar = output.data.calendar
         assert calendar is not None
-        return cls(calendar=calendar, output=output) if _covers(run, calendar) else cls.itself(run)
+        return cls(calendar=calendar, output=output) if covers(run, calendar) else cls.itself(run)
 
     @classmethod
     def itself(cls, run: Calendar) -> _Side:
@@ -421,17 +421,6 @@ def _grouped(by_point: Mapping[Point, PartitionBuild]) -> dict[PartitionBuild, P
     for point, build in by_point.items():
         points.setdefault(build, []).append(point)
     return {build: PartitionSet.of_points(found) for build, found in points.items()}
-
-
-def _covers(run: Calendar, output: Calendar) -> bool:
-    """Whether one run key makes all of each partition that it touches."""
-    if run is output:
-        return True
-    if run.time is not None:
-        around = run.time.grid.start(run.time.last)
-        if output.time is None or not refines(output.time.grid, run.time.grid, around):
-            return False
-    return {axis.name for axis in run.statics} <= {axis.name for axis in output.statics}
 
 
 def _joined(

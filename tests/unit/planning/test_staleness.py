@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -304,6 +305,16 @@ def test_of_several_writers_each_answers_for_its_own_commits() -> None:
     assert world.says("clean") == {"unjudged": ALL}
 
 
+def test_of_several_writers_who_made_what_an_old_log_forgot_is_not_guessed() -> None:
+    world = World("raw > clean > tidy\n raw > fix > tidy")
+    world.table("raw", (ALL, 1))
+    late = world.parse("tidy", "2024-01-09..2024-01-10")
+    build = PartitionBuild(keys=late, at=at(6), job=job("clean"))
+    old = world.parse("tidy", "2024-01-01..2024-01-08")
+    world.tables[dataset("tidy")] = TableRecord(builds=(build,), old=old, since=at(4))
+    assert world.says("clean") == world.says("fix") == {"unjudged": ALL}
+
+
 def test_a_part_of_a_partition_is_not_judged_by_the_table() -> None:
     toml = DAYS + "[[dataset]]\nname = 'month'\ngrain = 'month'\nstart = '2023-12-01'\n"
     toml += "[[job]]\nname = 'add'\ngrain = 'day'\nstart = '2024-01-01'\n"
@@ -339,6 +350,26 @@ def test_static_keys_are_judged_one_by_one() -> None:
     world.table("raw", ("eu, us, asia", 1), ("us", 5))
     world.table("tidy", ("eu, us", 2))
     assert world.says("clean") == {"missing": "asia", "older than raw": "us"}
+
+
+@pytest.mark.parametrize(
+    "keys_of_job",
+    [
+        "keys = ['eu', 'us', 'asia']",
+        "dimensions = [{name = 'region', keys = ['eu', 'us', 'asia']}]",
+    ],
+)
+def test_static_keys_are_judged_by_the_table_whatever_its_column_is_called(
+    keys_of_job: str,
+) -> None:
+    toml = "[[dataset]]\nname = '*'\nkeys = ['eu', 'us', 'asia']\ncolumn = 'region'\n"
+    world = World("raw > clean > tidy", f"{toml}[[job]]\nname = 'clean'\n{keys_of_job}\n")
+    world.table("raw", ("eu, us, asia", 1), ("us", 5))
+    world.table("tidy", ("eu, us", 2))
+    named = {"missing": "asia", "older than raw": "us"}
+    if "dimensions" in keys_of_job:
+        named = {"missing": "region=asia", "older than raw": "region=us"}
+    assert world.says("clean") == named
 
 
 def test_old_keys_can_be_left_out() -> None:

@@ -1,0 +1,33 @@
+"""Coverage: whether one run key makes whole partitions of an output, or only parts of them."""
+
+from __future__ import annotations
+
+from lineage_backfill.partitions.calendar import Calendar, StaticAxis
+from lineage_backfill.partitions.grid import refines
+from lineage_backfill.partitions.mapping import paired_axes, same_key
+
+
+def covers(run: Calendar, output: Calendar) -> bool:
+    """Whether one run key makes every partition of the output that it touches, whole.
+
+    Judged by periods and labels alone: which keys exist by now plays no part.
+    """
+    if run is output:
+        return True
+    if run.time is not None:
+        around = run.time.grid.start(run.time.last)
+        if output.time is None or not refines(output.time.grid, run.time.grid, around):
+            return False
+    pairs = paired_axes(output, run)
+    return all(axis.name in pairs and _told_apart(axis, pairs[axis.name]) for axis in run.statics)
+
+
+def _told_apart(axis: StaticAxis, output: StaticAxis) -> bool:
+    """Whether no two keys of a run dimension make one key of the output."""
+    made = 0
+    for key in axis.keys:
+        mask = same_key(axis, key, output)
+        if made & mask:
+            return False
+        made |= mask
+    return True
