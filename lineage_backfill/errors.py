@@ -127,8 +127,11 @@ class ZoneError(UsageError):
 class CronError(UsageError):
     """A cron expression that cannot be read.
 
-    It has five fields: minute, hour, day of month, month, day of week. The forms of Quartz with
-    seconds or a year are read where they mean the same.
+    Five fields are those of cron: minute, hour, day of month, month, day of week; Sunday is 0.
+    Six or seven are those of Quartz: seconds (0) first, a year (*) last, Sunday is 1, and `?` in
+    the day field that does not matter: `0 0 6 ? * 2-6`. `@daily` and its kin are read too. An
+    expression that Quartz refuses, or that other readers take differently, is refused; weekdays
+    written by name, as in `MON-FRI`, mean the same to all.
     """
 
     code = "LB-115"

@@ -399,12 +399,14 @@ def grain_grid(grain: str, zone_name: str) -> Grid:
     )
 
 
-@cache
 def cron_grid(expression: str, zone_name: str) -> Grid:
     """Return the grid between the firings of a cron expression; raises CronError."""
-    here = zone(zone_name)
-    expression = cron_expressions.normalise(expression)
-    return _CronGrid(expression, here)
+    return _cron_grid(cron_expressions.normalise(expression), zone_name)
+
+
+@cache
+def _cron_grid(expression: str, zone_name: str) -> Grid:
+    return _CronGrid(expression, zone(zone_name))
 
 
 @cache

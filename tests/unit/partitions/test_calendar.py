@@ -150,7 +150,7 @@ def test_a_product_has_the_keys_of_its_dimensions() -> None:
         ({"grain": "day", "start": "2024-06-15", "end": "2024-06-14"}, DeclarationError, "before"),
         ({"grain": "month", "start": "2024-06-15"}, KeyFormatError, "not the first day"),
         ({"grain": "day", "zone": "Mars/Phobos"}, ZoneError, "unknown time zone"),
-        ({"cron": "61 * * * *"}, CronError, "Bad minute"),
+        ({"cron": "61 * * * *"}, CronError, "bad minute"),
         ({"cron": "30 * * * *", "start": "2024-06-15T14:00"}, UsageError, "does not exist"),
         ({"every": "8m"}, DeclarationError, "needs a start"),
         ({"every": "often", "start": "2024-06-15"}, UsageError, "cannot read the length"),

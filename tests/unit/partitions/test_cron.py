@@ -153,23 +153,48 @@ def test_a_firing_beyond_all_years_is_refused() -> None:
     ("given_text", "wanted"),
     [
         ("30 * * * *", "30 * * * *"),
-        ("  0   6 * * mon-fri ", "0 6 * * MON-FRI"),
+        ("  0   6 * * mon-fri ", "0 6 * * 1-5"),
+        ("0 6 * * 1,2,3,4,5", "0 6 * * 1-5"),
+        ("0 0 * * 5-7", "0 0 * * 0,5-6"),  # 7 is Sunday, as 0 is
+        ("0 0 * jan,dec *", "0 0 * 1,12 *"),
+        ("5,*/20 * * * *", "0,5,20,40 * * * *"),
+        ("*/20,5 * * * *", "*/20,5 * * * *"),  # a star first means more than its values
+        ("*/1 */1 * * *", "* * * * *"),
         ("@hourly", "0 * * * *"),
         ("@Daily", "0 0 * * *"),
         ("@weekly", "0 0 * * 0"),
         ("0 0 6 ? * 2-6", "0 6 * * 1-5"),  # Quartz counts Sunday as 1
-        ("0 0 6 ? * MON-FRI", "0 6 * * MON-FRI"),
+        ("0 0 6 ? * MON-FRI", "0 6 * * 1-5"),
+        ("00 0 6 * * ?", "0 6 * * *"),
         ("0 0 6 ? * 1,7", "0 6 * * 0,6"),
-        ("0 0 6 ? * 2/2", "0 6 * * 1-6/2"),
+        ("0 0 6 ? * 2/2", "0 6 * * 1,3,5"),
+        ("0 0 6 ? * L", "0 6 * * 6"),
         ("0 15 10 ? * 6L", "15 10 * * 5L"),
+        ("0 15 10 ? * FRIL", "15 10 * * 5L"),
         ("0 15 10 ? * 6#3", "15 10 * * 5#3"),
-        ("0 0/5 14,18 * * ?", "0/5 14,18 * * *"),
+        ("0 0/5 14,18 * * ?", "*/5 14,18 * * *"),
+        ("0 0 0/1 * * ?", "0 * * * *"),
         ("0 15 10 L * ?", "15 10 L * *"),
+        ("0 15 10 LW * ?", "15 10 LW * *"),
         ("0 0 12 1 * ? *", "0 12 1 * *"),  # any year
+        ("0 0 22-2 ? NOV-FEB FRI-MON", "0 0-2,22-23 * 1-2,11-12 0-1,5-6"),
+        ("0 0 20-4/4 28-2 * ?", "0 0,4,20 1-2,28-31 * *"),
+        # Five fields with marks of Quartz, where all who read them agree.
+        ("0 0 L * *", "0 0 L * *"),
+        ("0 9 * * MON#1", "0 9 * * 1#1"),
+        ("0 6 ? * MON-FRI", "0 6 * * 1-5"),
     ],
 )
-def test_expressions_come_out_in_five_fields(given_text: str, wanted: str) -> None:
+def test_expressions_that_mean_the_same_have_one_form(given_text: str, wanted: str) -> None:
     assert normalise(given_text) == wanted
+
+
+def test_calendars_whose_expressions_mean_the_same_are_one() -> None:
+    assert cron_grid("0 0 6 ? * 2-6", "UTC") is cron_grid("0 6 * * MON-FRI", "UTC")
+    assert cron_grid("@daily", "Europe/Berlin") is cron_grid("0 0 * * *", "Europe/Berlin")
+
+
+NO_MARK = "no ? in a day field"
 
 
 @pytest.mark.parametrize(
@@ -178,21 +203,58 @@ def test_expressions_come_out_in_five_fields(given_text: str, wanted: str) -> No
         ("30 0 12 * * ?", "seconds that are not 0"),
         ("*/10 * * * * ?", "seconds that are not 0"),
         ("0 0 12 * * ? 2024", "limited to certain years"),
-        ("0 0 12 ? * 8", "weekday outside 1 to 7"),
-        ("0 0 12 ? * 0", "weekday outside 1 to 7"),
-        ("0 0 12 15W * ?", "Bad day-of-month"),
-        ("0 0 12 1 * 2", "both a day of the month and a weekday"),
+        ("0 0 12 * * ? ?", "limited to certain years"),
+        ("0 0 12 ? * 8", "a bad weekday: '8'"),
+        ("0 0 12 ? * 0", "a bad weekday: '0'"),
+        # Quartz wants exactly one ?; without it Quartz and others mean different days.
+        ("0 0 6 * * 1-5", NO_MARK),
+        ("0 0 6 * * *", NO_MARK),
+        ("0 0 12 1 * 2", NO_MARK),
+        ("0 9 ? * 2-6 *", NO_MARK),  # minutes first and a year last, as a cloud writes it
+        ("0 0 12 ? * ?", "? in other fields"),
+        ("0 0 ? * * ?", "? in other fields"),
+        ("0 ? 12 * * ?", "? in other fields"),
+        # Quartz does not read what comes after a name.
+        ("0 0 6 ? * MON-FRI/2", "Quartz reads only a part"),
+        ("0 0 6 ? * MON/2", "Quartz reads only a part"),
+        ("0 0 6 ? * MON-6", "Quartz reads only a part"),
+        ("0 0 6 ? * MONDAY", "a bad weekday: 'MONDAY'"),
+        ("0 0 12 15W * ?", "the day of the month 15W"),
+        ("0 0 12 L-3 * ?", "the day of the month L-3"),
+        ("0 0 12 1,L * ?", "the day of the month 1,L"),
+        ("0 0 12 ? * 3#1,6#3", "the weekday 3#1,6#3"),
+        ("0 0 12 ? * 6#6", "the weekday 6#6"),
+        ("0 0 12 ? * 6L,2", "the weekday 6L,2"),
+        # Five fields: the same weekday is Monday to Quartz and Tuesday to others.
+        ("0 6 ? * 2-6", "Quartz counts from 1"),
+        ("0 6 * * 5#2", "Quartz counts from 1"),
+        ("0 6 * * 5L", "Quartz counts from 1"),
+        ("0 6 * * L", "Quartz counts from 1"),
+        ("0 6 L * MON", "both a day of the month and a weekday"),
+        ("0 22-2 * * *", "end lies before its start"),
+        ("0 0 * * FRI-SUN", "end lies before its start"),
+        ("0 0 1 NOV-FEB *", "end lies before its start"),
+        ("*/90 * * * *", "steps by 90"),
+        ("0 */24 * * *", "steps by 24"),
+        ("*/0 * * * *", "steps by 0"),
+        ("0/00 * * * *", "steps by 0"),
         ("* * *", "has 3 fields"),
         ("", "has 0 fields"),
         ("1 2 3 4 5 6 7 8", "has 8 fields"),
-        ("61 * * * *", "Bad minute"),
-        ("* 24 * * *", "Bad hour"),
-        ("0 0 31 2 *", "day-of-month"),
-        ("0 0 * * FUNDAY", "Bad day-of-week"),
-        ("0 0 30 2 */7", "day-of-month"),
-        ("@reboot", "has 1 fields"),
-        ("\u0663 * * * *", "Bad minute"),
-        ("*/0 * * * *", "Bad minute"),
+        ("61 * * * *", "a bad minute: '61'"),
+        ("* 24 * * *", "a bad hour: '24'"),
+        ("0 0 0 * *", "a bad day of the month: '0'"),
+        ("0 0 * 13 *", "a bad month: '13'"),
+        ("0 0 31 2 *", "never fires"),
+        ("0 0 30 2 */7", "never fires"),
+        ("0 0 * * FUNDAY", "a bad weekday: 'FUNDAY'"),
+        ("0 0 * * MON-", "a bad weekday: 'MON-'"),
+        ("*-5 * * * *", "a bad minute: '*-5'"),
+        ("1,,2 * * * *", "a bad minute: ''"),
+        (f"{'9' * 5000} * * * *", "a bad minute"),
+        ("@reboot", "names no times"),
+        ("@every 5m", "names no times"),
+        ("\u0663 * * * *", "a bad minute: '\u0663'"),
     ],
 )
 def test_what_cannot_be_a_calendar_is_refused_in_a_sentence(text: str, says: str) -> None:
@@ -201,6 +263,45 @@ def test_what_cannot_be_a_calendar_is_refused_in_a_sentence(text: str, says: str
     assert says in str(refused.value)
     assert repr(text) in str(refused.value)
     assert refused.value.hint
+
+
+FIELDS = tuple(
+    st.one_of(
+        st.just("*"),
+        st.integers(2, 5).map("*/{}".format),
+        st.lists(
+            st.one_of(
+                st.integers(low, high).map(str),
+                st.tuples(st.integers(low, high), st.integers(low, high)).map(
+                    lambda ends: f"{min(ends)}-{max(ends)}"
+                ),
+                st.tuples(st.integers(low, high), st.integers(2, 5)).map("{0[0]}/{0[1]}".format),
+            ),
+            min_size=1,
+            max_size=3,
+        ).map(",".join),
+    )
+    for low, high in ((0, 59), (0, 23), (1, 28), (1, 12), (0, 7))
+)
+
+
+@properties(150)
+@given(st.tuples(*FIELDS).map(" ".join))
+def test_the_one_form_fires_when_the_expression_fires(expression: str) -> None:
+    ours, theirs = (
+        CronSim(text, datetime(2024, 1, 1, tzinfo=UTC))
+        for text in (normalise(expression), expression)
+    )
+    assert [next(ours) for _ in range(50)] == [next(theirs) for _ in range(50)]
+
+
+@properties(100)
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 3))
+def test_quartz_weekdays_wrap_around_and_begin_on_sunday(first: int, last: int, step: int) -> None:
+    days = [(day - 1) % 7 for day in range(first, (last if last >= first else last + 7) + 1, step)]
+    expression = normalise(f"0 0 6 ? * {first}-{last}/{step}")
+    firings = CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC))
+    assert {next(firings).isoweekday() % 7 for _ in range(14)} == set(days)
 
 
 @properties(150)
