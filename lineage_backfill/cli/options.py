@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from typer import Argument, Option
 
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
+from lineage_backfill.cli.values import read_duration, read_moment, read_parameters
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -203,8 +204,6 @@ class WaitOptions:
     @property
     def limit(self) -> timedelta | None:
         """How long to wait; None for as long as it takes. Raises UsageError."""
-        from lineage_backfill.cli.requests import read_duration
-
         return read_duration(self.timeout)
 
 
@@ -289,7 +288,6 @@ class RunOptions(DriveOptions):
         """Return what is kept with the backfill; raises UsageError."""
         from datetime import UTC, datetime
 
-        from lineage_backfill.cli.requests import read_moment, read_parameters
         from lineage_backfill.ports import Settings
 
         now = datetime.now(UTC)

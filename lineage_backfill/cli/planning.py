@@ -12,7 +12,8 @@ import typer
 
 from lineage_backfill import workspace as app
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
-from lineage_backfill.cli.requests import Names, asks_logs, read_instant, read_moment, read_request
+from lineage_backfill.cli.requests import Names, asks_logs, read_request
+from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.document import plan_from_dict

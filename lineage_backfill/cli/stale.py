@@ -101,7 +101,8 @@ def catchup(
 
 def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:
     from lineage_backfill import workspace as app
-    from lineage_backfill.cli.requests import limits_of, read_instant, read_moment
+    from lineage_backfill.cli.requests import limits_of
+    from lineage_backfill.cli.values import read_instant, read_moment
     from lineage_backfill.planning.request import Request
 
     now = read_instant(options.now)

@@ -6,14 +6,11 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lineage_backfill.engines import arguments
 from lineage_backfill.errors import ConfigError, EngineError
-
-if TYPE_CHECKING:
-    from lineage_backfill.model import JobRef
-    from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.text import KeySet
 
 #: What may stand in `live`.
 PLACEHOLDERS = ("job", "namespace")

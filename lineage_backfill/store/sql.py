@@ -60,6 +60,7 @@ from lineage_backfill.store.schema import (
     traces,
 )
 from lineage_backfill.store.transitions import write_moves
+from lineage_backfill.store.upgrade import upgrade
 
 #: How long a writer waits for another one, in seconds.
 BUSY_TIMEOUT = 30.0
@@ -458,8 +459,6 @@ class SqlRunStore:
             yield connection
 
     def _migrate(self) -> None:
-        from lineage_backfill.store.upgrade import upgrade  # alembic takes longer than the rest
-
         with self._write() as connection:
             if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
                 connection.execute(sa.func.pg_advisory_xact_lock(_MIGRATION).select())

@@ -18,7 +18,8 @@ from lineage_backfill.cli.options import (
     View,
     takes_options,
 )
-from lineage_backfill.cli.requests import Names, read_duration, read_instant, read_request
+from lineage_backfill.cli.requests import Names, read_request
+from lineage_backfill.cli.values import read_duration, read_instant
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
