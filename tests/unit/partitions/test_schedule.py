@@ -1,107 +1,155 @@
-"""What a run means that was started without keys: the newest key, lookback and schedule gaps."""
+"""Which keys a run covers: named, of a data interval, by its schedule or by the clock."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from lineage_backfill.errors import MissingKeyError, UsageError
-from lineage_backfill.partitions.cron import normalise
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.grid import cron_grid
-from lineage_backfill.partitions.schedule import latest_key, scheduled_keys
+from lineage_backfill.partitions.keys import NOTHING
+from lineage_backfill.partitions.schedule import RunStart, newest_key, run_keys
 from lineage_backfill.partitions.text import render
-from tests.unit.partitions.support import at, calendar, keys, labels, product
+from tests.unit.partitions.support import at, calendar, instant, keys, labels, product
 
 # A week in June 2024: Monday is the 17th.
-DAYS = calendar(at("2024-07-01T00:00"), grain="day", start="2024-06-01")
-WEEKDAYS = cron_grid("0 6 * * 1-5", "UTC")
 THU, FRI, SAT, SUN, MON, TUE, WED = (f"2024-06-{day}" for day in range(13, 20))
+#: One delivery file a calendar day, picked up on that day at six from Monday to Friday.
+DELIVERIES: dict[str, Any] = {"grain": "day", "start": "2024-06-01", "data_lag": -1}
+COMPLETE_DAYS: dict[str, Any] = {"grain": "day", "start": "2024-06-01"}
+WEEKDAYS = "0 0 6 ? * 2-6"
+
+
+def covered(declared: dict[str, Any], now: str, lookback: int = 0, **start: Any) -> set[str]:
+    """The keys of a run of a job with the calendar declared."""
+
+    def calendar_at(moment: int) -> Calendar:
+        return calendar(datetime.fromtimestamp(moment, UTC), **declared)
+
+    today = calendar_at(instant(now))
+    if named := start.pop("named", None):
+        start["keys"] = keys(today, named)
+    if interval := start.pop("between", None):
+        start["interval"] = tuple(map(instant, interval))
+    if schedule := start.pop("cron", None):
+        start["schedule"] = cron_grid(schedule, start.pop("zone", "UTC"))
+    found = run_keys(calendar_at, RunStart(now=instant(now), **start), lookback=lookback)
+    return labels(today, found)
 
 
 @pytest.mark.parametrize(
-    ("key", "lookback", "scheduled", "exact", "wanted"),
+    ("day", "lookback", "exact", "wanted"),
     [
         # A Monday-to-Friday schedule makes Monday's run cover Saturday, Sunday and Monday.
-        (MON, 0, True, False, {SAT, SUN, MON}),
-        (TUE, 0, True, False, {TUE}),
-        (FRI, 0, True, False, {FRI}),
-        # A run covers its own key and the n before it.
-        (WED, 3, False, False, {SUN, MON, TUE, WED}),
-        # Both together: the union.
-        (MON, 3, True, False, {FRI, SAT, SUN, MON}),
-        (WED, 3, True, False, {SUN, MON, TUE, WED}),
-        (MON, 1, True, False, {SAT, SUN, MON}),
-        # Asked for by name: no gaps, lookback all the same.
-        ("2024-06-15", 0, False, False, {SAT}),
-        ("2024-06-22", 3, False, False, {"2024-06-19", "2024-06-20", "2024-06-21", "2024-06-22"}),
-        # Exact: just the keys named.
-        (MON, 3, True, True, {MON}),
-        # Keys before the first one do not exist.
-        ("2024-06-02", 3, False, False, {"2024-06-01", "2024-06-02"}),
-        # A range is read key by key.
-        (f"{MON}..{TUE}", 0, True, False, {SAT, SUN, MON, TUE}),
+        (MON, 0, False, {SAT, SUN, MON}),
+        (TUE, 0, False, {TUE}),
+        (FRI, 0, False, {FRI}),
+        # With a lookback of its own key: the union.
+        (MON, 3, False, {FRI, SAT, SUN, MON}),
+        (WED, 3, False, {SUN, MON, TUE, WED}),
+        (MON, 1, False, {SAT, SUN, MON}),
+        # Exact: its own key alone.
+        (MON, 3, True, {MON}),
     ],
 )
 def test_a_scheduled_run_covers_gaps_and_lookback(
-    key: str, lookback: int, scheduled: bool, exact: bool, wanted: set[str]
+    day: str, lookback: int, exact: bool, wanted: set[str]
 ) -> None:
-    found = scheduled_keys(
-        DAYS,
-        keys(DAYS, key),
-        schedule=WEEKDAYS if scheduled else None,
-        lookback=lookback,
-        exact=exact,
-    )
-    assert labels(DAYS, found) == wanted
+    for seconds in ("06:00:00", "06:00:09", "23:59:59"):
+        now = f"{day}T{seconds}"
+        assert covered(DELIVERIES, now, lookback, cron=WEEKDAYS, exact=exact) == wanted
 
 
-def test_a_quartz_schedule_in_its_own_zone_fills_the_same_gaps() -> None:
-    schedule = cron_grid("0 0 6 ? * 2-6", "Europe/Berlin")
-    assert normalise("0 0 6 ? * 2-6") == "0 6 * * 1-5"
-    found = scheduled_keys(DAYS, keys(DAYS, MON), schedule=schedule)
-    assert labels(DAYS, found) == {SAT, SUN, MON}
+@pytest.mark.parametrize(
+    ("named", "lookback", "exact", "wanted"),
+    [
+        (SAT, 0, False, {SAT}),
+        (SAT, 3, False, {"2024-06-12", THU, FRI, SAT}),
+        (SAT, 3, True, {SAT}),
+        # Each of several keys by itself; keys before the first do not exist.
+        (f"{MON},{THU}", 1, False, {SUN, MON, "2024-06-12", THU}),
+        ("2024-06-02", 3, False, {"2024-06-01", "2024-06-02"}),
+        # Today's key is not complete: the user may name it all the same.
+        (WED, 1, False, {TUE, WED}),
+    ],
+)
+def test_named_keys_get_a_lookback_and_no_gaps(
+    named: str, lookback: int, exact: bool, wanted: set[str]
+) -> None:
+    now = f"{WED}T12:00"
+    for schedule in ({}, {"cron": WEEKDAYS}):
+        start = {"named": named, "exact": exact, **schedule}
+        assert covered(COMPLETE_DAYS, now, lookback, **start) == wanted
 
 
-def test_several_firings_in_one_period_count_as_the_first() -> None:
-    hourly = cron_grid("0 * * * 1-5", "UTC")
-    found = scheduled_keys(DAYS, keys(DAYS, MON), schedule=hourly)
-    assert labels(DAYS, found) == {SAT, SUN, MON}
+@pytest.mark.parametrize(
+    ("declared", "now", "cron", "wanted"),
+    [
+        # Complete days: Friday's day ends after Friday's run, so Monday's run covers it.
+        (COMPLETE_DAYS, f"{MON}T06:00", WEEKDAYS, {FRI, SAT, SUN}),
+        (COMPLETE_DAYS, f"{TUE}T06:00", WEEKDAYS, {MON}),
+        # An attempt after midnight still stands for the firing of the day before.
+        (COMPLETE_DAYS, f"{TUE}T00:30", WEEKDAYS, {FRI, SAT, SUN}),
+        ({**COMPLETE_DAYS, "data_lag": 1}, f"{MON}T06:00", WEEKDAYS, {THU, FRI, SAT}),
+        # Several firings in a period cover the newest key again.
+        (COMPLETE_DAYS, f"{TUE}T06:10", "0 */6 * * *", {MON}),
+        (DELIVERIES, f"{MON}T01:00", "0 * * * MON-FRI", {MON}),
+        (DELIVERIES, f"{MON}T00:00", "0 * * * MON-FRI", {SAT, SUN, MON}),
+        # Longer periods than the schedule's, and shorter ones.
+        ({"grain": "month", "start": "2024-01-01"}, f"{MON}T06:00", WEEKDAYS, {"2024-05-01"}),
+        (
+            {"grain": "hour", "start": "2024-06-17T00"},
+            f"{MON}T03:05",
+            "0 */3 * * *",
+            {"2024-06-17T00", "2024-06-17T01", "2024-06-17T02"},
+        ),
+        # A calendar that has ended keeps its last key.
+        ({**COMPLETE_DAYS, "end": SAT}, f"{MON}T06:00", WEEKDAYS, {FRI, SAT}),
+        ({**COMPLETE_DAYS, "end": THU}, f"{MON}T06:00", WEEKDAYS, {THU}),
+    ],
+)
+def test_gaps_are_the_keys_that_came_to_exist_since_the_firing_before(
+    declared: dict[str, Any], now: str, cron: str, wanted: set[str]
+) -> None:
+    assert covered(declared, now, cron=cron) == wanted
 
 
-def test_gaps_of_hours_and_of_products() -> None:
-    hours = calendar(at("2024-07-01T00:00"), grain="hour", start="2024-06-01T00")
-    every_six = cron_grid("0 */6 * * *", "UTC")
-    found = scheduled_keys(hours, keys(hours, "2024-06-17T12"), schedule=every_six)
-    assert render(hours, found) == ("2024-06-17T07..2024-06-17T12",)
-    sales = product(
-        at("2024-07-01T00:00"),
-        day={"grain": "day", "start": "2024-06-01"},
-        region={"keys": ("eu", "us")},
-    )
-    found = scheduled_keys(sales, keys(sales, f"day={MON}/region=eu"), schedule=WEEKDAYS)
-    assert labels(sales, found) == {f"day={day}/region=eu" for day in (SAT, SUN, MON)}
+def test_a_schedule_has_its_own_zone() -> None:
+    # It is 06:00 in Berlin from 04:00 in UTC on; before that, Friday's firing is the last one.
+    start: dict[str, Any] = {"cron": WEEKDAYS, "zone": "Europe/Berlin"}
+    assert covered(COMPLETE_DAYS, f"{MON}T04:00", **start) == {FRI, SAT, SUN}
+    assert covered(COMPLETE_DAYS, f"{MON}T03:59", **start) == {THU}
 
 
-def test_products_widen_each_static_key_by_itself() -> None:
-    sales = product(
-        at("2024-07-01T00:00"),
-        day={"grain": "day", "start": "2024-06-01"},
-        region={"keys": ("eu", "us")},
-    )
-    asked = keys(sales, f"day={MON}/region=eu,day={WED}/region=us")
-    assert labels(sales, scheduled_keys(sales, asked, lookback=1)) == {
-        f"day={SUN}/region=eu",
-        f"day={MON}/region=eu",
-        f"day={TUE}/region=us",
-        f"day={WED}/region=us",
-    }
+@pytest.mark.parametrize(
+    ("declared", "between", "lookback", "exact", "wanted"),
+    [
+        (COMPLETE_DAYS, (f"{FRI}T06:00", f"{MON}T06:00"), 0, False, {FRI, SAT, SUN}),
+        (COMPLETE_DAYS, (f"{SUN}T00:00", f"{MON}T00:00"), 0, False, {SUN}),
+        (COMPLETE_DAYS, (f"{MON}T00:00", f"{MON}T23:00"), 0, False, set()),
+        (COMPLETE_DAYS, (f"{MON}T06:00", f"{MON}T06:00"), 0, False, {SUN}),
+        (COMPLETE_DAYS, (f"{SUN}T00:00", f"{MON}T00:00"), 2, False, {FRI, SAT, SUN}),
+        (COMPLETE_DAYS, (f"{SUN}T00:00", f"{MON}T00:00"), 2, True, {SUN}),
+        (DELIVERIES, (f"{SUN}T00:00", f"{MON}T00:00"), 0, False, {MON}),
+    ],
+)
+def test_a_data_interval_means_the_keys_that_came_to_exist_in_it(
+    declared: dict[str, Any],
+    between: tuple[str, str],
+    lookback: int,
+    exact: bool,
+    wanted: set[str],
+) -> None:
+    now = f"{WED}T12:00"
+    assert covered(declared, now, lookback, between=between, exact=exact) == wanted
 
 
-def test_static_keys_have_neither_gaps_nor_lookback() -> None:
-    regions = calendar(keys=("eu", "us"))
-    eu = keys(regions, "eu")
-    assert scheduled_keys(regions, eu, schedule=WEEKDAYS, lookback=3) == eu
+def test_a_data_interval_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(UsageError, match="ends before it begins"):
+        covered(COMPLETE_DAYS, f"{WED}T12:00", between=(f"{MON}T00:00", f"{SUN}T00:00"))
 
 
 @pytest.mark.parametrize(
@@ -116,24 +164,60 @@ def test_static_keys_have_neither_gaps_nor_lookback() -> None:
         ({"grain": "week", "data_lag": 1}, "2024-W22"),
         ({"grain": "month", "data_lag": 2}, "2024-03-01"),
         ({"grain": "hour", "data_lag": 14}, "2024-06-14T23"),
+        ({"grain": "day", "data_lag": -1}, "2024-06-15"),  # the running one
+        ({"grain": "hour", "data_lag": -1}, "2024-06-15T14"),
+        ({"cron": "@daily", "data_lag": -1}, "2024-06-15T00:00"),
         ({"grain": "day", "zone": "Pacific/Auckland"}, "2024-06-15"),
         ({"grain": "hour", "zone": "Asia/Kolkata"}, "2024-06-15T19"),  # it is 20:00 there
         ({"grain": "day", "end": "2024-06-01"}, "2024-06-01"),
+        ({"grain": "none"}, "*"),
     ],
 )
-def test_the_latest_key_is_the_last_complete_one_less_the_lag(
-    declared: dict[str, Any], wanted: str
-) -> None:
-    found = calendar(at("2024-06-15T14:30"), **declared)
-    assert labels(found, latest_key(found)) == {wanted}
+def test_by_the_clock_a_run_means_the_newest_key(declared: dict[str, Any], wanted: str) -> None:
+    assert covered(declared, "2024-06-15T14:30") == {wanted}
 
 
-def test_static_keys_have_no_latest_one() -> None:
-    with pytest.raises(UsageError, match="no latest") as refused:
-        latest_key(calendar(keys=("eu",)))
+def test_products_widen_each_static_key_by_itself() -> None:
+    sales = product(at(f"{WED}T12:00"), day=COMPLETE_DAYS, region={"keys": ("eu", "us")})
+    start = RunStart(
+        now=instant(f"{WED}T12:00"), keys=keys(sales, f"day={MON}/region=eu,day={TUE}/region=us")
+    )
+    assert labels(sales, run_keys(lambda _: sales, start, lookback=1)) == {
+        f"day={SUN}/region=eu",
+        f"day={MON}/region=eu",
+        f"day={MON}/region=us",
+        f"day={TUE}/region=us",
+    }
+
+
+def test_a_product_is_collected_with_all_its_static_keys() -> None:
+    def calendar_at(moment: int) -> Calendar:
+        now = datetime.fromtimestamp(moment, UTC)
+        return product(now, day=DELIVERIES, region={"keys": ("eu", "us")})
+
+    start = RunStart(now=instant(f"{MON}T06:00"), schedule=cron_grid(WEEKDAYS, "UTC"))
+    assert render(calendar_at(start.now), run_keys(calendar_at, start)) == (
+        {"day": [f"{SAT}..{MON}"], "region": ["eu", "us"]},
+    )
+
+
+def test_static_keys_have_no_newest_one_and_no_lookback() -> None:
+    regions = calendar(keys=("eu", "us"))
+    with pytest.raises(UsageError, match="no newest") as refused:
+        newest_key(regions)
     assert refused.value.hint == "name the key"
+    eu = keys(regions, "eu")
+    start = RunStart(now=0, keys=eu, schedule=cron_grid(WEEKDAYS, "UTC"))
+    assert run_keys(lambda _: regions, start, lookback=3) == eu
 
 
-def test_before_the_first_key_there_is_no_latest_one() -> None:
+def test_before_the_first_key_there_is_no_newest_one() -> None:
     with pytest.raises(MissingKeyError, match="exists yet"):
-        latest_key(calendar(at("2024-06-15T14:30"), grain="day", start="2024-06-15"))
+        covered({"grain": "day", "start": "2024-06-15"}, "2024-06-15T14:30")
+    assert (
+        run_keys(
+            lambda moment: calendar(datetime.fromtimestamp(moment, UTC), grain="day", start=SAT),
+            RunStart(now=instant(f"{SAT}T14:30"), interval=(0, instant(f"{SAT}T14:30"))),
+        )
+        == NOTHING
+    )
