@@ -18,6 +18,7 @@ class BackfillError(Exception):
 
     code = "LB-001"
     exit_code = 1
+    transient = False  # whether the same attempt may succeed when it is made again
 
     def __init__(self, message: str, *, hint: str = "", lines: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -168,6 +169,16 @@ class ConfigError(UsageError):
     """
 
     code = "LB-121"
+
+
+class SpecError(UsageError):
+    """A run spec that does not fit its schema.
+
+    The message names the place. Run specs are written by the tool: install the same release of
+    lineage-backfill where the job runs.
+    """
+
+    code = "LB-123"
 
 
 class AddressError(UsageError):

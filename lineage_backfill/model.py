@@ -18,6 +18,10 @@ class DatasetRef(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}:{self.name}"
 
+    def matches(self, text: str) -> bool:
+        """Whether `text` is this name, bare or with its namespace; it is never split."""
+        return text in (self.name, str(self))
+
 
 class JobRef(NamedTuple):
     """The code that writes data, unique by (namespace, name) as OpenLineage defines it."""

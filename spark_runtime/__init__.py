@@ -1,11 +1,13 @@
 """The library inside the Spark job: reads and writes exactly the partitions that a run names.
 
-Nothing here imports Spark until a session is needed, and nothing imports `lineage_backfill`: the
-two share only the run spec and the result file (`spark_runtime/schemas`) and OpenLineage events.
+Nothing here imports Spark until a session is needed. Of `lineage_backfill` it imports only the pure
+core: names, keys, calendars, mappings, the project file and the run spec.
 """
 
 from __future__ import annotations
 
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import RunKey, RunSpec
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import (
     Calendar,
@@ -20,7 +22,7 @@ from spark_runtime.datasets import (
 from spark_runtime.errors import NothingToRunError, RuntimeFailure
 from spark_runtime.job import JobDefinition, job
 from spark_runtime.script import read, run_context, write_partitions
-from spark_runtime.spec import RunSpec, load_spec, parse_spec
+from spark_runtime.spec import load_spec
 
 __all__ = [
     "Calendar",
@@ -30,6 +32,7 @@ __all__ = [
     "NothingToRunError",
     "Read",
     "RunContext",
+    "RunKey",
     "RunSpec",
     "RuntimeFailure",
     "Write",

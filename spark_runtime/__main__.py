@@ -17,15 +17,17 @@ if not __package__:
     # of them bears the name of Delta's own package.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from lineage_backfill.errors import BackfillError, SpecError
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     NothingToRunError,
-    RuntimeFailure,
-    SpecError,
     Stopped,
     TableError,
+    full_text,
 )
 from spark_runtime.history import History, history, parquet_history
 from spark_runtime.job import load_job
@@ -37,7 +39,7 @@ from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
 from spark_runtime.scheduled import declare, run_specs
 from spark_runtime.session import find_jars, get_session
-from spark_runtime.spec import DatasetName, RunSpec, Target, load_spec
+from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables
 from spark_runtime.undo import preflight
 from spark_runtime.worker import serve
@@ -74,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NothingToRunError as nothing:
         print(nothing, file=sys.stderr)
         return 0
-    except RuntimeFailure as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except BackfillError as error:
+        print(f"{type(error).__name__}: {full_text(error)}", file=sys.stderr)
         return 1
 
 
@@ -196,7 +198,7 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     try:
         log = _open(options.location, options.table, conf)
         found = changes(log, after=options.after, since=options.since)
-    except RuntimeFailure as error:
+    except BackfillError as error:
         print(json.dumps(_wrong(error)))
         return 1
     print(json.dumps(found.to_dict(), ensure_ascii=False))
@@ -209,7 +211,7 @@ def _tell(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
     for named in json.load(sys.stdin):
         try:
             document = look(named)
-        except RuntimeFailure as error:
+        except BackfillError as error:
             document, wrong = _wrong(error), 1
         print(json.dumps(document, ensure_ascii=False), flush=True)
     return wrong
@@ -241,13 +243,13 @@ def _open(location: str | None, table: str | None, conf: Mapping[str, str]) -> D
         return tables().read_checkpoint(files)
 
     if location is None:
-        name = DatasetName("", table or "")
+        name = DatasetRef("", table or "")
         location = tables().location(Target(dataset=name, format="delta", columns=(), table=table))
     root = place(location, get_session(conf) if is_remote(location) else None)
     return DeltaLog(location, checkpoint_reader=read_checkpoint, root=root)
 
 
-def _wrong(error: RuntimeFailure) -> dict[str, Any]:
+def _wrong(error: BackfillError) -> dict[str, Any]:
     return {"error": {"message": error.message, "hint": error.hint}}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from spark_runtime.errors import SpecError
+from lineage_backfill.errors import SpecError
 from spark_runtime.scheduled import Asked
 
 _NOT_GIVEN = ("", "None")

@@ -12,13 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from spark_runtime.columns import ColumnLineage, ColumnTrace
-from spark_runtime.errors import EntrypointError, InputMissingError, RuntimeFailure
-from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.reader import Inputs
-from spark_runtime.session import is_alive
-from spark_runtime.spec import (
-    DatasetName,
+from lineage_backfill.errors import BackfillError
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import (
     ErrorResult,
     InputResult,
     InputSpec,
@@ -27,8 +23,13 @@ from spark_runtime.spec import (
     RunResult,
     RunSpec,
     Target,
-    write_result,
 )
+from spark_runtime.columns import ColumnLineage, ColumnTrace
+from spark_runtime.errors import EntrypointError, InputMissingError, full_text
+from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.reader import Inputs
+from spark_runtime.session import is_alive
+from spark_runtime.spec import write_result
 from spark_runtime.stamp import stamped
 from spark_runtime.undo import undo_attempts
 from spark_runtime.writer import WriteOptions, write_partitions
@@ -56,9 +57,9 @@ class Attempt:
     result: RunResult | None = None
     _inputs: Inputs | None = None
     _read: tuple[InputResult, ...] = ()
-    _since: dict[DatasetName, int] = field(default_factory=dict)
-    _written: dict[DatasetName, OutputResult] = field(default_factory=dict)
-    _columns: dict[DatasetName, ColumnLineage | None] = field(default_factory=dict)
+    _since: dict[DatasetRef, int] = field(default_factory=dict)
+    _written: dict[DatasetRef, OutputResult] = field(default_factory=dict)
+    _columns: dict[DatasetRef, ColumnLineage | None] = field(default_factory=dict)
     _emitter: Emitter = field(init=False)
     _trace: ColumnTrace = field(init=False)
 
@@ -204,9 +205,10 @@ def describe_error(error: BaseException) -> ErrorResult:
             f"{gone[1]} is gone, which the version that is read consists of",
             hint="it was vacuumed or deleted: plan again to read the newest version, or restore it",
         )
-    text = _STACK.sub("", str(error)).strip() or type(error).__name__
+    said = full_text(error) if isinstance(error, BackfillError) else str(error)
+    text = _STACK.sub("", said).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
-    transient = error.transient if isinstance(error, RuntimeFailure) else is_lost
+    transient = error.transient if isinstance(error, BackfillError) else is_lost
     return ErrorResult(
         class_name=type(error).__name__, message=text[:_MESSAGE_LENGTH], transient=transient
     )

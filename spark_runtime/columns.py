@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.model import DatasetRef
 from spark_runtime.session import EVERY_QUERY_IS_A_JOB
-from spark_runtime.spec import DatasetName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: A column of an input.
-Origin = tuple[DatasetName, str]
+Origin = tuple[DatasetRef, str]
 
 #: What each kind of step defines columns by, beside those that it hands on.
 _DEFINES = {
@@ -80,7 +80,7 @@ class ColumnTrace:
         finally:
             self._known += self._count() - before
 
-    def take(self, dataset: DatasetName, frame: DataFrame) -> None:
+    def take(self, dataset: DatasetRef, frame: DataFrame) -> None:
         """Remember the columns of an input as the job is given it."""
         try:
             columns = _Plan(_plan_of(frame)).columns()

@@ -7,8 +7,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from lineage_backfill.runspec.values import (
+    KEY_COLUMN,
+    Key,
+    OutputResult,
+    RunKey,
+    RunResult,
+    RunSpec,
+)
 from spark_runtime.errors import EntrypointError
-from spark_runtime.spec import KEY_COLUMN, Key, OutputResult, RunKey, RunResult, RunSpec
 from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:

@@ -13,18 +13,11 @@ from functools import cached_property
 from itertools import product
 from typing import Any, Literal
 
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
+from lineage_backfill.runspec.values import Key, Partition, ProductKey, RunKey
 from spark_runtime.errors import DeclarationError, KeyFormatError
 from spark_runtime.periods import Grid, Period, cron_grid, every_grid, grain_grid
-from spark_runtime.spec import (
-    DatasetName,
-    Key,
-    Mode,
-    OnDrift,
-    OnEmpty,
-    Partition,
-    ProductKey,
-    RunKey,
-)
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
@@ -225,9 +218,9 @@ class Dataset(Calendar):
         return f"{self.namespace}:{self.name}" if self.namespace else self.name
 
     @property
-    def full_name(self) -> DatasetName:
+    def full_name(self) -> DatasetRef:
         """Its name with its namespace."""
-        return DatasetName(self.namespace or "default", self.name)
+        return DatasetRef(self.namespace or "default", self.name)
 
     @cached_property
     def shape(self) -> Shape:
@@ -393,7 +386,7 @@ class Write:
     """An output of a job and how its runs write it; `lookback` n: a run of K corrects K-n to K."""
 
     dataset: Dataset | str
-    mode: Mode = "overwrite"
+    mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
     lookback: int = 0

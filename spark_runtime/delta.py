@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
+from lineage_backfill.runspec.values import OutputSpec
 from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names
 from spark_runtime.errors import (
     ConstraintError,
@@ -22,7 +23,6 @@ from spark_runtime.errors import (
 from spark_runtime.locks import exclusively
 from spark_runtime.schema import numbered
 from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
-from spark_runtime.spec import OutputSpec
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted

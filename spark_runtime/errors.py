@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from lineage_backfill.errors import BackfillError
 
-class RuntimeFailure(Exception):
-    """Anything that the runtime itself refuses or fails at.
 
-    `hint` is one sentence that says what to do next; `transient` says whether the same attempt may
-    succeed when it is simply made again.
-    """
-
-    transient = False
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+class RuntimeFailure(BackfillError):
+    """Anything that the runtime itself refuses or fails at; its text ends with the hint."""
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        return full_text(self)
 
 
-class SpecError(RuntimeFailure):
-    """A run spec that is not what its schema says; the message names the place."""
+def full_text(error: BackfillError) -> str:
+    """Return what an error says, with its hint."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 class DeclarationError(RuntimeFailure):

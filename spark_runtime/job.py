@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
+from lineage_backfill.runspec.values import KEY_COLUMN, RunSpec
 from spark_runtime.checks import Check
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import DEFAULT, Calendar, Dataset, Dimension, EdgeMapping, Read, Write
@@ -17,7 +19,6 @@ from spark_runtime.errors import EntrypointError
 from spark_runtime.query import load_query
 from spark_runtime.scheduled import Batch
 from spark_runtime.script import Script
-from spark_runtime.spec import KEY_COLUMN, Mode, OnDrift, OnEmpty, RunSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,7 +137,7 @@ def job(
     outputs: Sequence[Dataset | str] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
     batch: Batch = "key",
-    mode: Mode = "overwrite",
+    mode: WriteMode = "overwrite",
     on_empty: OnEmpty = "clear",
     on_drift: OnDrift = "fail",
     lookback: int = 0,

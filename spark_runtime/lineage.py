@@ -17,17 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spark_runtime.columns import ColumnLineage, Origin
-from spark_runtime.outbox import Sender, append, default_folder
-from spark_runtime.spec import (
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import (
     KEY_COLUMN,
-    DatasetName,
     InputSpec,
     OutputResult,
     OutputSpec,
     Partition,
     RunSpec,
 )
+from spark_runtime.columns import ColumnLineage, Origin
+from spark_runtime.outbox import Sender, append, default_folder
 from spark_runtime.state import TableState
 
 PRODUCER = "urn:lineage-backfill"
@@ -150,9 +150,9 @@ class Emitter:
         if sent := facets.get("job", {}).get("partitioning"):
             event["job"]["facets"]["lineageBackfill_partitioning"] = _custom(sent)
         for entry in facets.get("datasets", ()):
-            name = DatasetName(entry["dataset"]["namespace"], entry["dataset"]["name"])
+            name = DatasetRef(entry["dataset"]["namespace"], entry["dataset"]["name"])
             for dataset in (*event["inputs"], *event["outputs"]):
-                if DatasetName(dataset["namespace"], dataset["name"]) == name:
+                if DatasetRef(dataset["namespace"], dataset["name"]) == name:
                     dataset["facets"]["lineageBackfill_partitioning"] = _custom(
                         entry["partitioning"]
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from spark_runtime.spec import Key, OutputResult, OutputSpec, PartitionResult, RunSpec
+from lineage_backfill.runspec.values import Key, OutputResult, OutputSpec, PartitionResult, RunSpec
 from spark_runtime.state import Commit, TableLog, TableState
 from spark_runtime.values import Values
 

@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import (
     StaleAttemptError,
     TableError,
@@ -35,7 +36,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import locked
 from spark_runtime.places import is_remote, local_path
-from spark_runtime.spec import NULL_DIRECTORY, write_atomically
+from spark_runtime.spec import write_atomically
 from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens
 from spark_runtime.values import PartitionColumn, Values, describe, partition_columns
 

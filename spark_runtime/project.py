@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.model import DatasetRef
 from spark_runtime.datasets import (
     Calendar,
     Dataset,
@@ -27,7 +28,6 @@ from spark_runtime.datasets import (
     shape,
 )
 from spark_runtime.errors import DeclarationError
-from spark_runtime.spec import DatasetName
 
 FILE_NAME = "lineage-backfill.toml"
 ENV_PREFIX = "LINEAGE_BACKFILL_"
@@ -55,7 +55,7 @@ _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag
 class JobTable:
     """What the project file says of one job."""
 
-    name: DatasetName
+    name: DatasetRef
     entrypoint: str | None = None
     shape: Shape | None = None
     reads: Sequence[Read] = ()
@@ -126,7 +126,7 @@ class Project:
             yield checked(table, place), place
 
     def _is_named(self, table: Mapping[str, Any], text: str) -> bool:
-        name = DatasetName(table.get("namespace") or self.namespace, table.get("name", ""))
+        name = DatasetRef(table.get("namespace") or self.namespace, table.get("name", ""))
         return name.matches(text)
 
     def _fits(self, table: Mapping[str, Any], text: str) -> bool:
@@ -158,7 +158,7 @@ class Project:
         calendar = Calendar(**self._calendar(table))
         declared = dimensions or calendar.is_time or calendar.keys or calendar.grain
         return JobTable(
-            name=DatasetName(table.get("namespace") or self.namespace, table["name"]),
+            name=DatasetRef(table.get("namespace") or self.namespace, table["name"]),
             entrypoint=table.get("entrypoint"),
             shape=shape(calendar, dimensions, place) if declared else None,
             reads=[read_edge(edge, place) for edge in edges("reads")],
@@ -182,7 +182,7 @@ class Project:
         return {"zone": self.zone, **values}
 
 
-def is_meant(name: DatasetName, text: str) -> bool:
+def is_meant(name: DatasetRef, text: str) -> bool:
     """Whether `text` is this name, bare or with its namespace, or a glob that it fits."""
     return name.matches(text) or (bool(_GLOB.search(text)) and fnmatchcase(name.name, text))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lineage_backfill.runspec.values import InputResult, InputSpec, Key, PartitionRead
 from spark_runtime.errors import EntrypointError, InputMissingError, TableError
-from spark_runtime.spec import InputResult, InputSpec, Key, PartitionRead
 from spark_runtime.state import Contents, total
 from spark_runtime.tables import Tables
 from spark_runtime.values import PartitionColumn, describe, scope_values

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunResult, RunSpec
 from spark_runtime.errors import VerificationError
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.reader import Inputs
-from spark_runtime.spec import OutputResult, OutputSpec, RunResult, RunSpec, write_result
+from spark_runtime.spec import write_result
 from spark_runtime.state import Commit, TableLog, undo_token
 from spark_runtime.tables import Tables
 from spark_runtime.values import scope_values

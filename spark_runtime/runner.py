@@ -6,10 +6,10 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.attempt import Attempt
 from spark_runtime.context import RunContext
 from spark_runtime.job import check_batch, load_job
-from spark_runtime.spec import RunResult, RunSpec
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:

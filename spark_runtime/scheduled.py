@@ -8,10 +8,20 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
+from lineage_backfill.errors import SpecError
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.runspec.values import (
+    InputSpec,
+    JobSpec,
+    LineageSpec,
+    OutputSpec,
+    ProductKey,
+    RunSpec,
+)
 from spark_runtime.datasets import (
     DEFAULT,
     WHOLE,
@@ -35,19 +45,9 @@ from spark_runtime.errors import (
     InputMissingError,
     KeyMissingError,
     NothingToRunError,
-    SpecError,
 )
 from spark_runtime.periods import Period, cron_grid
 from spark_runtime.project import JobTable, Project, is_meant
-from spark_runtime.spec import (
-    DatasetName,
-    InputSpec,
-    JobSpec,
-    LineageSpec,
-    OutputSpec,
-    ProductKey,
-    RunSpec,
-)
 
 Batch = Literal["key", "range"]
 Edge = TypeVar("Edge", Read, Write)
@@ -79,7 +79,7 @@ class Asked:
 class DeclaredJob:
     """A job with its datasets and how its keys travel along each edge."""
 
-    name: DatasetName
+    name: DatasetRef
     entrypoint: str
     shape: Shape
     reads: Sequence[tuple[Dataset, EdgeMapping]]
@@ -101,7 +101,7 @@ def declare(
     Raises DeclarationError where neither says what a run needs to know.
     """
     table = project.job(name) or project.job(entrypoint)
-    table = table or JobTable(name=DatasetName(project.namespace, name))
+    table = table or JobTable(name=DatasetRef(project.namespace, name))
     inputs, outputs = _edges(project, reads, table.reads), _edges(project, writes, table.writes)
     if not outputs:
         raise DeclarationError(
@@ -168,7 +168,7 @@ def _run_spec(
         run_id=run_id,
         attempt=1,
         token=run_id,
-        job=JobSpec(name=job.name, entrypoint=job.entrypoint),
+        job=JobSpec(name=JobRef(*job.name[:2]), entrypoint=job.entrypoint),
         partitions=tuple(_listed(key) for key in keys),
         keys=tuple(key.run_key() for key in keys),
         outputs=tuple(_output(job, dataset, write, keys) for dataset, write in job.writes),
@@ -389,7 +389,7 @@ def _edges(
     return found
 
 
-def _shared(datasets: Sequence[Dataset], job: DatasetName) -> Shape:
+def _shared(datasets: Sequence[Dataset], job: DatasetRef) -> Shape:
     """Return the calendar that all outputs have: earliest start, newest last key.
 
     Raises DeclarationError where they differ.
@@ -423,4 +423,4 @@ def _listed(key: PartitionKey) -> str | Mapping[str, Any]:
 
 
 def _edge(dataset: Dataset, rest: Mapping[str, Any]) -> dict[str, Any]:
-    return {"dataset": asdict(dataset.full_name), **rest}
+    return {"dataset": named(dataset.full_name), **rest}

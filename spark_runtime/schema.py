@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.project.declarations import OnDrift
+from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import SchemaMismatchError
-from spark_runtime.spec import NULL_DIRECTORY, OnDrift
 from spark_runtime.state import TableState
 from spark_runtime.values import CHAR_TYPE, quoted
 

@@ -22,15 +22,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.errors import BackfillError
+from lineage_backfill.runspec.values import OutputResult, RunSpec
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.attempt import Attempt
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
-from spark_runtime.errors import EntrypointError, RuntimeFailure, Stopped
+from spark_runtime.errors import EntrypointError, Stopped
 from spark_runtime.project import load_project
 from spark_runtime.scheduled import Batch, declare, run_specs
 from spark_runtime.session import get_session
-from spark_runtime.spec import OutputResult, RunSpec, load_spec
+from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
     attempt = Attempt(spark, spec, Tables(spark))
     try:
         attempt.begin()
-    except RuntimeFailure as error:
+    except BackfillError as error:
         attempt.end(error)
         raise
     context = RunContext(attempt, ends_itself=True)

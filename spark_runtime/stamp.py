@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lineage_backfill.runspec.values import KEY_COLUMN, OutputSpec
 from spark_runtime.errors import UnstampedRowsError
-from spark_runtime.spec import KEY_COLUMN, OutputSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

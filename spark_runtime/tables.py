@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.runspec.values import OutputSpec, Target
 from spark_runtime import delta, parquet
 from spark_runtime.delta import DeltaStorage
 from spark_runtime.deltalog import DeltaLog
@@ -13,7 +14,6 @@ from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.parquet import ParquetStorage
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
-from spark_runtime.spec import OutputSpec, Target
 from spark_runtime.state import TableLog, TableState
 from spark_runtime.storage import Storage
 from spark_runtime.values import partition_columns, refuse_inexact

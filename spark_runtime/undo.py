@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import UndoRefusedError, VerificationError
 from spark_runtime.outcome import output_result
 from spark_runtime.parquet import DAYS_KEPT
 from spark_runtime.schema import numbered
 from spark_runtime.session import assert_safe
-from spark_runtime.spec import DatasetName, OutputResult, OutputSpec, Target
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.storage import Storage
 from spark_runtime.tables import Tables
@@ -52,7 +53,7 @@ def undo_runs(
     or where old files are gone; nothing is changed then.
     """
     assert_safe(spark)
-    name = DatasetName("", table or location or "")
+    name = DatasetRef("", table or location or "")
     target = Target(dataset=name, format=format, columns=(), location=location, table=table)
     storage = Tables(spark).storage(target)
     log = storage.log

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 
+from lineage_backfill.runspec.values import NULL_DIRECTORY, Key, Partition
 from spark_runtime.errors import PartitionValueError, TableError
-from spark_runtime.spec import NULL_DIRECTORY, Key, Partition
 
 #: The values of one partition in the order of its columns, as Delta's log writes them.
 Values = tuple[str | None, ...]

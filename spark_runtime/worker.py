@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from lineage_backfill.errors import BackfillError
 from spark_runtime.attempt import describe_error
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import load_function
@@ -100,6 +101,6 @@ def _reply(replies: IO[str], **message: Any) -> None:
 def _error(error: BaseException) -> dict[str, Any]:
     described = describe_error(error)
     message, hint = described.message, ""
-    if isinstance(error, RuntimeFailure):
+    if isinstance(error, BackfillError):
         message, hint = error.message, error.hint  # its text is both in one
     return {"class": described.class_name, "message": message, "hint": hint}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.runspec.values import InputResult, OutputResult, OutputSpec, RunSpec
 from spark_runtime.checks import Audit, Check, problem
 from spark_runtime.errors import (
     CheckFailedError,
@@ -35,12 +36,6 @@ from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.outcome import is_as_planned, is_of, output_result
 from spark_runtime.schema import fit, numbered
 from spark_runtime.session import assert_safe, interpreted
-from spark_runtime.spec import (
-    InputResult,
-    OutputResult,
-    OutputSpec,
-    RunSpec,
-)
 from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables

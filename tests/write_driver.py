@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime import delta
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
-from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions, write_partitions
 

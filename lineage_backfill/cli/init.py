@@ -28,7 +28,8 @@ def init(
     from lineage_backfill.cli import terminal
     from lineage_backfill.presentation import documents
     from lineage_backfill.presentation.text import counted
-    from lineage_backfill.project import FILE_NAME, find_file
+    from lineage_backfill.project import FILE_NAME
+    from lineage_backfill.workspace.configuration import find_file
 
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -26,16 +25,6 @@ def find_jars() -> tuple[str, ...]:
         said[1] if said else found.stderr.strip(),
         hint=(said and said[2]) or "Run `lineage-backfill doctor`.",
     )
-
-
-def find_package() -> Path:
-    """Return the folder of the package `spark_runtime`; raises EnvironmentMissingError."""
-    found = importlib.util.find_spec("spark_runtime")
-    if found is None or found.origin is None:
-        raise EnvironmentMissingError(
-            "the package spark_runtime is not there", hint="Install lineage-backfill anew."
-        )
-    return Path(found.origin).parent
 
 
 def reconcile(files: AttemptFiles) -> Outcome | None:

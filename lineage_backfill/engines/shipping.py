@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import os
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from lineage_backfill.errors import EnvironmentMissingError
+
+#: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
+CORE = ("__init__", "errors", "model", "partitions", "project", "runspec")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code is the same archive, whenever it was touched
 
 
@@ -28,13 +34,37 @@ def pack(source: Path, folder: Path) -> Path:
 
     Its path holds the hash of its contents, so it is written once and never changes.
     """
+    return _archive(_files(source), f"{source.stem}.zip", folder)
+
+
+def pack_runtime(folder: Path) -> Path:
+    """Put `spark_runtime` and what it imports of ours into an archive below `folder`, as `pack`.
+
+    Raises EnvironmentMissingError where a package is missing.
+    """
+    files = [*_files(_package("spark_runtime")), *_files(_package("cronsim"))]
+    for path, name in _files(_package("lineage_backfill")):
+        if name.split("/")[1].removesuffix(".py") in CORE:
+            files.append((path, name))
+    return _archive(files, "spark_runtime.zip", folder)
+
+
+def _package(name: str) -> Path:
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise EnvironmentMissingError(
+            f"the package {name} is missing", hint="Install lineage-backfill again."
+        )
+    return Path(found.origin).parent
+
+
+def _archive(files: Iterable[tuple[Path, str]], name: str, folder: Path) -> Path:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in [source] if source.is_file() else _files(source):
-            name = str(path.relative_to(source.parent))
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
+        for path, inside in files:
+            archive.writestr(zipfile.ZipInfo(inside, _EPOCH), path.read_bytes())
     content = data.getvalue()
-    target = folder / hashlib.sha256(content).hexdigest()[:16] / f"{source.stem}.zip"
+    target = folder / hashlib.sha256(content).hexdigest()[:16] / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_suffix(f".{os.getpid()}")
@@ -43,12 +73,13 @@ def pack(source: Path, folder: Path) -> Path:
     return target
 
 
-def _files(package: Path) -> list[Path]:
-    """Return all that belongs to a package, sorted; neither caches nor hidden files do."""
+def _files(source: Path) -> list[tuple[Path, str]]:
+    """Return the files of a package or module and their names, without caches and hidden files."""
+    paths = [source] if source.is_file() else source.rglob("*")
     return sorted(
-        path
-        for path in package.rglob("*")
+        (path, path.relative_to(source.parent).as_posix())
+        for path in paths
         if path.is_file()
         and path.suffix != ".pyc"
-        and not any(part.startswith(".") for part in path.relative_to(package).parts)
+        and not any(part.startswith(".") for part in path.relative_to(source.parent).parts[1:])
     )

@@ -22,8 +22,8 @@ from typing import Literal, get_args
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
 from lineage_backfill.engines.process import ProcessEngine, ended
-from lineage_backfill.engines.runtime import find_jars, find_package, reconcile
-from lineage_backfill.engines.shipping import find_code, pack
+from lineage_backfill.engines.runtime import find_jars, reconcile
+from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Outcome
 
@@ -35,6 +35,7 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _MAIN = "import sys\n\nfrom spark_runtime.__main__ import main\n\nsys.exit(main())\n"
+_RUNTIME = "spark_runtime"  # among the code that is packed
 _PATIENCE = 10.0  # seconds that a driver has to end by itself before it is killed
 
 
@@ -107,7 +108,8 @@ class SparkSubmitEngine(ProcessEngine):
         if self._needs_jars:
             self._given["--jars"] = list(find_jars())
             self._needs_jars = False
-        self._packed(find_package())
+        if _RUNTIME not in self._code:
+            self._code[_RUNTIME] = str(pack_runtime(self._folder))
 
     def logs(self, handle: str) -> str:
         """Return what spark-submit has printed, and the driver where it runs elsewhere."""
@@ -153,7 +155,7 @@ class SparkSubmitEngine(ProcessEngine):
         code = find_code(self.project, entrypoint)
         given = [self._shipped(item) for item in self._given["--py-files"]]
         own = [self._packed(code)] if code is not None else []
-        return list(dict.fromkeys([self._packed(find_package()), *own, *given]))
+        return list(dict.fromkeys([self._code[_RUNTIME], *own, *given]))
 
     def _shipped(self, item: str) -> str:
         path = self.project / item

@@ -1,12 +1,5 @@
-"""The project file: found, layered with environment and flags, and turned into declarations."""
+"""The project file: read, checked, layered with environment and flags, and resolved."""
 
-from lineage_backfill.project.settings import (
-    FILE_NAME,
-    LineageSetting,
-    Project,
-    Setting,
-    find_file,
-    load_project,
-)
+from lineage_backfill.project.settings import FILE_NAME, LineageSetting, Project, Setting
 
-__all__ = ["FILE_NAME", "LineageSetting", "Project", "Setting", "find_file", "load_project"]
+__all__ = ["FILE_NAME", "LineageSetting", "Project", "Setting"]

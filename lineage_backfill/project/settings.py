@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-import platformdirs
-
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
 from lineage_backfill.project.table import Table, near_misses
 
+#: Returns the bytes of a file, None where there is none; raises ConfigError.
+ReadFile = Callable[[Path], bytes | None]
 FILE_NAME = "lineage-backfill.toml"
 ENV_PREFIX = "LINEAGE_BACKFILL_"
 #: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
@@ -145,7 +144,7 @@ def _number(text: str) -> int | str:
 
 
 def _paths(text: str) -> list[str]:
-    return text.split(os.pathsep)
+    return text.split(":")
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -245,51 +244,49 @@ def known_settings() -> tuple[KnownSetting, ...]:
     )
 
 
-def find_file(start: Path) -> Path | None:
+def find_file(start: Path, read: ReadFile) -> Path | None:
     """Return the project file of `start`: in it or the nearest folder above, else None.
 
     Beside `lineage-backfill.toml`, a `pyproject.toml` with `[tool.lineage-backfill]` counts.
     """
     for folder in (start, *start.parents):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-        pyproject = folder / "pyproject.toml"
-        if pyproject.is_file() and _document(pyproject) is not None:
-            return pyproject
+        for file in (folder / FILE_NAME, folder / "pyproject.toml"):
+            data = read(file)
+            if data is not None and _document(file, data) is not None:
+                return file
     return None
 
 
-def load_project(
-    start: Path | None = None,
+def read_project(
+    start: Path,
+    read: ReadFile,
     *,
+    environ: Mapping[str, str],
+    user_file: Path,
     file: Path | None = None,
     search: bool = True,
     flags: Mapping[str, object] | None = None,
-    environ: Mapping[str, str] | None = None,
-    user_file: Path | None = None,
 ) -> Project:
-    """Load the project that `start` (default: the working directory) belongs to.
+    """Return the project that the folder `start`, an absolute path, belongs to.
 
     `file` names the project file instead of having it searched for; without `search` there is
     none. `flags` maps setting names such as "lineage.events" to values given on the command line;
-    None means not given. `environ` and `user_file` default to the process's environment and the
-    user's configuration folder. Raises ConfigError or DeclarationError, naming file, table and key.
+    None means not given. Raises ConfigError or DeclarationError, naming file, table and key.
     """
-    start = (start or Path.cwd()).absolute()
     if file is not None:
         file = start / file.expanduser()
     elif search:
-        file = find_file(start)
+        file = find_file(start, read)
     root = file.parent if file else start
-    user_file = user_file or platformdirs.user_config_path("lineage-backfill") / "config.toml"
 
-    own = _open(file) if file else Table({}, "no project file")
-    user = _open(user_file) if user_file.is_file() else Table({}, str(user_file))
+    own = _open(file, read(file)) if file else Table({}, "no project file")
+    data = read(user_file)
+    user = Table({}, str(user_file)) if data is None else _open(user_file, data)
     settings = _layered(
         _settings(Table(_nested(_defaults()), "default"), root),
         _settings(user, user_file.parent),
         _settings(own, root),
-        _environment(os.environ if environ is None else environ, start),
+        _environment(environ, start),
         _settings(Table(_nested(flags or {}), "command line"), start),
     )
     value = {name: setting.value for name, setting in settings.items()}
@@ -331,14 +328,15 @@ def load_project(
     )
 
 
-def _document(file: Path) -> dict[str, Any] | None:
+def unreadable(file: Path, why: str) -> ConfigError:
+    """Return the error that a project file cannot be read."""
+    return ConfigError(f"{file}: cannot be read: {why}", hint="Name another file with --config.")
+
+
+def _document(file: Path, data: bytes) -> dict[str, Any] | None:
     """Return the file's settings, None for a pyproject.toml that has none of ours."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be read: {error.strerror}", hint="Name another file with --config."
-        ) from error
+        document = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not valid TOML: {error}") from error
     if file.name != "pyproject.toml":
@@ -347,8 +345,10 @@ def _document(file: Path) -> dict[str, Any] | None:
     return ours if isinstance(ours, dict) else None
 
 
-def _open(file: Path) -> Table:
-    return Table(_document(file) or {}, str(file))
+def _open(file: Path, data: bytes | None) -> Table:
+    if data is None:
+        raise unreadable(file, "No such file or directory")
+    return Table(_document(file, data) or {}, str(file))
 
 
 def _settings(document: Table, base: Path) -> dict[str, Setting]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from lineage_backfill.errors import (
     DeclarationError,
 )
-from lineage_backfill.project import Project, load_project
+from lineage_backfill.project import Project
+from lineage_backfill.workspace.configuration import load_project
 
 if TYPE_CHECKING:
     from lineage_backfill.model import JobRef

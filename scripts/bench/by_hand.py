@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spark_runtime.attempt
+from lineage_backfill.runspec.values import RunKey
 from spark_runtime import RunContext
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.session import get_session
-from spark_runtime.spec import RunKey
 
 _SECONDS: defaultdict[str, float] = defaultdict(float)
 _ENTERED: list[str] = []

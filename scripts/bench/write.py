@@ -23,11 +23,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.changes import changes
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import get_session
-from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 from spark_runtime.values import predicate, scope_values
 from spark_runtime.writer import write_partitions

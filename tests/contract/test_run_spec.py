@@ -10,20 +10,21 @@ from typing import Any
 import jsonschema
 import pytest
 
-import spark_runtime
+import lineage_backfill
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project import facets
 from lineage_backfill.runs.specs import RunSpecs
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import ProductKey, RunSpec
 from spark_runtime.datasets import Read, Write
 from spark_runtime.project import load_project
 from spark_runtime.scheduled import Asked, declare, run_specs
-from spark_runtime.spec import ProductKey, RunSpec, parse_spec
 from tests.unit.planning.world import NOW, dataset, declarations, lineage, plan, request
 
 SCHEMA = json.loads(
-    (Path(spark_runtime.__file__).parent / "schemas" / "run_spec.schema.json").read_text()
+    (Path(lineage_backfill.__file__).parent / "runspec/schemas/run_spec.schema.json").read_text()
 )
 
 TABLES = """

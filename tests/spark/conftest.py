@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_runtime.spec import (
-    DatasetName,
-    OutputResult,
-    OutputSpec,
-    RunSpec,
-    Target,
-    parse_spec,
-)
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec, Target
 from spark_runtime.state import TableState
 from spark_runtime.tables import Tables
 from spark_runtime.writer import WriteOptions, write_partitions
@@ -50,7 +45,7 @@ class Table:
     @property
     def target(self) -> Target:
         """Where it is."""
-        name = DatasetName("test", Path(self.path).name)
+        name = DatasetRef("test", Path(self.path).name)
         return Target(
             dataset=name, format=self.kind, columns=self.columns, location=self.path, table=None
         )

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from lineage_backfill.model import DatasetRef
 from spark_runtime.columns import ColumnTrace
-from spark_runtime.spec import DatasetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ def traced(spark: SparkSession, query: Query) -> tuple[Mapping[str, str], str] |
     sales.createOrReplaceTempView("sales")
     trace = ColumnTrace(spark)
     for frame, name in ((sales, "sales"), (names, "names")):
-        trace.take(DatasetName("ns", name), frame)
+        trace.take(DatasetRef("ns", name), frame)
     found = trace.of(query(spark, sales, names))
     if found is None:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.runspec.values import InputSpec, Partition
 from spark_runtime.errors import (
     ConstraintError,
     SchemaMismatchError,
@@ -16,7 +17,6 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
 )
 from spark_runtime.reader import Inputs
-from spark_runtime.spec import InputSpec, Partition
 from spark_runtime.undo import undo_run
 from spark_runtime.writer import WriteOptions
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import Target
 from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
-from spark_runtime.spec import DatasetName, Target
 from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_a_cleaned_up_log_is_read_from_its_checkpoint(
     for version in range(3):
         (log / f"{version:020}.json").unlink()
     assert not DeltaLog(filled.path).state().complete
-    target = Target(dataset=DatasetName("", ""), format="delta", columns=(), location=filled.path)
+    target = Target(dataset=DatasetRef("", ""), format="delta", columns=(), location=filled.path)
     state = type(tables)(spark).log(target).state()
     assert state.complete
     assert [state.contents((day,)).rows for day in ("d1", "d2", None, "d9")] == [2, 2, 1, 0]

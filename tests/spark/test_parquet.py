@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.errors import (
     InputChangedError,
     StaleAttemptError,
@@ -18,7 +19,6 @@ from spark_runtime.errors import (
 )
 from spark_runtime.parquet import DAYS_SETTING
 from spark_runtime.parquetlog import FOLDER
-from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_run
 

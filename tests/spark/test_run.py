@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.sources.events import EventSource
 from spark_runtime.runner import run
 from spark_runtime.session import JARS_VARIABLE, find_jars, jars_folder
-from spark_runtime.spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.runspec.values import RunResult
 from spark_runtime import script
 from spark_runtime.errors import EntrypointError, NothingToRunError
 from spark_runtime.job import load_job
@@ -19,7 +20,6 @@ from spark_runtime.project import load_project
 from spark_runtime.reader import Inputs
 from spark_runtime.runner import run
 from spark_runtime.scheduled import Asked, declare, run_specs
-from spark_runtime.spec import RunResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.errors import SpecError
 from spark_runtime.errors import (
     RuntimeFailure,
     SessionError,
-    SpecError,
     StaleAttemptError,
     TableError,
     UnexpectedPartitionError,

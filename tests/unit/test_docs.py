@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.project import load_project
+from lineage_backfill.workspace.configuration import load_project
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -17,11 +17,15 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lineage_backfill.engines.shipping import CORE, pack_runtime
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lineage_backfill", "spark_runtime")
 #: What a cluster has (README), and what spark_runtime asks for only where it is there.
 ON_THE_CLUSTER = {"pyspark", "delta-spark", "openlineage-python"}
-OPTIONAL = {"cronsim", "platformdirs"}
+OPTIONAL = {"platformdirs"}
+#: What is shipped with it.
+SHIPPED = {"cronsim"}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(
     assert packed == files_of_the_packages()
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
     assert "lineage_backfill/example/nyc/lineage-backfill.toml" in packed
-    assert any(name.startswith("spark_runtime/schemas/") for name in packed)
+    assert any(name.startswith("lineage_backfill/runspec/schemas/") for name in packed)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
 
 
@@ -115,9 +119,11 @@ def installed_with(names: set[str]) -> set[str]:
 
 
 def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
-    there = installed_with(ON_THE_CLUSTER) | OPTIONAL
+    there = installed_with(ON_THE_CLUSTER) | OPTIONAL | SHIPPED
     known = importlib.metadata.packages_distributions()
-    for path in (ROOT / "spark_runtime").rglob("*.py"):
+    core = [path for name in CORE for path in (ROOT / "lineage_backfill").glob(f"{name}*/**/*.py")]
+    core += [path for name in CORE if (path := ROOT / "lineage_backfill" / f"{name}.py").exists()]
+    for path in (*(ROOT / "spark_runtime").rglob("*.py"), *core):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = (
                 [alias.name for alias in node.names]
@@ -127,9 +133,18 @@ def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
                 else []
             )
             for top in {name.partition(".")[0] for name in names}:
-                if top not in sys.stdlib_module_names | {"spark_runtime"}:
+                if top not in sys.stdlib_module_names | set(PACKAGES):
                     owners = {canonicalize_name(owner) for owner in known.get(top, [])}
                     assert owners & there, f"{path.name} imports {top}"
+
+
+def test_what_is_shipped_imports_in_a_bare_interpreter(tmp_path: Path) -> None:
+    archive = pack_runtime(tmp_path)
+    names = {name.split("/")[0] for name in zipfile.ZipFile(archive).namelist()}
+    assert names == {"cronsim", "lineage_backfill", "spark_runtime"}
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import spark_runtime.__main__"
+    bare = [sys.executable, "-I", "-S", "-W", "error", "-c", program, str(archive)]
+    subprocess.run(bare, check=True, cwd=tmp_path)
 
 
 def test_the_version_is_that_of_the_changelog() -> None:

@@ -9,7 +9,7 @@ import pytest
 from lineage_backfill.demo.folder import MARKER, prepare
 from lineage_backfill.demo.period import MARCH, YEAR
 from lineage_backfill.errors import UsageError
-from lineage_backfill.project import load_project
+from lineage_backfill.workspace.configuration import load_project
 
 
 def test_a_new_folder_holds_a_project_that_loads(tmp_path: Path) -> None:

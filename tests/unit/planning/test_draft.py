@@ -15,8 +15,8 @@ from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnaps
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.draft import Draft, draft, quoted
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project import load_project
 from lineage_backfill.sources.events import EventSource
+from lineage_backfill.workspace.configuration import load_project
 from tests.unit.planning.world import dataset, job, lineage
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)

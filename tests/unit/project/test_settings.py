@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from lineage_backfill.errors import ConfigError, DeclarationError
-from lineage_backfill.project import Project, find_file, load_project
+from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DimensionMapping,
     EngineDeclaration,
 )
+from lineage_backfill.workspace.configuration import find_file, load_project
 
 FULL = """
 [project]

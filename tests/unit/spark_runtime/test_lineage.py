@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.errors import EndpointError, Stopped
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.outbox import Sent, replay
-from spark_runtime.spec import RunSpec, parse_spec
 from spark_runtime.state import TableState
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)

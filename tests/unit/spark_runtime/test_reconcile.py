@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.__main__ import main
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.reconcile import reconcile
-from spark_runtime.spec import parse_spec
 from spark_runtime.tables import Tables
 
 FIELDS = [

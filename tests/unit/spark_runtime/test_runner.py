@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.errors import Stopped
 from spark_runtime.job import job
 from spark_runtime.runner import run
-from spark_runtime.spec import parse_spec
 
 
 @job(output="days")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.errors import SpecError
+from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.datasets import (
     Calendar,
     Dataset,
@@ -28,11 +30,9 @@ from spark_runtime.errors import (
     KeyMissingError,
     NothingToRunError,
     RuntimeFailure,
-    SpecError,
 )
 from spark_runtime.project import Project, load_project
 from spark_runtime.scheduled import Asked, DeclaredJob, declare, run_keys, run_specs
-from spark_runtime.spec import RunSpec
 
 #: A Saturday; the week before began on Monday the 3rd.
 NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)

@@ -10,27 +10,26 @@ from typing import Any
 
 import pytest
 
-import spark_runtime
-from spark_runtime.errors import SpecError
-from spark_runtime.spec import (
-    DatasetName,
+import lineage_backfill
+from lineage_backfill.errors import SpecError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import (
     ErrorResult,
     InputResult,
     OutputResult,
     PartitionRead,
     PartitionResult,
     RunResult,
-    load_spec,
-    parse_spec,
-    write_result,
 )
+from spark_runtime.spec import load_spec, write_result
 
-SCHEMAS = Path(spark_runtime.__file__).parent / "schemas"
+SCHEMAS = Path(lineage_backfill.__file__).parent / "runspec" / "schemas"
 
 
 def test_a_spec_is_read_as_it_is_written(document: dict[str, Any]) -> None:
     spec = parse_spec(document)
-    assert spec.job.name == DatasetName("n", "days")
+    assert spec.job.name == JobRef("n", "days")
     assert spec.keys[0].start == datetime(2024, 1, 1, 5, tzinfo=UTC)
     (output,) = spec.outputs
     assert output.scope[0].values == {"day": "2024-01-01"}
@@ -38,6 +37,17 @@ def test_a_spec_is_read_as_it_is_written(document: dict[str, Any]) -> None:
     assert hours.partitions is not None
     assert [partition.key for partition in hours.partitions] == ["2024-01-01T05"]
     assert (names.partitions, names.version, names.table) == (None, 3, "db.names")
+
+
+def test_a_column_of_a_runtime_key_may_be_left_out(document: dict[str, Any]) -> None:
+    document["outputs"][0]["scope"] = [{"key": "*", "values": {}}]
+    spec = parse_spec(document)
+    assert spec.outputs[0].scope[0].values == {}
+    assert parse_spec(spec.to_dict()) == spec
+
+
+def test_a_spec_is_written_as_it_was_read(document: dict[str, Any]) -> None:
+    assert parse_spec(parse_spec(document).to_dict()) == parse_spec(document)
 
 
 def output(**changes: Any) -> Callable[[dict[str, Any]], object]:
@@ -136,7 +146,7 @@ def result(error: ErrorResult | None) -> RunResult:
         values={"day": "k"} if error else None,
         within=("*",) if error else None,
     )
-    name = DatasetName("n", "d")
+    name = DatasetRef("n", "d")
     return RunResult(
         run_id="r",
         attempt=1,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lineage_backfill.runspec.values import Partition
 from spark_runtime.errors import PartitionValueError, TableError
-from spark_runtime.spec import Partition
 from spark_runtime.values import (
     PartitionColumn,
     describe,

@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline import jobs
-from spark_runtime import RunContext
-from spark_runtime.spec import RunKey
+from spark_runtime import RunContext, RunKey
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What a run is told and what it answers, as values, as JSON, and their schemas."""

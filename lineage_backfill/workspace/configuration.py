@@ -1,0 +1,52 @@
+"""Reads the project file of this machine: its files, its environment, its user's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+from lineage_backfill.project import settings
+from lineage_backfill.project.settings import Project, unreadable
+
+
+def load_project(
+    start: Path | None = None,
+    *,
+    file: Path | None = None,
+    search: bool = True,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    user_file: Path | None = None,
+) -> Project:
+    """Load the project that `start` (default: the working directory) belongs to.
+
+    See `read_project`. `environ` and `user_file` default to the process's environment and the
+    user's configuration folder. Raises ConfigError or DeclarationError.
+    """
+    return settings.read_project(
+        (start or Path.cwd()).absolute(),
+        read_file,
+        environ=os.environ if environ is None else environ,
+        user_file=user_file or platformdirs.user_config_path("lineage-backfill") / "config.toml",
+        file=file,
+        search=search,
+        flags=flags,
+    )
+
+
+def find_file(start: Path) -> Path | None:
+    """Return the project file of a folder: in it or the nearest folder above, else None."""
+    return settings.find_file(start, read_file)
+
+
+def read_file(path: Path) -> bytes | None:
+    """Return what a file holds, None where there is none; raises ConfigError."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error)) from error
