@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.partitions.cron import normalise
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
@@ -12,13 +15,26 @@ WriteMode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
 OnDrift = Literal["fail", "add", "relax"]
 
+#: The most keys that a declaration may count: centuries of days, 11 years of hours.
+MOST_KEYS: Final = 100_000
+
+
+def check_count(name: str, count: int, *, least: int = 0) -> None:
+    """Raise DeclarationError where a number of keys is below `least` or above MOST_KEYS."""
+    if not least <= count <= MOST_KEYS:
+        bound = f"least {least}" if count < least else f"most {MOST_KEYS}"
+        raise DeclarationError(
+            f"`{name}` is {count}, but must be at {bound}", hint="It counts partition keys."
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarDeclaration:
     """One dimension's calendar as declared; exactly one of grain, cron, every and keys is given.
 
-    `start` and `end` are key labels (both included), `data_lag` counts keys, `keys` are static
-    labels or the word "runtime". `zone` None means the project's default zone.
+    `start` and `end` are key labels (both included), `data_lag` counts keys (-1: the running
+    period exists too), `keys` are static labels or the word "runtime". `zone` None means the
+    project's default zone. Raises CronError and DeclarationError.
     """
 
     grain: Grain | None = None
@@ -29,6 +45,11 @@ class CalendarDeclaration:
     start: str | None = None
     end: str | None = None
     data_lag: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("data_lag", self.data_lag, least=-1)
+        if self.cron is not None:
+            normalise(self.cron)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +80,10 @@ class DatasetDeclaration:
     location: str | None = None
     table: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.retention is not None:
+            check_count("retention", self.retention, least=1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionMapping:
@@ -69,6 +94,9 @@ class DimensionMapping:
     after: int = 0
     by: int = 0
     map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_reach(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +113,15 @@ class ReadDeclaration:
     function: str | None = None
     dimensions: Mapping[str, DimensionMapping] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_reach(self)
+
+
+def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
+    check_count("before", read.before)
+    check_count("after", read.after)
+    check_count("by", read.by, least=-MOST_KEYS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDeclaration:
@@ -97,13 +134,19 @@ class WriteDeclaration:
     on_drift: OnDrift = "fail"
     lookback: int = 0
 
+    def __post_init__(self) -> None:
+        check_count("lookback", self.lookback)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDeclaration:
     """What is declared of the jobs whose name matches `name` (exact, or a glob).
 
     `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
-    where the readers' partitions begin) or N (at most N keys in one run).
+    where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
+    expression that starts its runs, in `schedule_zone`, or the zone of its calendar; one without
+    keys also covers those since the firing before where it is to `collect_schedule_gaps`. Raises
+    CronError and DeclarationError.
     """
 
     name: str
@@ -117,8 +160,20 @@ class JobDeclaration:
     priority: int = 0
     protected: bool = False
     idempotent: bool = True
+    schedule: str | None = None
+    schedule_zone: str | None = None
+    collect_schedule_gaps: bool = False
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.schedule is not None:
+            normalise(self.schedule)
+        elif self.schedule_zone is not None or self.collect_schedule_gaps:
+            name = "collect_schedule_gaps" if self.collect_schedule_gaps else "schedule_zone"
+            raise DeclarationError(
+                f"has `{name}` without a `schedule`", hint="Add the cron expression that starts it."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

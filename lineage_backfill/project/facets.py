@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from lineage_backfill.errors import DeclarationError
+from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
@@ -48,7 +48,7 @@ def read_calendar(
     try:
         calendar, dimensions = _calendar(facet), _dimensions(facet)
         columns = tuple(str(name) for name in facet.get("columns") or ())
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
     if calendar is None and not dimensions:
         return None
@@ -64,7 +64,7 @@ def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
             reads=tuple(_read(part) for part in facet.get("reads") or ()),
             writes=tuple(_write(part) for part in facet.get("writes") or ()),
         )
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
 
 

@@ -88,11 +88,12 @@ def spark_properties(table: Table, key: str) -> dict[str, str]:
     return dict(sorted(properties.items()))
 
 
-def check_zone(zone: str | None, table: Table) -> str | None:
-    """Return the zone; refuse one that the IANA database does not hold."""
+def check_zone(table: Table, key: str = "zone") -> str | None:
+    """Take a time zone; refuse one that the IANA database does not hold."""
+    zone = table.text(key)
     if zone is not None and not _is_zone(zone):
         raise table.error(
-            f"`zone` {zone!r} is not a time zone", hint=near_misses(zone, available_timezones())
+            f"`{key}` {zone!r} is not a time zone", hint=near_misses(zone, available_timezones())
         )
     return zone
 
@@ -109,23 +110,21 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
     location, where = table.text("location"), table.text("table")
     if location and where:
         raise table.error("has both `location` and `table`", hint="Keep the one that it is.")
-    declaration = DatasetDeclaration(
-        name=name or "",
-        namespace=table.text("namespace"),
-        calendar=calendar,
-        dimensions=dimensions,
-        pattern=pattern,
-        retention=table.integer("retention", None, minimum=1),
-        columns=_columns(table),
-        format=table.text("format"),
-        location=location and absolute(location, base),
-        table=where,
-    )
-    table.done()
-    try:
+    with table.placed():
+        declaration = DatasetDeclaration(
+            name=name or "",
+            namespace=table.text("namespace"),
+            calendar=calendar,
+            dimensions=dimensions,
+            pattern=pattern,
+            retention=table.integer("retention", None),
+            columns=_columns(table),
+            format=table.text("format"),
+            location=location and absolute(location, base),
+            table=where,
+        )
+        table.done()
         return completed(declaration)
-    except DeclarationError as error:
-        raise table.error(str(error), hint=error.hint) from error
 
 
 def _columns(table: Table) -> Mapping[str, str | None]:
@@ -151,16 +150,17 @@ def _calendar(
     names = [dimension.name for dimension in dimensions]
     if len(set(names)) < len(names):
         raise table.error("two of its `dimensions` have one name")
-    calendar = CalendarDeclaration(
-        grain=table.choice("grain", _GRAINS),
-        cron=table.text("cron"),
-        every=table.text("every"),
-        keys=_keys(table),
-        zone=check_zone(table.text("zone"), table),
-        start=table.label("start"),
-        end=table.label("end"),
-        data_lag=table.integer("data_lag", 0, minimum=0),
-    )
+    with table.placed():
+        calendar = CalendarDeclaration(
+            grain=table.choice("grain", _GRAINS),
+            cron=table.text("cron"),
+            every=table.text("every"),
+            keys=_keys(table),
+            zone=check_zone(table),
+            start=table.label("start"),
+            end=table.label("end"),
+            data_lag=table.integer("data_lag", 0),
+        )
     if (given or told) and not dimensions:
         return calendar, ()
     if calendar != CalendarDeclaration():
@@ -195,23 +195,30 @@ def _keys(table: Table) -> Any:
 def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobDeclaration:
     name = table.need("name")
     calendar, dimensions = _calendar(table)
-    declaration = JobDeclaration(
-        name=name,
-        namespace=table.text("namespace"),
-        calendar=calendar,
-        dimensions=dimensions,
-        engine=_known(table, "engine", engines, "[engines.*]"),
-        entrypoint=_code(
-            table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
-        ),
-        batch=_batch(table),
-        pool=_known(table, "pool", pools, "[pools]"),
-        priority=table.integer("priority", 0),
-        protected=table.flag("protected", False),
-        idempotent=table.flag("idempotent", True),
-        reads=tuple(_read(one) for one in table.tables("reads")),
-        writes=tuple(_write(one) for one in table.tables("writes")),
-    )
+    with table.placed():
+        declaration = JobDeclaration(
+            name=name,
+            namespace=table.text("namespace"),
+            calendar=calendar,
+            dimensions=dimensions,
+            engine=_known(table, "engine", engines, "[engines.*]"),
+            entrypoint=_code(
+                table,
+                "entrypoint",
+                _ENTRYPOINT,
+                "`module:function` or the path of a .py or .sql file",
+            ),
+            batch=_batch(table),
+            pool=_known(table, "pool", pools, "[pools]"),
+            priority=table.integer("priority", 0),
+            protected=table.flag("protected", False),
+            idempotent=table.flag("idempotent", True),
+            schedule=table.text("schedule"),
+            schedule_zone=check_zone(table, "schedule_zone"),
+            collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
+            reads=tuple(_read(one) for one in table.tables("reads")),
+            writes=tuple(_write(one) for one in table.tables("writes")),
+        )
     for edges in (declaration.reads, declaration.writes):
         named = [(edge.namespace, edge.dataset) for edge in edges]
         for twice in {name for name in named if named.count(name) > 1}:
@@ -255,12 +262,16 @@ def _read(table: Table) -> ReadDeclaration:
     dimensions = {}
     for name, values in table.mapping("dimensions").items():
         one = Table(values if isinstance(values, dict) else {}, f"{table.place} {name}")
-        dimensions[name] = DimensionMapping(**_mapping(one, within_dimension=True))
+        with one.placed():
+            dimensions[name] = DimensionMapping(**_mapping(one, within_dimension=True))
         one.done()
     if dimensions and settings["mapping"] is not None:
         raise table.error("has both `mapping` and `dimensions`", hint="Keep one of them.")
     table.done()
-    return ReadDeclaration(dataset=dataset, namespace=namespace, dimensions=dimensions, **settings)
+    with table.placed():
+        return ReadDeclaration(
+            dataset=dataset, namespace=namespace, dimensions=dimensions, **settings
+        )
 
 
 def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
@@ -273,8 +284,8 @@ def _mapping(table: Table, *, within_dimension: bool = False) -> dict[str, Any]:
             )
     settings: dict[str, Any] = {
         "mapping": mapping,
-        "before": table.integer("before", 0, minimum=0),
-        "after": table.integer("after", 0, minimum=0),
+        "before": table.integer("before", 0),
+        "after": table.integer("after", 0),
         "by": table.integer("by", 0),
         "map": _static_map(table),
     }
@@ -294,14 +305,15 @@ def _static_map(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def _write(table: Table) -> WriteDeclaration:
-    declaration = WriteDeclaration(
-        dataset=table.need("dataset"),
-        namespace=table.text("namespace"),
-        mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
-        on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
-        on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
-        lookback=table.integer("lookback", 0, minimum=0),
-    )
+    with table.placed():
+        declaration = WriteDeclaration(
+            dataset=table.need("dataset"),
+            namespace=table.text("namespace"),
+            mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
+            on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
+            on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
+            lookback=table.integer("lookback", 0),
+        )
     table.done()
     return declaration
 

@@ -124,7 +124,7 @@ def _text(table: Table, key: str, _base: Path) -> str | None:
 
 
 def _zone(table: Table, key: str, _base: Path) -> str | None:
-    return declare.check_zone(table.text(key), table)
+    return declare.check_zone(table, key)
 
 
 def _view(table: Table, key: str, _base: Path) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from typing import Any, TypeVar
 
-from lineage_backfill.errors import ConfigError
+from lineage_backfill.errors import ConfigError, UsageError
 
 T = TypeVar("T")
 
@@ -42,6 +43,16 @@ class Table:
     def error(self, message: str, *, hint: str = "") -> ConfigError:
         """Return an error that names this table."""
         return ConfigError(f"{self.place}: {message}", hint=hint)
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Give the errors of a declaration made inside the place of this table."""
+        try:
+            yield
+        except UsageError as error:
+            if str(error).startswith(self.place):
+                raise
+            raise self.error(str(error), hint=error.hint) from error
 
     def done(self) -> None:
         """Refuse the keys that no getter has asked for."""

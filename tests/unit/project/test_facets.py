@@ -87,6 +87,11 @@ def test_every_job_has_the_mapping_of_its_own_facet() -> None:
         {"dimensions": [{"name": "day"}]},
         {"dimensions": "day"},
         {"grain": "day", "data_lag": "two"},
+        {"grain": "day", "data_lag": 1_000_000},
+        {"grain": "day", "data_lag": -2},
+        {"cron": "0 0 6 * * 1-5"},
+        {"cron": "61 * * * *"},
+        {"dimensions": [{"name": "day", "cron": "0 0 31 2 *"}]},
     ],
 )
 def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
@@ -108,6 +113,12 @@ def test_a_dataset_whose_facet_cannot_be_read_is_unknown_and_said_aloud(
         {"reads": 3},
         {"writes": [{"dataset": "days", "mode": "sometimes"}]},
         {"writes": [{"dataset": "days", "lookback": "x"}]},
+        {"writes": [{"dataset": "days", "lookback": 1_000_000_000}]},
+        {"writes": [{"dataset": "days", "lookback": -1}]},
+        {"reads": [{"dataset": "raw", "mapping": "window", "before": 1_000_000}]},
+        {"reads": [{"dataset": "raw", "mapping": "window", "after": -1}]},
+        {"reads": [{"dataset": "raw", "mapping": "offset", "by": -1_000_000_000}]},
+        {"reads": [{"dataset": "raw", "dimensions": {"day": {"mapping": "offset", "by": 10**9}}}]},
     ],
 )
 def test_a_job_whose_facet_cannot_be_read_is_blocked_not_guessed_at(facet: dict[str, Any]) -> None:

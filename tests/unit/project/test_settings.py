@@ -82,6 +82,9 @@ pool = "spark"
 priority = 3
 protected = true
 idempotent = false
+schedule = "0 0 6 ? * 2-6"
+schedule_zone = "Europe/Berlin"
+collect_schedule_gaps = true
 
 [[job.reads]]
 dataset = "flights_daily"
@@ -103,6 +106,9 @@ mode = "merge"
 on_empty = "fail"
 lookback = 3
 """
+
+READS = "[[job]]\nname='j'\n[[job.reads]]\ndataset='d'\n"
+WRITES = "[[job]]\nname='j'\n[[job.writes]]\ndataset='d'\n"
 
 
 def load(folder: Path, text: str, **more: object) -> Project:
@@ -136,6 +142,8 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
     (job,) = declared.jobs
     assert (job.engine, job.batch, job.pool, job.priority) == ("local", "range", "spark", 3)
     assert (job.protected, job.idempotent) == (True, False)
+    assert (job.schedule, job.schedule_zone) == ("0 0 6 ? * 2-6", "Europe/Berlin")
+    assert job.collect_schedule_gaps
     window, product, static = job.reads
     assert (window.mapping, window.before, window.after) == ("window", 6, 0)
     assert product.dimensions == {"region": DimensionMapping(mapping="all")}
@@ -173,7 +181,50 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
         ("[[dataset]]\nname='a'\ngrain='day'\nzone='Europe/Berlni'", "not a time", "Berlin"),
         ("[[dataset]]\nname='a'\nretention='7'", "`retention` must be a whole number", ""),
         ("[[dataset]]\nname='a'\nretention=true", "`retention` must be a whole number", ""),
-        ("[[dataset]]\nname='a'\nretention=0", "must be at least 1", ""),
+        ("[[dataset]]\nname='a'\nretention=0", "must be at least 1", "counts partition keys"),
+        ("[[dataset]]\nname='a'\nretention=100001", "must be at most 100000", ""),
+        ("[[dataset]]\nname='a'\ngrain='day'\ndata_lag=-2", "`data_lag` is -2, but must be", ""),
+        ("[[dataset]]\nname='a'\ngrain='day'\ndata_lag=1000000", "at most 100000", ""),
+        (f"{READS}mapping='window'\nbefore=1000000", "`before` is 1000000", ""),
+        (f"{READS}mapping='window'\nafter=1000000", "`after` is 1000000", ""),
+        (f"{READS}mapping='window'\nbefore=-2", "`before` is -2, but must be at least 0", ""),
+        (f"{READS}mapping='offset'\nby=-1000000000", "must be at least -100000", ""),
+        (f"{READS}mapping='offset'\nby=100001", "`by` is 100001", ""),
+        (
+            f"{READS}dimensions.day={{mapping='offset', by=-100001}}",
+            '[[job]] "j" [[reads]] "d" day: `by` is -100001',
+            "",
+        ),
+        (f"{WRITES}lookback=1000000000", "`lookback` is 1000000000", ""),
+        (f"{WRITES}lookback=-1", "`lookback` is -1, but must be at least 0", ""),
+        (
+            "[[dataset]]\nname='a'\ncron='0 0 6 * * 1-5'",
+            """[[dataset]] "a": the cron expression '0 0 6 * * 1-5' has 6 fields""",
+            "five fields",
+        ),
+        (
+            "[[dataset]]\nname='a'\ndimensions=[{name='day', cron='61 * * * *'}]",
+            """[[dimensions]] "day": the cron expression '61 * * * *' has a bad minute""",
+            "0 to 59",
+        ),
+        ("[[job]]\nname='j'\nschedule='0 22-2 * * *'", "end lies before its start", "list both"),
+        ("[[job]]\nname='j'\nschedule=''", "`schedule` is empty", ""),
+        (
+            "[[job]]\nname='j'\nschedule='@daily'\nschedule_zone='Europe/Berlni'",
+            "`schedule_zone` 'Europe/Berlni' is not a time zone",
+            "Berlin",
+        ),
+        (
+            "[[job]]\nname='j'\nschedule_zone='UTC'",
+            '"j": has `schedule_zone` without a `schedule`',
+            "Add the cron expression",
+        ),
+        (
+            "[[job]]\nname='j'\ncollect_schedule_gaps=true",
+            "has `collect_schedule_gaps` without a `schedule`",
+            "Add the cron expression",
+        ),
+        ("[[job]]\nname='j'\nschedule='@daily'\ncollect_schedule_gaps=1", "true or false", ""),
         ("[[dataset]]\nname='a'\ngrain='year'\nstart=2013", "must be a partition key", "quotes"),
         ("[[dataset]]\nname='a'\ncolumn='x'\ncolumns={y='%d'}", "`column` and `columns`", "Keep"),
         ("[[dataset]]\nname='a'\nlocation='x'\ntable='y'", "`location` and `table`", "Keep"),
