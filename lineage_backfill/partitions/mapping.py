@@ -110,14 +110,10 @@ class EdgeMapping(ABC):
         """Return what the run keys would read if every partition existed."""
         return self._find_required(keys)
 
-    def closure(self, keys: PartitionSet) -> PartitionSet:
-        """Return the keys and all that they make stale through a job's own output, and so on."""
-        reached = keys
-        while True:
-            wider = reached | self.affected(reached)
-            if len(wider) == len(reached):
-                return reached
-            reached = wider
+    @property
+    def hop(self) -> tuple[int, int] | None:
+        """How few and how many keys later a run key reads a partition, on one grid; else None."""
+        return None
 
     def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
         """Return sentences about labels of these partitions and run keys that one side lacks.
@@ -384,24 +380,12 @@ class _Boxes(EdgeMapping):
     def missing(self, changed: PartitionSet, keys: PartitionSet) -> list[str]:
         return self._time.missing(changed.ordinals, keys.ordinals) + self._statics.missing()
 
-    def closure(self, keys: PartitionSet) -> PartitionSet:
-        time, run = self._time, self.run.time
-        if not (
-            isinstance(time, _Overlap)
-            and time.upstream is time.run
-            and run is not None
-            and self._statics.identity
-            and time.after < 0
-        ):
-            return super().closure(keys)
-        # k makes k-after .. k+before stale: hops of that many keys, doubled until they reach the
-        # newest key, so that ten years cost a dozen steps.
-        reached = self.run.clip(keys)
-        low, high = -time.after, time.before
-        while reached and low <= run.last - reached.ordinals.lo:
-            reached |= self.run.dilate(reached, -low, high)
-            low, high = 2 * low, 2 * high
-        return reached
+    @property
+    def hop(self) -> tuple[int, int] | None:
+        time = self._time
+        if not isinstance(time, _Overlap) or time.upstream is not time.run:
+            return None
+        return (-time.after, time.before) if self._statics.identity and time.after < 0 else None
 
     def _find_affected(self, changed: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics

@@ -17,6 +17,7 @@ from typing import Final
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.closure import OwnEdge, closure
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.text import render
@@ -316,22 +317,17 @@ class _Run:
 
     @staticmethod
     def _closed(facts: JobFacts, pruned: Sequence[DatasetRef], keys: PartitionSet) -> PartitionSet:
-        """Return the keys and what they make stale through the job's own output."""
-        own: Sequence[EdgeMapping] = facts.own
-        if own and pruned:
-            own = [
-                edge.mapping
-                for edge in facts.live
-                if edge.own and edge.mapping and edge.dataset not in pruned
-            ]
-        while keys and own:
-            wider = keys
-            for mapping in own:
-                wider = mapping.closure(wider)
-            if len(own) == 1 or len(wider) == len(keys):
-                return wider
-            keys = wider
-        return keys
+        """Return the keys and what they make stale through the job's own outputs."""
+        if not facts.own or not keys:
+            return keys
+        made = {output.data: output.mapping for output in facts.outputs}
+        own = [
+            OwnEdge(reads=edge.mapping, writes=writes)
+            for edge in facts.live
+            if edge.own and edge.mapping is not None and edge.dataset not in pruned
+            if (writes := made[edge.data]) is not None
+        ]
+        return closure(own, [keys])[0]
 
     def _left(self, facts: JobFacts, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
         """Return the stale keys that must not run, for each reason there may be."""

@@ -438,48 +438,6 @@ def test_a_rolling_week_makes_the_next_six_days_stale() -> None:
     assert len(mapping.required_unclipped(keys(DAYS, "2024-06-02"))) == 7
 
 
-# --- self-dependence -----------------------------------------------------------------------------
-
-
-@properties(60)
-@given(
-    st.sampled_from(JUMPS),
-    st.sampled_from(KINDS[:3]),
-    st.sets(st.integers(0, 40), max_size=3),
-    st.integers(1, 4),
-    st.integers(0, 4),
-)
-def test_stale_keys_run_on_as_hop_by_hop(
-    jump: tuple[str, str], kind: tuple[dict[str, Any], int], begin: set[int], near: int, more: int
-) -> None:
-    run = short(kind[0], jump[0], jump[1], -3, 40)
-    mapping = build(run, run, MappingSpec(kind="window", before=near + more, after=-near))
-    existing = singles(run.existing)
-    stale = {number for number in begin if number < len(existing)}
-    found = mapping.closure(PartitionSet.of(existing[n].boxes[0] for n in stale))
-    while True:
-        wider = stale | {
-            number
-            for number in range(len(existing))
-            if any(number - near - more <= source <= number - near for source in stale)
-        }
-        if wider == stale:
-            break
-        stale = wider
-    assert found == PartitionSet.of(existing[n].boxes[0] for n in stale)
-
-
-def test_a_product_runs_on_in_each_region_by_itself() -> None:
-    mapping = build(SALES, SALES, MappingSpec(kind="offset", before=1, after=-1))
-    found = mapping.closure(keys(SALES, "day=2024-06-02/region=eu,day=2024-06-04/region=us"))
-    assert labels(SALES, found) == {
-        "day=2024-06-02/region=eu",
-        "day=2024-06-03/region=eu",
-        "day=2024-06-04/region=eu",
-        "day=2024-06-04/region=us",
-    }
-
-
 # --- contradictions ------------------------------------------------------------------------------
 
 REGION_MAP = MappingSpec(kind="map", table=(("eu", ("de",)),))

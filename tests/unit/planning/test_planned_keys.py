@@ -425,6 +425,24 @@ def test_self_dependence(
     assert summary(made) == {"j": planned}
 
 
+@pytest.mark.parametrize(
+    ("short", "planned"),
+    [
+        ('start = "2024-03-20", end = "2024-03-25"', "2024-03-10"),
+        ('start = "2024-03-01", end = "2024-03-12"', "2024-03-10..2024-03-13"),
+        ('start = "2024-01-01", end = "2024-02-29"', "2024-03-10"),
+    ],
+)
+def test_self_dependence_ends_with_the_output_that_is_read(short: str, planned: str) -> None:
+    toml = (
+        'dataset = [{ name = "*", grain = "day", start = "2024-01-01" },'
+        f'{{ name = "short", grain = "day", {short} }}]\n'
+        'job = [{ name = "j", reads = [{ dataset = "short", mapping = "offset", by = -1 }] }]'
+    )
+    made = plan(request({"days": "2024-03-10"}), "days, short > j > long, short", toml)
+    assert summary(made) == {"j": planned}
+
+
 def test_lookback_does_not_widen_along_the_edge_to_the_own_output() -> None:
     toml = datasets() + (
         'job = [{ name = "j", reads = [{ dataset = "days2", mapping = "offset", by = -1 }],'
