@@ -286,6 +286,17 @@ def test_backfills_know_what_the_others_use(store: RunStore) -> None:
         store.share(one, uses, now=LATER)
 
 
+def test_what_a_dead_executor_used_is_free_once_another_takes_over(store: RunStore) -> None:
+    dead, other = create(store, "b-1"), create(store, "b-2")
+    store.share(dead, {"": Use(4, 9)}, now=NOW)
+    assert store.share(other, {}, now=NOW) == ({"": Use(4, 9)},)
+    heir = store.acquire("b-1", "you", now=NOW, ttl=TTL, is_dead=lambda owner: owner == "me")
+    assert store.share(other, {}, now=NOW) == ({},)
+    store.share(heir, {"": Use(1, 1)}, now=NOW)
+    store.renew(heir, now=NOW, ttl=TTL)
+    assert store.share(other, {}, now=NOW) == ({"": Use(1, 1)},)
+
+
 def test_a_lease_is_held_by_one_until_it_runs_out(store: RunStore) -> None:
     first = create(store)
     with pytest.raises(ConflictError, match="b-1 is driven by me"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
-from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import Change, TableRecord
-from lineage_backfill.ports import BackfillRecord, RunStore, Settings
+from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Trace
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.external import OutsideRuns
@@ -484,6 +485,78 @@ def test_what_the_log_says_that_others_have_changed_since_is_read_or_made_anew(
     assert (world.ran("daily") == ["2024-03-29"]) is runs
     assert world.ran("rolling") == []
     assert world.logs_read == 1
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_an_input_whose_changed_columns_are_not_read_makes_no_key_run(
+    world: World, pruned: bool
+) -> None:
+    """Days change below the greatest of their windows; the summary reads both."""
+    world.change(s0=9, s8=9)
+    world.backfill(world.plan(SLICES[0], SLICES[5], SLICES[8]))
+    world.change(s5=6)
+    made = world.plan(SLICES[5])
+    if pruned:
+        days = [{"namespace": "w", "name": "days"}]
+        jobs = [
+            replace(job, reason={**job.reason, "pruned": days})
+            if job.job.name == "summary"
+            else job
+            for job in made.jobs
+        ]
+        made = made.detailed(jobs=tuple(jobs))
+    world.backfill(made)
+    assert world.ran("daily")
+    assert bool(world.ran("summary")) is not pruned
+
+
+@pytest.mark.parametrize(
+    ("sentence", "versions", "backfills", "holds"),
+    [
+        ("the one that ended later wrote last, whichever was submitted first", (8, 7), "bb", 0),
+        ("in the order of their submissions", (7, 8), "bb", 1),
+        ("another backfill came after, its table begun anew", (8, 7), "ab", 1),
+        ("a version is not known", (None, 7), "bb", 1),
+        ("nor that of the other one", (8, None), "bb", 1),
+    ],
+)
+def test_of_two_runs_that_merged_into_a_partition_one_wrote_last(
+    world: World,
+    sentence: str,
+    versions: tuple[int | None, int | None],
+    backfills: str,
+    holds: int,
+) -> None:
+    made = world.plan(*SLICES[4:6])
+    merged = [run for run in made.runs or () if run.job.name == "merged"]
+    (last,) = (run for run in made.runs or () if run.job.name == "last")
+    recorded: list[Trace] = []
+
+    def judge(backfill_id: str) -> Cutoff:
+        return Cutoff(
+            [made],
+            world.resolver,
+            lambda job, _keys: [trace for trace in recorded if trace.job == job],
+            OutsideRuns((), world.resolver, lambda _name: True),
+            logs=lambda _datasets: {},
+            backfill_id=backfill_id,
+        )
+
+    def part(name: str, number: int, version: int | None = None) -> list[dict[str, Any]]:
+        held = {"key": "2024-03-29", "fingerprint": str(number)}
+        return [{"dataset": named(dataset(name)), "version": version, "partitions": [held]}]
+
+    for number, (run, backfill_id) in enumerate(zip(merged, backfills, strict=True)):
+        result = {"inputs": [], "outputs": part("gathered", number, versions[number])}
+        trace = judge(backfill_id).closed(run, result)
+        recorded.append(replace(trace, number=number, since=NOW))
+    for number in range(2):
+        result = {"inputs": part("gathered", number), "outputs": part("ends", number)}
+        reader = replace(judge("b").closed(last, result), number=9, since=NOW)
+        recorded.append(reader)
+        needed, _ = judge("c").judge(last)
+        assert (needed is None) is (number == holds), sentence
+        recorded.remove(reader)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -168,6 +168,27 @@ def test_an_event_that_comes_late_while_pages_are_read_is_not_missed(
     assert "j50" in names(snapshot) or number > 8 or late not in server.events
 
 
+@pytest.mark.parametrize("page", range(5))
+def test_an_event_counted_and_not_shown_is_read_with_the_window_before_its_own(page: int) -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    late: list[Any] = []
+
+    def come() -> None:  # just after the events of a page were found, into that page's own time
+        query = server.asked[-1][1]
+        asked = [one for path, one in server.asked if path.endswith("lineage") and "after" in one]
+        is_page = int(query["limit"]) > 1 and query["before"] < "2999"
+        if is_page and sum(int(one["limit"]) > 1 for one in asked) > page and not late:
+            second = int(query["after"][17:19]) + 2
+            late.append(event(50, second))
+            server.post(late[0])
+
+    server.before_count = come
+    snapshot = read(server, view="events")
+    assert late
+    assert "r50" in [run.run_id for run in snapshot.history]
+    assert snapshot.warnings == ()  # the catalogue was not asked for what the events say
+
+
 def test_events_that_never_stand_still_are_an_error() -> None:
     server = FakeMarquez([event(n) for n in range(12)])
 
