@@ -5,8 +5,8 @@ nothing changes. Shares no code with the planner; slow, and meant to be obviousl
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from datetime import UTC, datetime, timedelta, timezone
+from functools import cache, cached_property
 from itertools import product
 from zoneinfo import ZoneInfo
 
@@ -27,32 +27,46 @@ class Span:
         return self.start < end and start < self.end
 
 
+@cache
+def _offset(offset: timedelta | None) -> str:
+    return datetime(2024, 1, 1, tzinfo=timezone(offset or timedelta())).strftime("%z")
+
+
 def _period(local: datetime, grain: str) -> str:
-    if grain == "hour":
-        return local.strftime("%Y-%m-%dT%H") + local.strftime("%z")
     if grain == "half":  # the cron expression 30 * * * *
-        return (local - timedelta(minutes=30)).strftime("%Y-%m-%dT%H:30")
+        local -= timedelta(minutes=30)
+    day = f"{local.year:04}-{local.month:02}-{local.day:02}"
+    if grain == "hour":
+        return f"{day}T{local.hour:02}{_offset(local.utcoffset())}"
+    if grain == "half":
+        return f"{day}T{local.hour:02}:30"
     if grain == "eight":  # every 8h from 2024-01-01T00:00 in UTC
-        return local.strftime("%Y-%m-%dT") + f"{local.hour // 8 * 8:02}:00"
+        return f"{day}T{local.hour // 8 * 8:02}:00"
     if grain == "day":
-        return local.strftime("%Y-%m-%d")
+        return day
     if grain == "week":
-        return local.strftime("%G-W%V")
+        year, week, _ = local.isocalendar()
+        return f"{year:04}-W{week:02}"
     month = {"month": local.month, "quarter": (local.month - 1) // 3 * 3 + 1}.get(grain, 1)
     return f"{local.year:04}-{month:02}-01"
 
 
 @cache
+def clock(zone: str) -> tuple[tuple[datetime, datetime], ...]:
+    """Return each half hour of the walked time, and what the clock of the zone shows then."""
+    here = ZoneInfo(zone)
+    moments = (WALK_FROM + number * STEP for number in range((WALK_TO - WALK_FROM) // STEP))
+    return tuple((moment, moment.astimezone(here)) for moment in moments)
+
+
+@cache
 def spans(grain: str, zone: str) -> tuple[Span, ...]:
     """Return all whole periods of the walked time, by looking at the clock every half hour."""
-    here = ZoneInfo(zone)
     found: list[tuple[str, datetime]] = []
-    moment = WALK_FROM
-    while moment < WALK_TO:
-        label = _period(moment.astimezone(here), grain)
+    for moment, local in clock(zone):
+        label = _period(local, grain)
         if not found or found[-1][0] != label:
             found.append((label, moment))
-        moment += STEP
     whole = [
         Span(label, start, found[index + 1][1])
         for index, (label, start) in enumerate(found[:-1])
@@ -87,7 +101,7 @@ class Cal:
     last: str | None = None
     statics: tuple[str, ...] | None = None
 
-    @property
+    @cached_property
     def all_spans(self) -> tuple[Span, ...]:
         return spans(self.grain, self.zone) if self.grain else ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from tests.oracle.definition import Cal, Job, Key, Read, World, numbered
+from tests.oracle.definition import Cal, Job, Key, Read, World, numbered, spans
 
 NOW = datetime(2024, 12, 20, 12, tzinfo=UTC)  # every calendar here has ended by then
 ZONES = (
@@ -46,15 +47,18 @@ def _calendar(rng: random.Random, around: str) -> Cal:
         return Cal(statics=tuple(sorted(rng.sample(REGIONS, rng.randint(1, 3)))))
     grain = rng.choice(("hour", "hour", "day", "day", "day", "half", "eight", "week", "month"))
     zone = "UTC" if grain == "eight" else rng.choice(ZONES)
-    cal = Cal(grain=grain, zone=zone)
-    labels = [(span.label, span.start) for span in cal.all_spans]
+    periods = spans(grain, zone)
     begin = datetime.fromisoformat(around).replace(tzinfo=UTC)
-    first = next(i for i, (_, start) in enumerate(labels) if start >= begin)
+    first = bisect_left(periods, begin, key=lambda span: span.start)
     first -= rng.randint(0, 2)
     last = first + rng.randint(max(1, COUNTS[grain] // 2), COUNTS[grain])
     statics = tuple(sorted(rng.sample(REGIONS, 2))) if shape > 0.88 else None
     return Cal(
-        grain=grain, zone=zone, first=labels[first][0], last=labels[last][0], statics=statics
+        grain=grain,
+        zone=zone,
+        first=periods[first].label,
+        last=periods[last].label,
+        statics=statics,
     )
 
 
