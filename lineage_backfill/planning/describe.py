@@ -9,8 +9,9 @@ from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.plan import JobStatus, PlannedJob
 from lineage_backfill.planning.propagate import JobResult, Propagation
-from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
+from lineage_backfill.project.resolver import Input, JobFacts
 
 #: Of a longer way from the change to a job, the first and the last hops are shown.
 LONGEST_PATH: Final = 24

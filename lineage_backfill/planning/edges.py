@@ -7,8 +7,8 @@ from functools import cached_property
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
-from lineage_backfill.project.matching import Matcher, is_glob
+from lineage_backfill.project.declarations import ReadDeclaration, WriteDeclaration
+from lineage_backfill.project.matching import DeclaredNames, target
 
 _Refs = tuple[DatasetRef, ...]
 
@@ -20,19 +20,18 @@ class Edges:
         self,
         snapshot: LineageSnapshot,
         namespace: str | None,
-        datasets: Matcher[DatasetDeclaration],
-        jobs: Matcher[JobDeclaration],
+        names: DeclaredNames,
         *,
         former: bool,
     ) -> None:
         self._snapshot = snapshot
         self._namespace = namespace
-        self._datasets = datasets
+        self._datasets = names.datasets
         self._former = former
         #: Edges that only the project file knows, by job.
         self.declared_reads: dict[JobRef, list[DatasetRef]] = {}
         self.declared_writes: dict[JobRef, list[DatasetRef]] = {}
-        for space, declaration in jobs.exact():
+        for space, declaration in names.jobs.exact():
             ref = JobRef(space or self._home(declaration.name), declaration.name)
             node = snapshot.jobs.get(ref)
             for edges, found, into in (
@@ -40,23 +39,17 @@ class Edges:
                 (declaration.writes, node.writes if node else (), self.declared_writes),
             ):
                 for edge in edges:
-                    target = self.target(edge.dataset, edge.namespace)
-                    if target is not None and target not in found:
-                        into.setdefault(ref, []).append(target)
+                    dataset = self.target(edge)
+                    if dataset is not None and dataset not in found:
+                        into.setdefault(ref, []).append(dataset)
 
     def _home(self, job: str) -> str:
         spaces = {ref.namespace for ref in self._snapshot.jobs if ref.name == job}
         return spaces.pop() if len(spaces) == 1 else "default"
 
-    def target(self, name: str, namespace: str | None) -> DatasetRef | None:
+    def target(self, edge: ReadDeclaration | WriteDeclaration) -> DatasetRef | None:
         """Return the dataset that a declared edge names; None for a glob."""
-        if is_glob(name):
-            return None
-        space = namespace or self._namespace
-        if space is None:
-            spaces = {ref.namespace for ref in self._snapshot.datasets if ref.name == name}
-            space = spaces.pop() if len(spaces) == 1 else "default"
-        return DatasetRef(space, name)
+        return target(edge, self._namespace, self._snapshot.datasets)
 
     def reads(self, job: JobRef) -> _Refs:
         """Return the inputs of a job: from the lineage, then declared ones."""

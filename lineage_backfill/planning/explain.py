@@ -13,8 +13,8 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.describe import BLOCKING
 from lineage_backfill.planning.planner import Planning
-from lineage_backfill.planning.resolver import DatasetFacts, Input, JobFacts
 from lineage_backfill.planning.why_not import End, cuts, ends, unrelated
+from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

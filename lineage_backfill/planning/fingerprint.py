@@ -9,7 +9,8 @@ from typing import Any
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.planning.resolver import JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import JobFacts
 
 
 def fingerprint(

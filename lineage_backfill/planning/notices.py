@@ -8,7 +8,8 @@ from typing import TypeVar
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.planning.propagate import Propagation
-from lineage_backfill.planning.resolver import JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import JobFacts
 
 T = TypeVar("T")
 

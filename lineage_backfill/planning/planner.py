@@ -30,12 +30,12 @@ from lineage_backfill.planning.propagate import (
 )
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.planning.request_json import request_to_dict
-from lineage_backfill.planning.resolver import DatasetFacts, JobFacts, Resolver
-from lineage_backfill.planning.retained import expired
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.planning.runs import count_runs, make_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.resolver import DatasetFacts, JobFacts, expired
 
 
 def build_plan(

@@ -22,7 +22,8 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
-from lineage_backfill.planning.resolver import DatasetFacts, Input, JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, unknown_reads
 
 #: One key of one job.
 _Node = tuple[JobFacts, PartitionSet]
@@ -250,23 +251,9 @@ class _Run:
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
-        if facts.problem is not None:
-            return ("unknown", facts.problem, facts.hint)
-        for edge in stale_inputs:
-            if edge.mapping is None:
-                return (
-                    "unknown",
-                    f"the partitioning of its input {edge.dataset} is unknown",
-                    f"declare it: [[dataset]] name = {edge.dataset.name!r} and its grain",
-                )
-            endless = edge.mapping.unbounded
-            if endless is not None:
-                side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
-                return (
-                    "unknown",
-                    f"it reads all of {edge.dataset}, and {side} has no first key",
-                    f"declare a start for {edge.dataset.name!r}, and for what it writes",
-                )
+        problem = unknown_reads(facts, stale_inputs)
+        if problem is not None:
+            return ("unknown", *problem)
         for edge in facts.unknown:
             self._warn(f"the partitioning of {edge.dataset} is unknown: {facts.ref} reads it whole")
         return None

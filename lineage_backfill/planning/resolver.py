@@ -1,122 +1,24 @@
-"""What is known of each dataset and job: calendars, mappings, policies.
-
-Where partitioning is declared, the first of these wins: the project file, the facet sent with the
-lineage, inference from run history; what none of them knows is unknown.
-"""
+"""What the lineage tells a resolver: edges, facets, calendars inferred from run history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from typing import Any, TypeVar
 
-from lineage_backfill.errors import DeclarationError, UsageError
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions import mapping as mappings
-from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.coverage import covers
-from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
+from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning import infer
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.planning.request import Request
 from lineage_backfill.planning.runtime import RuntimeKeys
-from lineage_backfill.project import facets
-from lineage_backfill.project.calendars import Calendars
-from lineage_backfill.project.columns import not_told_apart, physical_columns
-from lineage_backfill.project.declarations import (
-    CalendarDeclaration,
-    DatasetDeclaration,
-    Declarations,
-    JobDeclaration,
-    ReadDeclaration,
-    WriteDeclaration,
-)
-from lineage_backfill.project.mapping_specs import declares_self, mapping_spec
-from lineage_backfill.project.matching import Matcher
+from lineage_backfill.project.declarations import CalendarDeclaration, Declarations
+from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.resolver import DeclarationResolver, JobFacts
 
-Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
-E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 K = TypeVar("K")
 V = TypeVar("V")
-_NOTHING_SENT: Final = facets.JobFacet()
-_NO_REFERENCES: Final[frozenset[DatasetRef]] = frozenset()
-
-
-# Facts are compared by identity: each is made once, and they are keys of the planner's tables.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DatasetFacts:
-    """What the planner needs of one dataset; `calendar` None where nothing tells it."""
-
-    ref: DatasetRef
-    calendar: Calendar | None
-    origin: Origin | None
-    declaration: DatasetDeclaration | None
-    number: int  # among those of one catalog, from 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Input:
-    """One input of a job as the planner sees it; `mapping` None where a side is unknown."""
-
-    data: DatasetFacts
-    mapping: EdgeMapping | None
-    own: bool = False  # the job's own output: self-dependence
-    reference: bool = False  # a `none` mapping: never makes stale, orders nothing
-    declared: bool = False  # added by the project file, not found in the lineage
-    undeclared: bool = False  # self-dependence of which nobody said how it goes
-
-    @property
-    def dataset(self) -> DatasetRef:
-        """The name of what is read."""
-        return self.data.ref
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Output:
-    """One output of a job; `mapping` relates the job's run keys to its partitions."""
-
-    data: DatasetFacts
-    mapping: EdgeMapping | None
-    declared: bool = False
-
-    @property
-    def dataset(self) -> DatasetRef:
-        """The name of what is written."""
-        return self.data.ref
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JobFacts:
-    """All that the planner needs of one job; `problem` says why it cannot be planned at all.
-
-    A plain job has no problem, knows and bounds all that it reads, is not guarded, and makes
-    stale no keys but those that read what is dirty.
-    """
-
-    ref: JobRef
-    place: int  # among all jobs, by name
-    calendar: Calendar | None
-    origin: Origin | None
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
-    references: frozenset[DatasetRef]  # inputs with a `none` mapping
-    live: tuple[Input, ...]  # the other inputs
-    sources: tuple[int, ...]  # the numbers of the datasets that they are inputs of
-    own: tuple[EdgeMapping, ...]  # how it reads its own outputs
-    unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
-    endless: bool  # whether an input or its reader would have to be listed without a first key
-    lacking: tuple[Input, ...]  # inputs whose labels may not all have one of its own
-    lookback: int
-    declaration: JobDeclaration | None
-    problem: str | None
-    hint: str
-    guarded: bool  # runs only where a guard rail is overridden
-    is_plain: bool
-    kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
 
 
 class _Lazy(dict[K, V]):
@@ -130,7 +32,7 @@ class _Lazy(dict[K, V]):
         return found
 
 
-class Resolver:
+class Resolver(DeclarationResolver):
     """Resolves lineage and declarations lazily, each dataset and job once, at one moment.
 
     It may serve several plans, but where runtime keys are in play: those of `request` count.
@@ -146,109 +48,24 @@ class Resolver:
         functions: Mapping[str, KeyFunction] | None = None,
     ) -> None:
         asked = request or Request()
-        space = declarations.namespace
+        names = DeclaredNames(declarations)
         self.snapshot = snapshot
-        self.declarations = declarations
-        self._functions = functions or {}
-        self._dataset_names = Matcher(declarations.datasets, space, lambda one: one.name)
-        self._job_names = Matcher(declarations.jobs, space, lambda one: one.name)
-        self.edges = Edges(
-            snapshot, space, self._dataset_names, self._job_names, former=asked.include_former
+        self.edges = Edges(snapshot, declarations.namespace, names, former=asked.include_former)
+        self._told = _SentLineage(snapshot, self.edges)
+        super().__init__(
+            declarations,
+            names,
+            self._told,
+            now=now,
+            runtime_keys=RuntimeKeys(declarations, names.datasets, snapshot, self.edges, asked),
+            functions=functions,
         )
-        runtime = RuntimeKeys(declarations, self._dataset_names, snapshot, self.edges, asked)
-        self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime)
-        self._resolved: dict[int, Calendar] = {}
-        self._datasets: dict[DatasetRef, DatasetFacts] = {}
-        self._jobs: dict[JobRef, JobFacts] = {}
-        self._kinds: dict[object, int] = {}
-        self._pairs: dict[object, tuple[str, str] | None] = {}
         #: The other jobs that read an output of a job, but for reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
-        self._inputs: dict[object, Input] = {}
-        self._mappings: dict[object, EdgeMapping] = {}
-        self._declared_edges: dict[int, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]]
-        self._declared_edges = {}
-        # Kept alive, for memos know declarations by their identity.
-        self._sent_facets: list[facets.JobFacet] = []
-        self._inferred: Mapping[JobRef, infer.Inference] | None = None
-        #: Sentences about facets that could not be believed, by what sent them.
-        self.troubles: dict[DatasetRef | JobRef, str] = {}
-
-    # --- datasets -------------------------------------------------------------------------------
-
-    def dataset(self, ref: DatasetRef) -> DatasetFacts:
-        """Return what the plan needs to know of one dataset."""
-        found = self._datasets.get(ref)
-        if found is None:
-            declared = self._dataset_names.find(ref)
-            calendar, origin = self._find_calendar(ref, declared)
-            found = self._datasets[ref] = DatasetFacts(
-                ref, calendar, origin, declared, len(self._datasets)
-            )
-        return found
-
-    @property
-    def known_datasets(self) -> int:
-        """How many datasets were asked for: the numbers of their facts are less."""
-        return len(self._datasets)
-
-    def calendar(self, ref: DatasetRef) -> Calendar | None:
-        """Return the calendar of a dataset, None where nothing tells it."""
-        return self.dataset(ref).calendar
-
-    def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
-        """Return what the project file says of a dataset."""
-        return self._dataset_names.find(ref)
-
-    def job_declaration(self, ref: JobRef) -> JobDeclaration | None:
-        """Return what the project file says of a job."""
-        return self._job_names.find(ref)
-
-    def _find_calendar(
-        self, ref: DatasetRef, declared: DatasetDeclaration | None
-    ) -> tuple[Calendar | None, Origin | None]:
-        if declared is not None and (declared.calendar or declared.dimensions):
-            # Thousands of datasets share a declaration, which lives as long as this.
-            calendar = self._resolved.get(id(declared))
-            if calendar is None:
-                calendar = self._resolved[id(declared)] = self._calendars.resolve(
-                    declared.calendar,
-                    declared.dimensions,
-                    tuple(declared.columns),
-                    f"dataset {ref}",
-                )
-            return calendar, "declared"
-        node = self.snapshot.datasets.get(ref)
-        if node is not None and node.partitioning is not None:
-            what = f"the facet of dataset {ref}"
-            try:
-                sent = facets.read_calendar(node.partitioning, what)
-                if sent is not None:
-                    return self._calendars.resolve(*sent, what), "facet"
-            except UsageError as error:
-                # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
-                self.troubles[ref] = f"not believed: {error}"
-        inferred = self._infer(ref)
-        if inferred is not None:
-            return self._calendars.resolve(inferred, (), (), f"dataset {ref}"), "inferred"
-        return None, None
-
-    def _infer(self, ref: DatasetRef) -> CalendarDeclaration | None:
-        """Return what the history of a dataset's writers agrees on."""
-        if not self.snapshot.history:
-            return None
-        found = {
-            inference.calendar
-            for job in self.edges.writers.get(ref, ())
-            if (inference := self.inference(job)) is not None
-        }
-        return found.pop() if len(found) == 1 else None
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         """Return what the run history of a job tells of its run calendar."""
-        if self._inferred is None:
-            self._inferred = infer.infer_all(self.snapshot.history)
-        return self._inferred.get(job)
+        return self._told.inference(job)
 
     def evidence(self, facts: JobFacts) -> str | None:
         """Return what the run calendar of a job was inferred from; None where it was not."""
@@ -260,15 +77,6 @@ class Resolver:
                 jobs += [facts.ref, *self.edges.writers.get(edge.dataset, ())]
         found = (self.inference(job) for job in jobs)
         return next((inference.evidence for inference in found if inference is not None), None)
-
-    # --- jobs -----------------------------------------------------------------------------------
-
-    def job(self, ref: JobRef) -> JobFacts:
-        """Return what the plan needs to know of one job."""
-        found = self._jobs.get(ref)
-        if found is None:
-            found = self._jobs[ref] = self._find_job(ref)
-        return found
 
     def _find_followers(self, facts: JobFacts) -> tuple[JobFacts, ...]:
         readers = self.edges.readers
@@ -288,301 +96,43 @@ class Resolver:
             )
         return found
 
-    @property
-    def mappings(self) -> Iterable[EdgeMapping]:
-        """The mappings made so far; thousands of edges share a few."""
-        return self._mappings.values()
 
-    def _find_job(self, ref: JobRef) -> JobFacts:
-        declared = self._job_names.find(ref)
-        node = self.snapshot.jobs.get(ref)
-        sent, unreadable = self._sent(ref, node)
-        says_edges = declared is not None and bool(declared.reads or declared.writes)
-        said_reads, said_writes = (
-            self._edges_of(ref, declared) if declared is not None and says_edges else (None, None)
-        )
-        reads = [
-            (self.dataset(dataset), _said(dataset, said_reads, sent.reads))
-            for dataset in self.edges.reads(ref)
-        ]
-        writes = [
-            (self.dataset(dataset), _said(dataset, said_writes, sent.writes))
-            for dataset in self.edges.writes(ref)
-        ]
-        calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
-        if unreadable and not problem and not says_edges:
-            # To go on with the defaults would be to guess what the job meant to say.
-            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
-        made = {data.ref for data, _ in writes}
-        inputs = []
-        for data, read in reads:
-            edge = self._input(ref, data, read, calendar, own=data.ref in made)
-            inputs.append(edge)
-            if edge.undeclared and not problem:
-                problem = f"it reads its own output {data.ref}, and how is not declared"
-                hint = 'declare that edge: mapping = "offset" with by < 0, "window", or "none"'
-        outputs = []
-        for data, write in writes:
-            output, trouble = self._output(ref, data, write, calendar)
-            outputs.append(output)
-            if trouble and not problem:
-                problem, hint = trouble
-        every = tuple(inputs)
-        references = [edge.data.ref for edge in every if edge.reference]
-        live = tuple([edge for edge in every if not edge.reference]) if references else every
-        own = tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None])
-        unknown = tuple([edge for edge in live if edge.mapping is None])
-        endless = any(edge.mapping and edge.mapping.unbounded for edge in live)
-        lookback = max([write.lookback for _, write in writes if write], default=0)
-        guarded = declared is not None and (declared.protected or not declared.idempotent)
-        unusual = problem or unknown or endless or guarded or own or lookback
-        return JobFacts(
-            ref=ref,
-            place=self.edges.jobs.get(ref, len(self.edges.jobs)),
-            calendar=calendar,
-            origin=origin,
-            inputs=every,
-            outputs=tuple(outputs),
-            references=frozenset(references) if references else _NO_REFERENCES,
-            live=live,
-            sources=tuple([edge.data.number for edge in live]),
-            own=own,
-            unknown=unknown,
-            endless=endless,
-            lacking=tuple([edge for edge in live if edge.mapping and edge.mapping.may_lack]),
-            lookback=lookback,
-            declaration=declared,
-            problem=problem,
-            hint=hint,
-            guarded=guarded,
-            is_plain=calendar is not None and not unusual,
-            kind=self._kinds.setdefault(
-                (
-                    id(declared),
-                    calendar,
-                    tuple([edge.mapping for edge in live]),
-                    tuple([edge.mapping for edge in outputs]),
-                ),
-                len(self._kinds),
-            ),
-        )
+class _SentLineage:
+    """A snapshot as a resolver asks it; see `project.resolver.Lineage`."""
 
-    def _sent(self, ref: JobRef, node: JobNode | None) -> tuple[facets.JobFacet, str]:
-        """Return what the job's facet says, and why it cannot be believed, if so."""
-        if node is None or node.partitioning is None:
-            return _NOTHING_SENT, ""
-        what = f"the facet of job {ref}"
-        try:
-            sent = facets.read_job(node.partitioning, what)
-            if sent.calendar or sent.dimensions:
-                self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
-        except UsageError as error:
-            self.troubles[ref] = f"not believed: {error}"
-            return _NOTHING_SENT, str(error)
-        self._sent_facets.append(sent)
-        return sent, ""
+    def __init__(self, snapshot: LineageSnapshot, edges: Edges) -> None:
+        self._snapshot = snapshot
+        self._edges = edges
+        self._inferred: Mapping[JobRef, infer.Inference] | None = None
+        self.declared_reads = edges.declared_reads
+        self.declared_writes = edges.declared_writes
+        self.reads = edges.reads
+        self.writes = edges.writes
 
-    def _edges_of(
-        self, ref: JobRef, declared: JobDeclaration
-    ) -> tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]:
-        found = self._declared_edges.get(id(declared))
-        if found is None:
-            _check_edges(ref, declared)
-            space = self.declarations.namespace
-            found = self._declared_edges[id(declared)] = (
-                Matcher(declared.reads, space, lambda edge: edge.dataset),
-                Matcher(declared.writes, space, lambda edge: edge.dataset),
-            )
-        return found
+    def place(self, job: JobRef) -> int:
+        return self._edges.jobs.get(job, len(self._edges.jobs))
 
-    def _run_calendar(
-        self,
-        ref: JobRef,
-        declared: JobDeclaration | None,
-        sent: facets.JobFacet,
-        reads: Sequence[tuple[DatasetFacts, ReadDeclaration | None]],
-        writes: Sequence[tuple[DatasetFacts, WriteDeclaration | None]],
-    ) -> tuple[Calendar | None, Origin | None, str | None, str]:
-        if declared is not None and (declared.calendar or declared.dimensions):
-            calendar = self._calendars.resolve(
-                declared.calendar, declared.dimensions, (), f"job {ref}"
-            )
-            return calendar, "declared", None, ""
-        if sent.calendar or sent.dimensions:
-            calendar = self._calendars.resolve(sent.calendar, sent.dimensions, (), f"job {ref}")
-            return calendar, "facet", None, ""
-        if writes:
-            side, origin = [data for data, _ in writes], "outputs"
-            unknown = [data.ref for data in side if data.calendar is None]
-        else:
-            side = [data for data, read in reads if not (read and read.mapping == "none")]
-            origin, unknown = "inputs", []
-        if unknown:
-            return None, None, *_unknown_output(unknown)
-        known = tuple([data.calendar for data in side if data.calendar is not None])
-        if not known:
-            inferred = self.inference(ref)
-            if inferred is not None:
-                return (
-                    self._calendars.resolve(inferred.calendar, (), (), f"job {ref}"),
-                    "inferred",
-                    None,
-                    "",
-                )
-            return (
-                None,
-                None,
-                "the partitioning of its runs is unknown",
-                f"declare it: [[job]] name = {ref.name!r} and its grain",
-            )
-        shared = self._calendars.share(known)
-        if shared is None:
-            return (
-                None,
-                None,
-                f"its {origin} have different calendars",
-                f"declare its run calendar: [[job]] name = {ref.name!r} and its grain",
-            )
-        return shared, "outputs" if origin == "outputs" else "inputs", None, ""
+    def dataset_facet(self, dataset: DatasetRef) -> Mapping[str, Any] | None:
+        node = self._snapshot.datasets.get(dataset)
+        return None if node is None else node.partitioning
 
-    def _input(
-        self,
-        ref: JobRef,
-        data: DatasetFacts,
-        read: ReadDeclaration | None,
-        run: Calendar | None,
-        *,
-        own: bool,
-    ) -> Input:
-        extra = self.edges.declared_reads
-        added = bool(extra) and data.ref in extra.get(ref, ())
-        # Facts and calendars are made once and declarations live as long as this.
-        key = (data, run, id(read), own, added)
-        found = self._inputs.get(key)
-        if found is None:
-            reference = read is not None and read.mapping == "none"
-            found = self._inputs[key] = Input(
-                data,
-                None if reference else self._read_mapping(ref, data, read, run, own=own),
-                own,
-                reference,
-                added,
-                own and not reference and not (read is not None and declares_self(read)),
-            )
-        return found
+    def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
+        node = self._snapshot.jobs.get(job)
+        return None if node is None else node.partitioning
 
-    def _read_mapping(
-        self,
-        ref: JobRef,
-        data: DatasetFacts,
-        read: ReadDeclaration | None,
-        run: Calendar | None,
-        *,
-        own: bool,
-    ) -> EdgeMapping | None:
-        upstream = data.calendar
-        if upstream is None or run is None:
+    def inference(self, job: JobRef) -> infer.Inference | None:
+        if self._inferred is None:
+            self._inferred = infer.infer_all(self._snapshot.history)
+        return self._inferred.get(job)
+
+    def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        found = self.inference(job)
+        return None if found is None else found.calendar
+
+    def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
+        """Return what the history of a dataset's writers agrees on."""
+        if not self._snapshot.history:
             return None
-        key = (upstream, run, id(read), own)
-        mapping = self._mappings.get(key)
-        if mapping is None:
-            try:
-                spec = (
-                    mappings.DEFAULT
-                    if read is None
-                    else mapping_spec(read, self._functions, own=own)
-                )
-                mapping = mappings.build(upstream, run, spec)
-            except UsageError as error:
-                raise DeclarationError(
-                    f"job {ref}, input {data.ref}: {error.message}", hint=error.hint
-                ) from None
-            self._mappings[key] = mapping
-        return mapping
-
-    def _output(
-        self,
-        ref: JobRef,
-        data: DatasetFacts,
-        write: WriteDeclaration | None,
-        run: Calendar | None,
-    ) -> tuple[Output, tuple[str, str] | None]:
-        extra = self.edges.declared_writes
-        added = bool(extra) and data.ref in extra.get(ref, ())
-        calendar = data.calendar
-        if calendar is None:
-            return Output(data, None, added), _unknown_output([data.ref])
-        if run is None:
-            return Output(data, None, added), None
-        key = (run, calendar)
-        mapping = self._mappings.get(key)
-        if mapping is None:
-            # The relation "output partition p is made by the run keys that intersect it".
-            mapping = self._mappings[key] = mappings.build(calendar, run)
-        trouble = None
-        mode = write.mode if write else "overwrite"
-        if mapping.unbounded is calendar:
-            trouble = (
-                f"one run key writes all of {data.ref}, which has no first key",
-                f"declare a start for {data.ref.name!r}",
-            )
-        elif mode == "full" and not run.is_whole:
-            trouble = (
-                f"one run key would replace all of its output {data.ref} (mode full)",
-                f'declare mode = "overwrite" in [[job.writes]] of {ref.name!r}',
-            )
-        elif mode not in ("merge", "append") and not covers(run, calendar):
-            text = f"its output {data.ref} is coarser than its run calendar: one run key would"
-            trouble = (
-                f"{text} replace a whole partition with a part",
-                f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
-            )
-        elif mode == "overwrite" and (pair := self._not_told_apart(data)):
-            text = (
-                f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
-            )
-            trouble = (
-                f"{text}: one run key would clear what others wrote",
-                f"declare columns of {data.ref.name!r} that tell its keys apart, or its calendar",
-            )
-        return Output(data, mapping, added), trouble
-
-    def _not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
-        if data.declaration is None or data.calendar is None:
-            return None
-        columns = physical_columns(data.declaration)
-        if not columns:
-            return None
-        key = (data.calendar, tuple(columns.items()))
-        if key not in self._pairs:
-            self._pairs[key] = not_told_apart(data.calendar, columns)
-        return self._pairs[key]
-
-
-def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -> E | None:
-    """Return what is said of a job's edge: by the project file, else with the lineage."""
-    found = declared.find(dataset) if declared is not None else None
-    if found is None and sent:
-        found = Matcher(sent, dataset.namespace, lambda edge: edge.dataset).find(dataset)
-    return found
-
-
-def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
-    for edges, word in ((declared.reads, "reads"), (declared.writes, "writes")):
-        seen = set()
-        for edge in edges:
-            name = (edge.namespace, edge.dataset)
-            if name in seen:
-                raise DeclarationError(
-                    f"job {ref} {word} {edge.dataset!r} twice in its declaration",
-                    hint="keep one of the two tables",
-                )
-            seen.add(name)
-
-
-def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
-    names = ", ".join(str(dataset) for dataset in datasets)
-    return (
-        f"the partitioning of its output {names} is unknown",
-        f"declare it: [[dataset]] name = {datasets[0].name!r} and its grain",
-    )
+        writers = self._edges.writers.get(dataset, ())
+        found = {calendar for job in writers if (calendar := self.infer_job(job)) is not None}
+        return found.pop() if len(found) == 1 else None

@@ -6,17 +6,8 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.resolver import DatasetFacts, Resolver
-
-
-def expired(data: DatasetFacts) -> PartitionSet:
-    """Return the partitions of a dataset that are past its retention."""
-    declared, calendar = data.declaration, data.calendar
-    if declared is None or declared.retention is None or calendar is None or calendar.time is None:
-        return NOTHING
-    time = calendar.time
-    gone = time.existing.clip(None, time.last - declared.retention)
-    return PartitionSet.of([(gone, calendar.full_mask)])
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import expired
 
 
 def lost_reads(resolver: Resolver, plan: Plan) -> dict[DatasetRef, KeySet]:

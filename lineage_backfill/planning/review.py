@@ -187,7 +187,7 @@ class _Review:
         home = self._declarations.namespace
         if any(names(edge, ref, home) for ref in known):
             return
-        target = self._resolver.edges.target(edge.dataset, edge.namespace)
+        target = self._resolver.edges.target(edge)
         if target is None or is_glob(declared.name):
             yield Finding(
                 level="warning",

@@ -16,7 +16,8 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
-from lineage_backfill.planning.resolver import DatasetFacts, JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import DatasetFacts, JobFacts
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:

@@ -19,7 +19,8 @@ from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.request import ChangedJob
-from lineage_backfill.planning.resolver import Input, JobFacts, Output, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import Input, JobFacts, Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.planner import Planning
-from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.resolver import Input, JobFacts
 
 _MOST = 5
 _Distances = Mapping[DatasetRef, int]

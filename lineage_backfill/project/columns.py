@@ -26,9 +26,14 @@ def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
 
 
 def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
-    """Return the text of each physical column of a key."""
+    """Return the text of each physical column of a key.
+
+    A column whose key is `*` is left out: it stands for every present and future value.
+    """
     values = {}
     for column, (form, dimension) in columns.items():
+        if EVERY in (key.label, key.statics.get(dimension or column)):
+            continue
         if form is not None and key.local is not None:
             values[column] = key.local.strftime(form)
         elif (dimension or column) in key.statics:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from lineage_backfill.errors import DeclarationError
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.cron import normalise
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
@@ -124,6 +125,16 @@ def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WritePolicy:
+    """How runs write an output; `lookback` n: run key K corrects K-n .. K."""
+
+    mode: WriteMode = "overwrite"
+    on_empty: OnEmpty = "clear"
+    on_drift: OnDrift = "fail"
+    lookback: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDeclaration:
     """How a job writes one output; `lookback` n: run key K corrects K-n .. K."""
 
@@ -136,6 +147,28 @@ class WriteDeclaration:
 
     def __post_init__(self) -> None:
         check_count("lookback", self.lookback)
+
+    @classmethod
+    def of(cls, dataset: DatasetRef, policy: WritePolicy) -> WriteDeclaration:
+        """Return the declaration that one dataset is written by a policy."""
+        return cls(
+            dataset=dataset.name,
+            namespace=dataset.namespace,
+            mode=policy.mode,
+            on_empty=policy.on_empty,
+            on_drift=policy.on_drift,
+            lookback=policy.lookback,
+        )
+
+    @property
+    def policy(self) -> WritePolicy:
+        """How runs write the output."""
+        return WritePolicy(
+            mode=self.mode,
+            on_empty=self.on_empty,
+            on_drift=self.on_drift,
+            lookback=self.lookback,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from lineage_backfill.project.declarations import (
     Grain,
     JobDeclaration,
     MappingName,
+    OnDrift,
     OnEmpty,
     ReadDeclaration,
     WriteDeclaration,
@@ -79,11 +80,12 @@ def dataset_facet(declared: DatasetDeclaration, zone: str) -> dict[str, Any]:
 def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
     """Return the facet that tells what a project file declares of a job."""
     facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
-    reads = [_edge_facet(read) for read in declared.reads if read.mapping not in (None, "python")]
-    writes = [
-        {"dataset": _name(write), "mode": write.mode, "lookback": write.lookback}
-        for write in declared.writes
+    reads = [
+        _edge_facet(read)
+        for read in declared.reads
+        if read.mapping != "python" and (read.mapping or read.dimensions)
     ]
+    writes = [_write_facet(write) for write in declared.writes]
     if reads:
         facet["reads"] = reads
     if writes:
@@ -100,8 +102,21 @@ def _edge_facet(read: ReadDeclaration) -> dict[str, Any]:
     return facet
 
 
+def _write_facet(write: WriteDeclaration) -> dict[str, Any]:
+    facet: dict[str, Any] = {
+        "dataset": _name(write),
+        "mode": write.mode,
+        "lookback": write.lookback,
+    }
+    if write.on_empty != "clear":
+        facet["on_empty"] = write.on_empty
+    if write.on_drift != "fail":
+        facet["on_drift"] = write.on_drift
+    return facet
+
+
 def _mapping_facet(read: ReadDeclaration | DimensionMapping) -> dict[str, Any]:
-    facet: dict[str, Any] = {"mapping": read.mapping}
+    facet: dict[str, Any] = {} if read.mapping is None else {"mapping": read.mapping}
     for name in ("before", "after", "by"):
         if getattr(read, name):
             facet[name] = getattr(read, name)
@@ -216,13 +231,16 @@ def _read(part: Mapping[str, Any]) -> ReadDeclaration:
 def _write(part: Mapping[str, Any]) -> WriteDeclaration:
     name, namespace = _dataset(part)
     mode, on_empty = part.get("mode", "overwrite"), part.get("on_empty", "clear")
-    if mode not in get_args(WriteMode) or on_empty not in get_args(OnEmpty):
-        raise ValueError(f"unknown mode {mode!r} or on_empty {on_empty!r}")
+    on_drift = part.get("on_drift", "fail")
+    for word, known in ((mode, WriteMode), (on_empty, OnEmpty), (on_drift, OnDrift)):
+        if word not in get_args(known):
+            raise ValueError(f"unknown word {word!r}: known are {', '.join(get_args(known))}")
     return WriteDeclaration(
         dataset=name,
         namespace=namespace,
         mode=mode,
         on_empty=on_empty,
+        on_drift=on_drift,
         lookback=int(part.get("lookback") or 0),
     )
 

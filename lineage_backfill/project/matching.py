@@ -11,6 +11,7 @@ from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
+    Declarations,
     JobDeclaration,
     ReadDeclaration,
     WriteDeclaration,
@@ -74,3 +75,28 @@ class Matcher(Generic[D]):
     def exact(self) -> Iterable[tuple[str | None, D]]:
         """Return the declarations of single names with their namespaces."""
         return ((space, declaration) for (space, _), declaration in self._exact.items())
+
+
+class DeclaredNames:
+    """Finds what a project file declares of datasets and of jobs."""
+
+    def __init__(self, declarations: Declarations) -> None:
+        space = declarations.namespace
+        self.datasets = Matcher(declarations.datasets, space, lambda one: one.name)
+        self.jobs = Matcher(declarations.jobs, space, lambda one: one.name)
+
+
+def target(
+    edge: ReadDeclaration | WriteDeclaration, home: str | None, known: Iterable[DatasetRef]
+) -> DatasetRef | None:
+    """Return the one dataset that a declared edge names; None for a glob.
+
+    Without a namespace it is of `home`, else of the only one that knows the name, else "default".
+    """
+    if is_glob(edge.dataset):
+        return None
+    space = edge.namespace or home
+    if space is None:
+        spaces = {ref.namespace for ref in known if ref.name == edge.dataset}
+        space = spaces.pop() if len(spaces) == 1 else "default"
+    return DatasetRef(space, edge.dataset)

@@ -26,11 +26,12 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import KeySet, expand, parse, render
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.planning.request_json import request_from_dict
-from lineage_backfill.planning.resolver import Input, JobFacts, Resolver
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.planning.table_keys import stored
 from lineage_backfill.ports import Trace
 from lineage_backfill.project.columns import physical_columns, physical_values
+from lineage_backfill.project.resolver import Input, JobFacts
 from lineage_backfill.runs.external import OutsideRuns
 
 #: Returns the traces of a job that may meet these keys.

@@ -1,0 +1,636 @@
+"""Which declaration holds for each dataset, job and edge: calendars, mappings, write policies.
+
+The first of these wins: the project file (an exact name, then the first glob), the facet sent with
+the lineage, inference from run history; what none of them knows is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+from lineage_backfill.errors import DeclarationError, UsageError
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions import mapping as mappings
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.coverage import covers
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.mapping import EdgeMapping, KeyFunction
+from lineage_backfill.project import facets
+from lineage_backfill.project.calendars import Calendars
+from lineage_backfill.project.columns import not_told_apart, physical_columns
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+    JobDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+    WritePolicy,
+)
+from lineage_backfill.project.mapping_specs import declares_self, mapping_spec
+from lineage_backfill.project.matching import DeclaredNames, Matcher
+
+Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
+E = TypeVar("E", ReadDeclaration, WriteDeclaration)
+_NOTHING_SENT: Final = facets.JobFacet()
+_DEFAULT_POLICY: Final = WritePolicy()
+_NO_REFERENCES: Final[frozenset[DatasetRef]] = frozenset()
+
+
+# Facts are compared by identity: each is made once, and they are keys of the planner's tables.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DatasetFacts:
+    """What the planner needs of one dataset; `calendar` None where nothing tells it."""
+
+    ref: DatasetRef
+    calendar: Calendar | None
+    origin: Origin | None
+    declaration: DatasetDeclaration | None
+    number: int  # among those of one catalog, from 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One input of a job as the planner sees it; `mapping` None where a side is unknown."""
+
+    data: DatasetFacts
+    mapping: EdgeMapping | None
+    own: bool = False  # the job's own output: self-dependence
+    reference: bool = False  # a `none` mapping: never makes stale, orders nothing
+    declared: bool = False  # added by the project file, not found in the lineage
+    read: ReadDeclaration | None = None  # what is said of the edge
+    undeclared: bool = False  # self-dependence of which nobody said how it goes
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """The name of what is read."""
+        return self.data.ref
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """One output of a job; `mapping` relates the job's run keys to its partitions."""
+
+    data: DatasetFacts
+    mapping: EdgeMapping | None
+    policy: WritePolicy
+    declared: bool = False
+
+    @property
+    def dataset(self) -> DatasetRef:
+        """The name of what is written."""
+        return self.data.ref
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobFacts:
+    """All that the planner needs of one job; `problem` says why it cannot be planned at all.
+
+    A plain job has no problem, knows and bounds all that it reads, is not guarded, and makes
+    stale no keys but those that read what is dirty.
+    """
+
+    ref: JobRef
+    place: int  # among all jobs, by name
+    calendar: Calendar | None
+    origin: Origin | None
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    references: frozenset[DatasetRef]  # inputs with a `none` mapping
+    live: tuple[Input, ...]  # the other inputs
+    sources: tuple[int, ...]  # the numbers of the datasets that they are inputs of
+    own: tuple[EdgeMapping, ...]  # how it reads its own outputs
+    unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
+    endless: bool  # whether an input or its reader would have to be listed without a first key
+    lacking: tuple[Input, ...]  # inputs whose labels may not all have one of its own
+    lookback: int
+    declaration: JobDeclaration | None
+    problem: str | None
+    hint: str
+    guarded: bool  # runs only where a guard rail is overridden
+    is_plain: bool
+    kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
+
+
+class Lineage(Protocol):
+    """What a resolver is told beside the project file."""
+
+    @property
+    def declared_reads(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
+        """The inputs that only the project file knows, by job."""
+
+    @property
+    def declared_writes(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
+        """The outputs that only the project file knows, by job."""
+
+    def reads(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        """Return the inputs of a job."""
+
+    def writes(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        """Return the outputs of a job."""
+
+    def place(self, job: JobRef) -> int:
+        """Return the place of a job among all, by name."""
+
+    def dataset_facet(self, dataset: DatasetRef) -> Mapping[str, Any] | None:
+        """Return the partitioning facet that was sent of a dataset."""
+
+    def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
+        """Return the partitioning facet that was sent of a job."""
+
+    def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
+        """Return the calendar that run history tells of a dataset."""
+
+    def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        """Return the calendar that run history tells of a job's runs."""
+
+
+class DeclarationResolver:
+    """Resolves declarations lazily, each dataset and job once, at one moment.
+
+    `lineage` tells edges, facets and inferred calendars, `runtime_keys` the keys that are known by
+    now of a runtime dimension, `functions` are those of python mappings by their names.
+    """
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        names: DeclaredNames,
+        lineage: Lineage,
+        *,
+        now: datetime,
+        runtime_keys: Callable[[str], Iterable[str]],
+        functions: Mapping[str, KeyFunction] | None = None,
+    ) -> None:
+        self.declarations = declarations
+        self._functions = functions or {}
+        self._names = names
+        self._lineage = lineage
+        self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime_keys)
+        self._resolved: dict[int, Calendar] = {}
+        self._datasets: dict[DatasetRef, DatasetFacts] = {}
+        self._jobs: dict[JobRef, JobFacts] = {}
+        self._kinds: dict[object, int] = {}
+        self._pairs: dict[object, tuple[str, str] | None] = {}
+        self._inputs: dict[object, Input] = {}
+        self._mappings: dict[object, EdgeMapping] = {}
+        self._declared_edges: dict[int, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]]
+        self._declared_edges = {}
+        # Kept alive, for memos know declarations by their identity.
+        self._sent_facets: dict[JobRef, facets.JobFacet] = {}
+        #: Sentences about facets that could not be believed, by what sent them.
+        self.troubles: dict[DatasetRef | JobRef, str] = {}
+
+    # --- datasets -------------------------------------------------------------------------------
+
+    def dataset(self, ref: DatasetRef) -> DatasetFacts:
+        """Return what the plan needs to know of one dataset."""
+        found = self._datasets.get(ref)
+        if found is None:
+            declared = self._names.datasets.find(ref)
+            calendar, origin = self._find_calendar(ref, declared)
+            found = self._datasets[ref] = DatasetFacts(
+                ref, calendar, origin, declared, len(self._datasets)
+            )
+        return found
+
+    @property
+    def known_datasets(self) -> int:
+        """How many datasets were asked for: the numbers of their facts are less."""
+        return len(self._datasets)
+
+    def calendar(self, ref: DatasetRef) -> Calendar | None:
+        """Return the calendar of a dataset, None where nothing tells it."""
+        return self.dataset(ref).calendar
+
+    def dataset_declaration(self, ref: DatasetRef) -> DatasetDeclaration | None:
+        """Return what the project file says of a dataset."""
+        return self._names.datasets.find(ref)
+
+    def job_declaration(self, ref: JobRef) -> JobDeclaration | None:
+        """Return what the project file says of a job."""
+        return self._names.jobs.find(ref)
+
+    def _find_calendar(
+        self, ref: DatasetRef, declared: DatasetDeclaration | None
+    ) -> tuple[Calendar | None, Origin | None]:
+        if declared is not None and (declared.calendar or declared.dimensions):
+            # Thousands of datasets share a declaration, which lives as long as this.
+            calendar = self._resolved.get(id(declared))
+            if calendar is None:
+                calendar = self._resolved[id(declared)] = self._calendars.resolve(
+                    declared.calendar,
+                    declared.dimensions,
+                    tuple(declared.columns),
+                    f"dataset {ref}",
+                )
+            return calendar, "declared"
+        facet = self._lineage.dataset_facet(ref)
+        if facet is not None:
+            what = f"the facet of dataset {ref}"
+            try:
+                sent = facets.read_calendar(facet, what)
+                if sent is not None:
+                    return self._calendars.resolve(*sent, what), "facet"
+            except UsageError as error:
+                # Lineage is not ours: what it says wrongly makes a dataset unknown, no plan fail.
+                self.troubles[ref] = f"not believed: {error}"
+        inferred = self._lineage.infer_dataset(ref)
+        if inferred is not None:
+            return self._calendars.resolve(inferred, (), (), f"dataset {ref}"), "inferred"
+        return None, None
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    def job(self, ref: JobRef) -> JobFacts:
+        """Return what the plan needs to know of one job."""
+        found = self._jobs.get(ref)
+        if found is None:
+            found = self._jobs[ref] = self._find_job(ref)
+        return found
+
+    # --- facets ---------------------------------------------------------------------------------
+
+    def dataset_facet(self, ref: DatasetRef) -> Mapping[str, Any]:
+        """Return the partitioning facet to send of a dataset; empty where nothing is declared."""
+        declared = self._names.datasets.find(ref)
+        if declared is not None and (declared.calendar or declared.dimensions):
+            return facets.dataset_facet(declared, self.declarations.zone)
+        return self._lineage.dataset_facet(ref) or {}
+
+    def job_facet(self, facts: JobFacts) -> Mapping[str, Any]:
+        """Return the partitioning facet to send of a job; empty where nothing is declared."""
+        declared = facts.declaration
+        if declared is None or not (declared.calendar or declared.dimensions):
+            declared = None
+        said = declared or self._sent_facets.get(facts.ref, _NOTHING_SENT)
+        effective = JobDeclaration(
+            name=facts.ref.name,
+            calendar=said.calendar,
+            dimensions=said.dimensions,
+            reads=tuple(
+                replace(edge.read, dataset=edge.dataset.name, namespace=edge.dataset.namespace)
+                for edge in facts.inputs
+                if edge.read is not None
+            ),
+            writes=tuple(
+                WriteDeclaration.of(edge.dataset, edge.policy)
+                for edge in facts.outputs
+                if edge.policy != _DEFAULT_POLICY
+            ),
+        )
+        return facets.job_facet(effective, self.declarations.zone)
+
+    @property
+    def mappings(self) -> Iterable[EdgeMapping]:
+        """The mappings made so far; thousands of edges share a few."""
+        return self._mappings.values()
+
+    def _find_job(self, ref: JobRef) -> JobFacts:
+        declared = self._names.jobs.find(ref)
+        sent, unreadable = self._sent(ref)
+        says_edges = declared is not None and bool(declared.reads or declared.writes)
+        said_reads, said_writes = (
+            self._edges_of(ref, declared) if declared is not None and says_edges else (None, None)
+        )
+        reads = [
+            (self.dataset(dataset), _said(dataset, said_reads, sent.reads))
+            for dataset in self._lineage.reads(ref)
+        ]
+        writes = [
+            (self.dataset(dataset), _said(dataset, said_writes, sent.writes))
+            for dataset in self._lineage.writes(ref)
+        ]
+        calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
+        if unreadable and not problem and not says_edges:
+            # To go on with the defaults would be to guess what the job meant to say.
+            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
+        made = {data.ref for data, _ in writes}
+        inputs = []
+        for data, read in reads:
+            edge = self._input(ref, data, read, calendar, own=data.ref in made)
+            inputs.append(edge)
+            if edge.undeclared and not problem:
+                problem = f"it reads its own output {data.ref}, and how is not declared"
+                hint = 'declare that edge: mapping = "offset" with by < 0, "window", or "none"'
+        outputs = []
+        for data, write in writes:
+            output, trouble = self._output(ref, data, write, calendar)
+            outputs.append(output)
+            if trouble and not problem:
+                problem, hint = trouble
+        every = tuple(inputs)
+        references = [edge.data.ref for edge in every if edge.reference]
+        live = tuple([edge for edge in every if not edge.reference]) if references else every
+        own = tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None])
+        unknown = tuple([edge for edge in live if edge.mapping is None])
+        endless = any(edge.mapping and edge.mapping.unbounded for edge in live)
+        lookback = max([output.policy.lookback for output in outputs], default=0)
+        guarded = declared is not None and (declared.protected or not declared.idempotent)
+        unusual = problem or unknown or endless or guarded or own or lookback
+        return JobFacts(
+            ref=ref,
+            place=self._lineage.place(ref),
+            calendar=calendar,
+            origin=origin,
+            inputs=every,
+            outputs=tuple(outputs),
+            references=frozenset(references) if references else _NO_REFERENCES,
+            live=live,
+            sources=tuple([edge.data.number for edge in live]),
+            own=own,
+            unknown=unknown,
+            endless=endless,
+            lacking=tuple([edge for edge in live if edge.mapping and edge.mapping.may_lack]),
+            lookback=lookback,
+            declaration=declared,
+            problem=problem,
+            hint=hint,
+            guarded=guarded,
+            is_plain=calendar is not None and not unusual,
+            kind=self._kinds.setdefault(
+                (
+                    id(declared),
+                    calendar,
+                    tuple([edge.mapping for edge in live]),
+                    tuple([edge.mapping for edge in outputs]),
+                ),
+                len(self._kinds),
+            ),
+        )
+
+    def _sent(self, ref: JobRef) -> tuple[facets.JobFacet, str]:
+        """Return what the job's facet says, and why it cannot be believed, if so."""
+        facet = self._lineage.job_facet(ref)
+        if facet is None:
+            return _NOTHING_SENT, ""
+        what = f"the facet of job {ref}"
+        try:
+            sent = facets.read_job(facet, what)
+            if sent.calendar or sent.dimensions:
+                self._calendars.resolve(sent.calendar, sent.dimensions, (), what)
+        except UsageError as error:
+            self.troubles[ref] = f"not believed: {error}"
+            return _NOTHING_SENT, str(error)
+        self._sent_facets[ref] = sent
+        return sent, ""
+
+    def _edges_of(
+        self, ref: JobRef, declared: JobDeclaration
+    ) -> tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]:
+        found = self._declared_edges.get(id(declared))
+        if found is None:
+            _check_edges(ref, declared)
+            space = self.declarations.namespace
+            found = self._declared_edges[id(declared)] = (
+                Matcher(declared.reads, space, lambda edge: edge.dataset),
+                Matcher(declared.writes, space, lambda edge: edge.dataset),
+            )
+        return found
+
+    def _run_calendar(
+        self,
+        ref: JobRef,
+        declared: JobDeclaration | None,
+        sent: facets.JobFacet,
+        reads: Sequence[tuple[DatasetFacts, ReadDeclaration | None]],
+        writes: Sequence[tuple[DatasetFacts, WriteDeclaration | None]],
+    ) -> tuple[Calendar | None, Origin | None, str | None, str]:
+        if declared is not None and (declared.calendar or declared.dimensions):
+            calendar = self._calendars.resolve(
+                declared.calendar, declared.dimensions, (), f"job {ref}"
+            )
+            return calendar, "declared", None, ""
+        if sent.calendar or sent.dimensions:
+            calendar = self._calendars.resolve(sent.calendar, sent.dimensions, (), f"job {ref}")
+            return calendar, "facet", None, ""
+        if writes:
+            side, origin = [data for data, _ in writes], "outputs"
+            unknown = [data.ref for data in side if data.calendar is None]
+        else:
+            side = [data for data, read in reads if not (read and read.mapping == "none")]
+            origin, unknown = "inputs", []
+        if unknown:
+            return None, None, *_unknown_output(unknown)
+        known = tuple([data.calendar for data in side if data.calendar is not None])
+        if not known:
+            inferred = self._lineage.infer_job(ref)
+            if inferred is not None:
+                calendar = self._calendars.resolve(inferred, (), (), f"job {ref}")
+                return calendar, "inferred", None, ""
+            return (
+                None,
+                None,
+                "the partitioning of its runs is unknown",
+                f"declare it: [[job]] name = {ref.name!r} and its grain",
+            )
+        shared = self._calendars.share(known)
+        if shared is None:
+            return (
+                None,
+                None,
+                f"its {origin} have different calendars",
+                f"declare its run calendar: [[job]] name = {ref.name!r} and its grain",
+            )
+        return shared, "outputs" if origin == "outputs" else "inputs", None, ""
+
+    def _input(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        read: ReadDeclaration | None,
+        run: Calendar | None,
+        *,
+        own: bool,
+    ) -> Input:
+        extra = self._lineage.declared_reads
+        added = bool(extra) and data.ref in extra.get(ref, ())
+        # Facts and calendars are made once and declarations live as long as this.
+        key = (data, run, id(read), own, added)
+        found = self._inputs.get(key)
+        if found is None:
+            reference = read is not None and read.mapping == "none"
+            found = self._inputs[key] = Input(
+                data,
+                None if reference else self._read_mapping(ref, data, read, run, own=own),
+                own,
+                reference,
+                added,
+                read,
+                own and not reference and not (read is not None and declares_self(read)),
+            )
+        return found
+
+    def _read_mapping(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        read: ReadDeclaration | None,
+        run: Calendar | None,
+        *,
+        own: bool,
+    ) -> EdgeMapping | None:
+        upstream = data.calendar
+        if upstream is None or run is None:
+            return None
+        key = (upstream, run, id(read), own)
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            try:
+                spec = (
+                    mappings.DEFAULT
+                    if read is None
+                    else mapping_spec(read, self._functions, own=own)
+                )
+                mapping = mappings.build(upstream, run, spec)
+            except UsageError as error:
+                raise DeclarationError(
+                    f"job {ref}, input {data.ref}: {error.message}", hint=error.hint
+                ) from None
+            self._mappings[key] = mapping
+        return mapping
+
+    def _output(
+        self,
+        ref: JobRef,
+        data: DatasetFacts,
+        write: WriteDeclaration | None,
+        run: Calendar | None,
+    ) -> tuple[Output, tuple[str, str] | None]:
+        extra = self._lineage.declared_writes
+        added = bool(extra) and data.ref in extra.get(ref, ())
+        calendar, policy = data.calendar, _DEFAULT_POLICY if write is None else write.policy
+        if calendar is None:
+            return Output(data, None, policy, added), _unknown_output([data.ref])
+        if run is None:
+            return Output(data, None, policy, added), None
+        key = (run, calendar)
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            # The relation "output partition p is made by the run keys that intersect it".
+            mapping = self._mappings[key] = mappings.build(calendar, run)
+        trouble = None
+        mode = policy.mode
+        if mapping.unbounded is calendar:
+            trouble = (
+                f"one run key writes all of {data.ref}, which has no first key",
+                f"declare a start for {data.ref.name!r}",
+            )
+        elif mode == "full" and not run.is_whole:
+            trouble = (
+                f"one run key would replace all of its output {data.ref} (mode full)",
+                f'declare mode = "overwrite" in [[job.writes]] of {ref.name!r}',
+            )
+        elif mode not in ("merge", "append") and not covers(run, calendar):
+            text = f"its output {data.ref} is coarser than its run calendar: one run key would"
+            trouble = (
+                f"{text} replace a whole partition with a part",
+                f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
+            )
+        elif mode == "overwrite" and (pair := self._not_told_apart(data)):
+            text = (
+                f"keys {' and '.join(pair)} of its output {data.ref} are one partition of its table"
+            )
+            trouble = (
+                f"{text}: one run key would clear what others wrote",
+                f"declare columns of {data.ref.name!r} that tell its keys apart, or its calendar",
+            )
+        return Output(data, mapping, policy, added), trouble
+
+    def _not_told_apart(self, data: DatasetFacts) -> tuple[str, str] | None:
+        if data.declaration is None or data.calendar is None:
+            return None
+        columns = physical_columns(data.declaration)
+        if not columns:
+            return None
+        key = (data.calendar, tuple(columns.items()))
+        if key not in self._pairs:
+            self._pairs[key] = not_told_apart(data.calendar, columns)
+        return self._pairs[key]
+
+
+def _said(dataset: DatasetRef, declared: Matcher[E] | None, sent: Iterable[E]) -> E | None:
+    """Return what is said of a job's edge: by the project file, else with the lineage."""
+    found = declared.find(dataset) if declared is not None else None
+    if found is None and sent:
+        found = Matcher(sent, dataset.namespace, lambda edge: edge.dataset).find(dataset)
+    return found
+
+
+def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
+    for edges, word in ((declared.reads, "reads"), (declared.writes, "writes")):
+        seen = set()
+        for edge in edges:
+            name = (edge.namespace, edge.dataset)
+            if name in seen:
+                raise DeclarationError(
+                    f"job {ref} {word} {edge.dataset!r} twice in its declaration",
+                    hint="keep one of the two tables",
+                )
+            seen.add(name)
+
+
+def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
+    names = ", ".join(str(dataset) for dataset in datasets)
+    return (
+        f"the partitioning of its output {names} is unknown",
+        f"declare it: [[dataset]] name = {datasets[0].name!r} and its grain",
+    )
+
+
+def written_keys(output: Output, keys: PartitionSet) -> PartitionSet:
+    """Return the partitions of an output that run keys write; its mapping is known."""
+    assert output.mapping is not None, "a job without a problem knows its outputs"
+    # A key that is named before it is complete writes a partition that does not exist yet.
+    return output.mapping.required_unclipped(keys)
+
+
+def read_keys(facts: JobFacts, keys: PartitionSet) -> Iterator[tuple[Input, PartitionSet | None]]:
+    """Yield each input with the partitions that run keys read of it, None for all it holds.
+
+    Every partition that they write depends on the reads of the `lookback` keys after it.
+    """
+    assert facts.calendar is not None, "a job without a problem knows its calendar"
+    reading = keys | facts.calendar.with_later(keys, facts.lookback)
+    for edge in facts.inputs:
+        if edge.mapping is None or edge.mapping.reads_whole:
+            yield edge, None
+        else:
+            # Lookback never widens along the job's edge to its own output.
+            yield edge, edge.mapping.required(keys if edge.own else reading)
+
+
+def expired(data: DatasetFacts) -> PartitionSet:
+    """Return the partitions of a dataset that are past its retention."""
+    declared, calendar = data.declaration, data.calendar
+    if declared is None or declared.retention is None or calendar is None or calendar.time is None:
+        return NOTHING
+    time = calendar.time
+    gone = time.existing.clip(None, time.last - declared.retention)
+    return PartitionSet.of([(gone, calendar.full_mask)])
+
+
+def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | None:
+    """Return why a job that is to read some of its inputs cannot be run, and what to do."""
+    if facts.problem is not None:
+        return facts.problem, facts.hint
+    for edge in edges:
+        name = edge.dataset.name
+        if edge.mapping is None:
+            return (
+                f"the partitioning of its input {edge.dataset} is unknown",
+                f"declare it: [[dataset]] name = {name!r} and its grain",
+            )
+        endless = edge.mapping.unbounded
+        if endless is not None:
+            side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
+            return (
+                f"it reads all of {edge.dataset}, and {side} has no first key",
+                f"declare a start for {name!r}, and for what it writes",
+            )
+    return None

@@ -1,0 +1,176 @@
+"""From a job's facts and its run keys to a run spec, planned or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.model import DatasetRef, named
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.text import Key as CalendarKey
+from lineage_backfill.partitions.text import expand, render
+from lineage_backfill.project.columns import physical_columns, physical_values, repeated
+from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
+from lineage_backfill.runspec.values import (
+    InputSpec,
+    JobSpec,
+    Key,
+    LineageSpec,
+    OutputSpec,
+    Partition,
+    ProductKey,
+    RunKey,
+    RunSpec,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Which attempt of which run a run spec is for; see RunSpec."""
+
+    run_id: str
+    token: str
+    attempt: int = 1
+    backfill_id: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    result_path: str | None = None
+
+
+class SpecBuilder:
+    """Makes run specs; `resolver` says what keys mean and how outputs are written.
+
+    `root` is the folder that relative locations start from, `outbox` the folder for lineage
+    events, `url` an endpoint to send them to. Raises DeclarationError where a table is unknown.
+    """
+
+    def __init__(
+        self,
+        resolver: DeclarationResolver,
+        *,
+        root: Path,
+        outbox: Path | None = None,
+        url: str | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._root = root
+        self._outbox = outbox
+        self._url = url
+
+    def build(
+        self,
+        identity: RunIdentity,
+        job: JobSpec,
+        keys: PartitionSet,
+        *,
+        reads: Iterable[tuple[DatasetRef, PartitionSet | None]],
+        writes: Iterable[tuple[DatasetRef, PartitionSet]],
+    ) -> RunSpec:
+        """Return the run spec of a job's run keys, of what it reads (None: all) and writes."""
+        facts = self._resolver.job(job.name)
+        assert facts.calendar is not None, "its keys are known"
+        outputs = {output.dataset: output for output in facts.outputs}
+        inputs = [(self._resolver.dataset(dataset), wanted) for dataset, wanted in reads]
+        return RunSpec(
+            backfill_id=identity.backfill_id,
+            run_id=identity.run_id,
+            attempt=identity.attempt,
+            token=identity.token,
+            job=job,
+            partitions=render(facts.calendar, keys),
+            keys=tuple(
+                RunKey(key=_label(key), start=key.start, end=key.end)
+                for key in expand(facts.calendar, keys)
+            ),
+            outputs=tuple(self._output(outputs[dataset], scope) for dataset, scope in writes),
+            inputs=tuple(self._input(data, wanted) for data, wanted in inputs),
+            parameters=identity.parameters,
+            lineage=LineageSpec(
+                outbox=str(self._outbox) if self._outbox else None,
+                url=self._url,
+                facets=self._facets(facts, [data.ref for data, _ in inputs]),
+            ),
+            result_path=identity.result_path,
+        )
+
+    def _output(self, output: Output, scope: PartitionSet) -> OutputSpec:
+        data, policy = output.data, output.policy
+        if policy.mode == "overwrite":
+            _refuse_repeated(data, scope)
+        return OutputSpec(
+            **self._table(data),
+            scope=_partitions(data, scope),
+            mode=policy.mode,
+            on_empty=policy.on_empty,
+            on_drift=policy.on_drift,
+        )
+
+    def _input(self, data: DatasetFacts, wanted: PartitionSet | None) -> InputSpec:
+        partitions = None if wanted is None else _partitions(data, wanted)
+        return InputSpec(**self._table(data), partitions=partitions)
+
+    def _table(self, data: DatasetFacts) -> dict[str, Any]:
+        declared = data.declaration
+        if declared is None or (declared.location is None and declared.table is None):
+            raise DeclarationError(
+                f"where dataset {data.ref} is stored is not declared",
+                hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its location or table",
+            )
+        location = declared.location
+        if location is not None and "://" not in location:
+            location = str((self._root / location).resolve())
+        return {
+            "dataset": data.ref,
+            "format": declared.format or "delta",
+            "location": None if declared.table is not None else location,
+            "table": declared.table,
+            "columns": tuple(physical_columns(declared)),
+        }
+
+    def _facets(self, facts: JobFacts, reads: Iterable[DatasetRef]) -> dict[str, Any]:
+        """Return the partitioning facets that the job sends with its lineage."""
+        refs = dict.fromkeys((*reads, *(output.dataset for output in facts.outputs)))
+        datasets = [
+            {"dataset": named(ref), "partitioning": sent}
+            for ref in refs
+            if (sent := self._resolver.dataset_facet(ref))
+        ]
+        return {"datasets": datasets, "job": {"partitioning": self._resolver.job_facet(facts)}}
+
+
+def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]:
+    """Return each key with the text of its physical partition columns."""
+    calendar, declared = data.calendar, data.declaration
+    if calendar is None or declared is None:
+        raise DeclarationError(
+            f"the partitioning of {data.ref} is unknown", hint="declare it in the project file"
+        )
+    columns = physical_columns(declared)
+    if not calendar.is_whole and not columns:
+        raise DeclarationError(
+            f"dataset {data.ref} is partitioned, and its physical columns are not declared",
+            hint='declare them: columns = { ds = "%Y-%m-%d" }',
+        )
+    return tuple(
+        Partition(key=_label(key), values=physical_values(key, columns))
+        for key in expand(calendar, keys)
+    )
+
+
+def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:
+    """Refuse to replace a partition that holds an hour of which the clock shows two."""
+    if data.calendar is None or data.declaration is None:
+        return
+    columns = physical_columns(data.declaration)
+    if found := repeated(data.calendar, columns, keys):
+        raise DeclarationError(
+            f"{' and '.join(found)} of {data.ref} are one partition of its table: one of them "
+            "cannot be replaced without the other",
+            hint=f"store the key itself, with its offset: column = {next(iter(columns))!r}",
+        )
+
+
+def _label(key: CalendarKey) -> Key:
+    return key.label if isinstance(key.label, str) else ProductKey(key.label)
