@@ -403,9 +403,8 @@ class RunStore(Protocol):
     Whatever takes a lease raises ConflictError once somebody else has taken the lease over.
     """
 
-    @property
-    def id(self) -> str:
-        """Names this store among all stores; part of every token."""
+    #: Names this store among all stores; part of every token.
+    id: str
 
     def create(
         self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]

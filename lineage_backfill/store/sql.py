@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from lineage_backfill.ports import (
     Move,
     PastRun,
     RunRecord,
+    RunStore,
     Settings,
     Trace,
     Use,
@@ -59,8 +61,11 @@ from lineage_backfill.store.schema import (
     tails,
     traces,
 )
-from lineage_backfill.store.transitions import write_moves
+from lineage_backfill.store.transitions import MoveRefused, write_moves
 from lineage_backfill.store.upgrade import upgrade
+
+#: The address of a store that lives as long as the object that has opened it.
+IN_MEMORY = "sqlite://"
 
 #: How long a writer waits for another one, in seconds.
 BUSY_TIMEOUT = 30.0
@@ -81,7 +86,7 @@ _PRAGMAS = (
 _RECORD = [column for column in backfills.c if column.name != "plan"]
 
 
-class SqlRunStore:
+class SqlRunStore(RunStore):
     """Keeps backfills in the database at `url`, and makes or upgrades its tables on opening.
 
     One that is `read_only` does neither, and its database refuses to be written. Raises StoreError
@@ -93,6 +98,10 @@ class SqlRunStore:
         if read_only:
             sa.event.listen(self._engine, "connect", _refuse_writes)
         self._writer = self._engine.execution_options(lb_writes=True)
+        is_shared = isinstance(self._engine.pool, sa.StaticPool)
+        self._turn: AbstractContextManager[object] = (
+            threading.RLock() if is_shared else nullcontext()
+        )
         try:
             with self._read() as connection:
                 version = _version(connection)
@@ -102,24 +111,14 @@ class SqlRunStore:
                 self._migrate()
             with self._read() as connection:
                 store_id = sa.select(meta.c.value).where(meta.c.name == "store_id")
-                self._id: str = connection.execute(store_id).scalar_one()
+                self.id: str = connection.execute(store_id).scalar_one()
         except BaseException:
             self.close()
             raise
 
-    @property
-    def id(self) -> str:
-        """Names this store among all stores."""
-        return self._id
-
     def create(
         self, record: BackfillRecord, plan: Mapping[str, Any], runs_: Sequence[PlannedRun]
     ) -> None:
-        """Write a new backfill, its plan document and its runs, all pending.
-
-        One that undoes another marks that as undone; raises ConflictError while that is driven, or
-        where it was undone before.
-        """
         row = {column.name: getattr(record, column.name) for column in _RECORD}
         row["settings"] = asdict(record.settings)
         row["left"] = list(record.left) or None
@@ -131,7 +130,6 @@ class SqlRunStore:
             _log(connection, record.id, record.submitted_at, "created", {})
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
-        """Return one backfill; raises UnknownNameError."""
         with self._read() as connection:
             query = sa.select(*_RECORD).where(backfills.c.id == backfill_id)
             row = connection.execute(query).one_or_none()
@@ -140,14 +138,12 @@ class SqlRunStore:
         return _backfill(row)
 
     def backfills(self) -> tuple[BackfillRecord, ...]:
-        """Return all that are not deleted, the newest first."""
         query = sa.select(*_RECORD).where(~backfills.c.deleted)
         with self._read() as connection:
             rows = connection.execute(query.order_by(backfills.c.submitted_at.desc())).all()
         return tuple(_backfill(row) for row in rows)
 
     def plan(self, backfill_id: str) -> Mapping[str, Any]:
-        """Return the plan document of a backfill; raises UnknownNameError."""
         with self._read() as connection:
             query = sa.select(backfills.c.plan).where(backfills.c.id == backfill_id)
             row = connection.execute(query).one_or_none()
@@ -157,13 +153,11 @@ class SqlRunStore:
         return plan
 
     def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the plan documents by which a backfill was extended, the oldest first."""
         query = sa.select(tails.c.plan).where(tails.c.backfill_id == backfill_id)
         rows = self._rows(query.order_by(tails.c.number), backfill_id)
         return tuple(row.plan for row in rows)
 
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
-        """Return the runs of a backfill in the order of its plans."""
         latest = sa.and_(
             attempts.c.backfill_id == runs.c.backfill_id,
             attempts.c.run_id == runs.c.run_id,
@@ -178,7 +172,6 @@ class SqlRunStore:
         return tuple(_run(row) for row in self._rows(query, backfill_id))
 
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
-        """Return how many runs of each backfill are in each state; only states that occur."""
         query = (
             sa.select(runs.c.backfill_id, runs.c.state, sa.func.count().label("number"))
             .where(runs.c.backfill_id.in_(backfills))
@@ -191,7 +184,6 @@ class SqlRunStore:
         return found
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
-        """Return the attempts of a backfill, the oldest first."""
         query = (
             sa.select(attempts)
             .where(attempts.c.backfill_id == backfill_id)
@@ -200,7 +192,6 @@ class SqlRunStore:
         return tuple(_attempt(row) for row in self._rows(query, backfill_id))
 
     def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
-        """Return what happened after the event with that id, the oldest first."""
         query = (
             sa.select(events)
             .where(events.c.backfill_id == backfill_id, events.c.id > after)
@@ -212,7 +203,6 @@ class SqlRunStore:
         )
 
     def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
-        """Return the traces of a job over keys that may meet these, the newest first."""
         first, last = span(keys)
         query = (
             sa.select(traces)
@@ -238,7 +228,6 @@ class SqlRunStore:
             )
 
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
-        """Return how long runs took that succeeded: the newest of each job, at most `limit`."""
         job = (runs.c.job_namespace, runs.c.job_name)
         place = sa.func.row_number().over(partition_by=job, order_by=runs.c.ended_at.desc())
         ended = (
@@ -268,7 +257,6 @@ class SqlRunStore:
         ttl: timedelta,
         is_dead: Callable[[str], bool] | None = None,
     ) -> Lease:
-        """Take the lease; raises ConflictError while another owner, not dead, holds it."""
         with self._write() as connection:
             held = _lease(connection, backfill_id)
             if held is None:
@@ -294,13 +282,11 @@ class SqlRunStore:
             return lease
 
     def holder(self, backfill_id: str) -> Holder | None:
-        """Return who took the lease last; None if it was given back, or never taken."""
         rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
         held = next((row for row in rows if row.owner is not None), None)
         return None if held is None else Holder(owner=held.owner, until=held.expires_at)
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
-        """Hold the lease for longer, and return what a person has asked for meanwhile."""
         with self._write(lease) as connection:
             connection.execute(_held(lease).values(expires_at=now + ttl))
             query = sa.select(backfills.c.control).where(backfills.c.id == lease.backfill_id)
@@ -310,7 +296,6 @@ class SqlRunStore:
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
     ) -> tuple[Mapping[str, Use], ...]:
-        """Tell what of each pool this backfill uses; return what others, driven now, have told."""
         others = sa.select(leases.c.uses).where(
             leases.c.backfill_id != lease.backfill_id,
             leases.c.owner.is_not(None),
@@ -322,13 +307,11 @@ class SqlRunStore:
         return tuple({name: Use(*use) for name, use in (one or {}).items()} for one in told)
 
     def release(self, lease: Lease) -> None:
-        """Give the lease and the partition locks back; no error if it was taken over."""
         with self._write() as connection:
             if connection.execute(_held(lease).values(owner=None)).rowcount:
                 connection.execute(sa.delete(locks).where(locks.c.backfill_id == lease.backfill_id))
 
     def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
-        """Lock partitions; raises ConflictError naming another backfill that has some of them."""
         wanted = {write.dataset: write.keys for write in writes}
         with self._write(lease) as connection:
             if connection.dialect.name == "postgresql":
@@ -355,17 +338,17 @@ class SqlRunStore:
                 connection.execute(sa.insert(locks), rows)
 
     def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
-        """Write moves, all or none; raises StoreError for one that is not allowed."""
         if not moves:
             return
-        with self._write(lease) as connection:
-            if not write_moves(connection, lease.backfill_id, moves, now):
-                raise self._refusal(lease.backfill_id, moves)
+        try:
+            with self._write(lease) as connection:
+                write_moves(connection, lease.backfill_id, moves, now)
+        except MoveRefused:
+            raise self._refusal(lease.backfill_id, moves) from None
 
     def extend(
         self, lease: Lease, plan: Mapping[str, Any], runs_: Sequence[PlannedRun], *, now: datetime
     ) -> None:
-        """Add a tail: its plan document and its runs, all pending."""
         same = tails.c.backfill_id == lease.backfill_id
         with self._write(lease) as connection:
             count = sa.select(sa.func.count()).select_from(tails).where(same)
@@ -383,7 +366,6 @@ class SqlRunStore:
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the state of the backfill and what it leaves; RUNNING starts it the first time."""
         is_running = state is BackfillState.RUNNING
         values: dict[str, Any] = {
             "state": state,
@@ -405,13 +387,11 @@ class SqlRunStore:
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a request for the executor of the backfill; None takes it back."""
         with self._write() as connection:
             _change(connection, backfill_id, {"control": control, "updated_at": now})
             _log(connection, backfill_id, now, "control_requested", {"control": control})
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
-        """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
         with self._write() as connection:
             held = _lease(connection, backfill_id)
             if held is not None and held.owner and now < held.expires_at:
@@ -420,7 +400,6 @@ class SqlRunStore:
             _log(connection, backfill_id, now, "deleted", {})
 
     def close(self) -> None:
-        """Let go of connections."""
         self._engine.dispose()
 
     def _rows(self, query: sa.Select[Any], backfill_id: str) -> Sequence[sa.Row[Any]]:
@@ -431,7 +410,6 @@ class SqlRunStore:
         return rows
 
     def _refusal(self, backfill_id: str, moves: Sequence[Move]) -> BackfillError:
-        """Find the move that is not allowed; reads what stood before this transaction."""
         query = sa.select(runs.c.run_id, runs.c.state).where(runs.c.backfill_id == backfill_id)
         states = {row.run_id: RunState(row.state) for row in self._rows(query, backfill_id)}
         for move in moves:
@@ -442,13 +420,14 @@ class SqlRunStore:
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
-        with _translated(self._engine.url), self._engine.connect() as connection:
+        with self._turn, _translated(self._engine.url), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def _write(self, lease: Lease | None = None) -> Iterator[sa.Connection]:
         """Open a transaction that writes; with a lease, only while that is not overtaken."""
         with (
+            self._turn,
             _translated(self._engine.url),
             self._writer.connect() as connection,
             connection.begin(),
@@ -481,7 +460,11 @@ def _connect(url: str) -> sa.Engine:
             Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unusable(parsed, error) from error
-    engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})
+    else:  # one connection, which the threads use by turns
+        engine = sa.create_engine(
+            parsed, poolclass=sa.StaticPool, connect_args={"check_same_thread": False}
+        )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -18,16 +18,20 @@ from lineage_backfill.store.schema import Instant, attempts, events, runs, trace
 _Row = Mapping[str, Any]
 
 
+class MoveRefused(Exception):
+    """A run is not in a state that allows its move."""
+
+
 def write_moves(
     connection: sa.Connection, backfill_id: str, moves: Iterable[Move], now: datetime
-) -> bool:
-    """Write moves of the runs of a backfill, in their order; False if one is not allowed."""
+) -> None:
+    """Write moves of the runs of a backfill, in their order; raises MoveRefused."""
     told: list[_Row] = []
     for (state, is_tried), group in groupby(moves, key=_kind):
         together = list(group)
         rows = [_row(backfill_id, move, now) for move in together]
         if _to(state).execute(connection, rows) != len(rows):
-            return False
+            raise MoveRefused
         if state is RunState.SUBMITTED:
             _OPEN.execute(connection, rows)
         elif is_tried:
@@ -35,7 +39,6 @@ def write_moves(
         _write_traces(connection, state, together, rows)
         told += rows
     _TELL.execute(connection, told)
-    return True
 
 
 def _kind(move: Move) -> tuple[RunState, bool]:

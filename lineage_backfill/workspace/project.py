@@ -100,9 +100,9 @@ def open_store(
         store = SqlRunStore(project.store_url, read_only=read_only)
         log_time(began, "run store opened")
     else:
-        from lineage_backfill.store.memory import MemoryRunStore
+        from lineage_backfill.store.empty import EmptyRunStore
 
-        store = MemoryRunStore()
+        store = EmptyRunStore()
     try:
         yield store
     finally:

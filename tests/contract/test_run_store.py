@@ -34,8 +34,7 @@ from lineage_backfill.ports import (
     Trace,
     Use,
 )
-from lineage_backfill.store.memory import MemoryRunStore
-from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, backfill_record, planned_run
 
 TTL = timedelta(seconds=30)
@@ -47,7 +46,7 @@ PLAN = {"kind": "plan", "runs": []}
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunStore]:
     made: RunStore
     if request.param == "memory":
-        made = MemoryRunStore()
+        made = SqlRunStore(IN_MEMORY)
     elif request.param == "sqlite":
         made = SqlRunStore(f"sqlite:///{tmp_path}/new/folder/runs.db")
     else:
@@ -516,7 +515,7 @@ def test_keys_that_were_cut_off_are_kept_with_the_run(store: RunStore) -> None:
 
 def test_stores_have_names_of_their_own(store: RunStore) -> None:
     assert len(store.id) == 32
-    assert store.id != MemoryRunStore().id
+    assert store.id != SqlRunStore(IN_MEMORY).id
 
 
 def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:

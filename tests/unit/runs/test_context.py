@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.unit.planning.world import declarations, lineage, plan, request
 
 EDGES = lineage("raw > copy > mart")
@@ -27,7 +27,7 @@ def test_runs_send_their_lineage_to_where_it_is_read_from(url: str | None, tmp_p
         EDGES,
         DECLARED,
         [made],
-        store=MemoryRunStore(),
+        store=SqlRunStore(IN_MEMORY),
         functions={},
         root=tmp_path,
         outbox=tmp_path / "outbox",

@@ -24,8 +24,7 @@ from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Trace
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.external import OutsideRuns
-from lineage_backfill.store.memory import MemoryRunStore
-from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import failed
 from tests.tables import Cell, TableEngine, Tables
 from tests.unit.planning.world import NOW, dataset, declarations, lineage, plan, request
@@ -149,7 +148,7 @@ class World:
         self.logs_read = 0
         self.resolver = Resolver(lineage(EDGES), self.declared, now=NOW)
         self.tables = Tables(self.resolver, FUNCTIONS, merged=("merged",))
-        self.store = store or MemoryRunStore()
+        self.store = store or SqlRunStore(IN_MEMORY)
         self.folder = folder
         self.engine = TableEngine(self.tables)
         for cell in SLICES:
@@ -242,11 +241,9 @@ class World:
                     assert self.tables.content[cell] == value, (job.job.name, cell)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    store: RunStore = MemoryRunStore()
-    if request.param == "sqlite":
-        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    store = SqlRunStore(IN_MEMORY)
     yield World(tmp_path, store)
     store.close()
 

@@ -23,8 +23,7 @@ from lineage_backfill.ports import AttemptState, ControlRequest, Move, Reporter,
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.owner import LEASE
 from lineage_backfill.runs.retry import RetryPolicy
-from lineage_backfill.store.memory import MemoryRunStore
-from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import (
     NOW,
     FakeEngine,
@@ -98,7 +97,7 @@ class Bench:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    store: RunStore = MemoryRunStore()
+    store: RunStore = SqlRunStore(IN_MEMORY)
     if request.param == "sqlite":
         store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
     yield Bench(store, tmp_path)

@@ -18,7 +18,7 @@ from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.tail import same_roots, tail_of
 from lineage_backfill.runs.watching import follow
-from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.tables import TableEngine, Tables
 from tests.unit.planning.world import NOW, declarations, lineage, plan, request, runs_of, summary
 
@@ -135,7 +135,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.clock = Hands()
-        self.store = MemoryRunStore()
+        self.store = SqlRunStore(IN_MEMORY)
         self.folder = folder
         resolver = Resolver(LINEAGE, DECLARED, now=later(30))
         functions: dict[str, Callable[..., Any]] = {

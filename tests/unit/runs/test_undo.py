@@ -16,8 +16,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.ports import AttemptRecord, AttemptState, Outcome, RunRecord, RunStore
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
-from lineage_backfill.store.memory import MemoryRunStore
-from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import NOW, FakeEngine, failed, spec_of
 from tests.unit.planning.world import declarations, job, lineage, plan, request
 
@@ -103,11 +102,9 @@ class Bench:
         return undo_id, executor.drive(undo_id)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    store: RunStore = MemoryRunStore()
-    if request.param == "sqlite":
-        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    store = SqlRunStore(IN_MEMORY)
     yield Bench(store, tmp_path)
     store.close()
 

@@ -16,7 +16,7 @@ from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, BackfillRecord, ControlRequest, Move, Reporter
 from lineage_backfill.runs.owner import owner
 from lineage_backfill.runs.watching import follow
-from lineage_backfill.store.memory import MemoryRunStore
+from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.unit.cli import plans
 
 NOW = datetime(2024, 6, 15, tzinfo=UTC)
@@ -48,7 +48,7 @@ class Driver:
     """Somebody else, who drives the backfill `b`."""
 
     def __init__(self) -> None:
-        self.store = MemoryRunStore()
+        self.store = SqlRunStore(IN_MEMORY)
         self.plan = plans.real()
         assert self.plan.runs is not None
         self.first, self.second, *self.rest = self.plan.runs

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.errors import StoreError
+from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError
+from lineage_backfill.model import JobRef
+from lineage_backfill.ports import Lease, RunStore
 from lineage_backfill.store import schema, upgrade
+from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.sql import SqlRunStore
-from tests.fakes import backfill_record, planned_run
+from tests.fakes import NOW, backfill_record, planned_run
 
 #: A store as the first of the revisions made it that are gone, with a backfill under way.
 FIRST = Path(__file__).parents[2] / "data" / "store" / "first_schema.sql"
@@ -141,6 +145,25 @@ def test_an_address_that_cannot_be_opened_says_what_to_do(url: str) -> None:
     with pytest.raises(StoreError) as caught:
         SqlRunStore(url)
     assert caught.value.hint
+
+
+def test_an_empty_store_knows_no_backfill() -> None:
+    store: RunStore = EmptyRunStore()
+    lease = Lease(backfill_id="b-1", owner="me", fence=1)
+    assert (store.backfills(), store.past_runs(9), store.traces(JobRef("n", "j"), ())) == ((),) * 3
+    assert store.tallies(["b-1"]) == {"b-1": {}}
+    for ask in (store.backfill, store.plan, store.tails, store.runs, store.attempts, store.events):
+        with pytest.raises(UnknownNameError, match="no backfill b-1"):
+            ask("b-1")
+    with pytest.raises(UnknownNameError):
+        store.request_control("b-1", None, now=NOW)
+    with pytest.raises(UnknownNameError):
+        store.acquire("b-1", "me", now=NOW, ttl=timedelta(seconds=1))
+    with pytest.raises(ConflictError):
+        store.record(lease, (), now=NOW)
+    with pytest.raises(StoreError, match="b-1 cannot be kept"):
+        store.create(backfill_record(), {}, [])
+    store.close()
 
 
 def test_a_writer_waits_for_another_one(url: str, tmp_path: Path) -> None:

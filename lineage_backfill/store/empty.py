@@ -1,0 +1,50 @@
+"""Stands in for a run store that nothing was written to yet: it knows no backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
+
+from lineage_backfill.errors import StoreError
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import BackfillRecord, Lease, PastRun, RunStore, Trace
+from lineage_backfill.store.rules import lease_lost, unknown_backfill
+
+
+class EmptyRunStore(RunStore):
+    """Needs no database; what names a backfill raises UnknownNameError."""
+
+    id = ""
+
+    def create(
+        self, record: BackfillRecord, plan: Mapping[str, Any], runs: Sequence[PlannedRun]
+    ) -> NoReturn:
+        raise StoreError(f"backfill {record.id} cannot be kept: there is no run store")
+
+    def backfills(self) -> tuple[BackfillRecord, ...]:
+        return ()
+
+    def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
+        return {one: {} for one in backfills}
+
+    def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
+        return ()
+
+    def past_runs(self, limit: int) -> tuple[PastRun, ...]:
+        return ()
+
+    def _unknown(self, backfill_id: str, *_: Any, **__: Any) -> NoReturn:
+        raise unknown_backfill(backfill_id, ())
+
+    backfill = plan = tails = runs = attempts = events = _unknown
+    acquire = holder = request_control = delete = _unknown
+
+    def _unleased(self, lease: Lease, *_: Any, **__: Any) -> NoReturn:
+        raise lease_lost(lease.backfill_id)
+
+    renew = share = release = lock = record = extend = enter = _unleased
+
+    def close(self) -> None:
+        return
