@@ -13,6 +13,8 @@ from lineage_backfill.model import DatasetRef, JobRef
 
 #: Stands for every column: of a dataset whose columns nobody told apart, or of a whole output.
 ALL: Final = "*"
+#: A way through a job: the job, an input and an output.
+Path = tuple[JobRef, DatasetRef, DatasetRef]
 
 
 def column_parts(column: str) -> tuple[str, ...]:
@@ -27,12 +29,16 @@ def column_parts(column: str) -> tuple[str, ...]:
 def missed_edges(
     changed: Mapping[DatasetRef, AbstractSet[str]],
     column_edges: Iterable[ColumnEdge],
-    readers: Mapping[DatasetRef, Iterable[JobRef]],
+    *,
+    readers: Callable[[DatasetRef], Iterable[JobRef]],
+    reads: Callable[[JobRef], Iterable[DatasetRef]],
     writes: Callable[[JobRef], Iterable[DatasetRef]],
-) -> tuple[frozenset[tuple[JobRef, DatasetRef]], frozenset[tuple[JobRef, DatasetRef]]]:
-    """Return the edges (reader, input) that none of the changed columns travels along.
+) -> tuple[frozenset[Path], frozenset[tuple[JobRef, DatasetRef]]]:
+    """Return the paths (reader, input, output) that none of the changed columns travels along.
 
-    The second set holds the edges that are kept only because their job has no column lineage.
+    The second set holds the edges (reader, input) that are kept for lack of column lineage: the job
+    sends none of that input, none of an output, or has no output. `readers` leaves out those that
+    read a dataset for reference only.
     A column that decides which rows there are (filter, join, group by: an INDIRECT dependency of a
     whole output in OpenLineage's columnLineage facet) changes all columns of that output. Columns
     are told apart in any case of letters, as Spark does, and are changed with what they hold and
@@ -42,51 +48,54 @@ def missed_edges(
     by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
     for edge in column_edges:
         by_reader.setdefault((edge.job, edge.input), []).append(edge)
-    traced = _traced(by_reader, readers, writes)
+    traced = _traced(by_reader, reads, writes)
     dirty = {ref: set(map(str.casefold, columns)) for ref, columns in changed.items()}
     queue = deque(dirty)
-    reached: set[tuple[JobRef, DatasetRef]] = set()
-    touched: set[tuple[JobRef, DatasetRef]] = set()
+    touched: set[Path] = set()
+    reached: set[Path] = set()
     blind: set[tuple[JobRef, DatasetRef]] = set()
     while queue:
         dataset = queue.popleft()
         columns = dirty[dataset]
         holding = {part for column in columns for part in column_parts(column)}
-        for job in readers.get(dataset, ()):
-            touched.add((job, dataset))
+        for job in readers(dataset):
             outputs = tuple(writes(job))
-            made: dict[DatasetRef, set[str]] = {}
-            for output in outputs:
-                if ALL in columns or (job, output) not in traced:
-                    made[output] = {ALL}
-            if ALL not in columns and (made or not outputs):
+            edges = by_reader.get((job, dataset), ())
+            known = {output for output in outputs if edges and (job, output) in traced}
+            if ALL not in columns and (len(known) < len(outputs) or not outputs):
                 blind.add((job, dataset))
-            for edge in by_reader.get((job, dataset), ()):
+            made = {
+                output: set() if output in known and ALL not in columns else {ALL}
+                for output in outputs
+            }
+            for edge in edges:
                 own = column_parts(edge.input_column)
-                if edge.output in outputs and (
+                if edge.output in made and (
                     own[-1] in holding or own[0] == ALL or not columns.isdisjoint(own)
                 ):
-                    made.setdefault(edge.output, set()).add(edge.output_column.casefold())
-            if made or not outputs:
-                reached.add((job, dataset))
+                    made[edge.output].add(edge.output_column.casefold())
             for output, names in made.items():
+                path = (job, dataset, output)
+                touched.add(path)
+                if not names:
+                    continue
+                reached.add(path)
                 held = dirty.setdefault(output, set())
                 if not names <= held:
                     held |= names
                     queue.append(output)
-    return frozenset(touched - reached), frozenset(blind & reached)
+    return frozenset(touched - reached), frozenset(blind)
 
 
 def _traced(
     by_reader: Mapping[tuple[JobRef, DatasetRef], Iterable[ColumnEdge]],
-    readers: Mapping[DatasetRef, Iterable[JobRef]],
+    reads: Callable[[JobRef], Iterable[DatasetRef]],
     writes: Callable[[JobRef], Iterable[DatasetRef]],
 ) -> set[tuple[JobRef, DatasetRef]]:
     """Return the outputs that column lineage is known of, from inputs of their jobs alone."""
-    read = {(job, ref) for ref, jobs in readers.items() for job in jobs}
     traced: set[tuple[JobRef, DatasetRef]] = set()
     astray: set[tuple[JobRef, DatasetRef]] = set()
     for (job, source), edges in by_reader.items():
-        known = (job, source) in read or source in writes(job)
+        known = source in reads(job) or source in writes(job)
         (traced if known else astray).update((job, edge.output) for edge in edges)
     return traced - astray

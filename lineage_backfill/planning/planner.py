@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.lineage.columns import ALL, column_parts, missed_edges
+from lineage_backfill.lineage.columns import ALL, Path, column_parts, missed_edges
 from lineage_backfill.lineage.names import unknown as unknown_name
 from lineage_backfill.lineage.select import Neighbours, select
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -176,7 +176,7 @@ class Planning:
             error.args = (error.message,)
             raise
 
-    def _find_missed(self) -> frozenset[tuple[JobRef, DatasetRef]]:
+    def _find_missed(self) -> frozenset[Path]:
         snapshot, edges = self.resolver.snapshot, self.resolver.edges
         columns = frozenset(self.request.columns)
         if not columns:
@@ -200,11 +200,13 @@ class Planning:
         for job in self._root_jobs:
             # A job that runs again makes all of its outputs anew.
             dirty.update(dict.fromkeys(edges.writes(job.ref), frozenset({ALL})))
+
+        def readers(ref: DatasetRef) -> list[JobRef]:
+            found = map(self.resolver.job, edges.readers.get(ref, ()))
+            return [facts.ref for facts in found if ref not in facts.references]
+
         missed, blind = missed_edges(
-            dirty,
-            snapshot.column_edges,
-            edges.readers,
-            edges.writes,
+            dirty, snapshot.column_edges, readers=readers, reads=edges.reads, writes=edges.writes
         )
         if blind:
             names = sorted({str(job) for job, _ in blind})

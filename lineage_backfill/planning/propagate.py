@@ -15,7 +15,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
-from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.lineage.columns import Path
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.closure import OwnEdge, closure
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -23,7 +24,7 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, unknown_reads
+from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, Output, unknown_reads
 
 #: One key of one job.
 _Node = tuple[JobFacts, PartitionSet]
@@ -56,6 +57,35 @@ class JobResult:
     stale_inputs: Sequence[Input] | None = ()
     pruned: Sequence[DatasetRef] = ()
     serial: bool = False  # its keys run one by one, in order
+    #: The stale keys of each group of outputs that are stale alike.
+    parts: Sequence[PartitionSet] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """The outputs of a job, grouped by the inputs whose changed columns miss them."""
+
+    outputs: Sequence[Sequence[Output]]
+    missed: Sequence[AbstractSet[DatasetRef]]
+
+    def to(self, edge: Input) -> tuple[int, ...]:
+        """Return the numbers of the groups that become stale through an input."""
+        return tuple([n for n, missed in enumerate(self.missed) if edge.dataset not in missed])
+
+    def own(self, facts: JobFacts) -> list[OwnEdge]:
+        """Return how the job's own outputs make it stale."""
+        made = {
+            output.data: (number, output.mapping)
+            for number, outputs in enumerate(self.outputs if facts.own else ())
+            for output in outputs
+        }
+        found = []
+        for edge in facts.live if facts.own else ():
+            group, writes = made.get(edge.data, (0, None))
+            if edge.own and edge.mapping is not None and writes is not None:
+                to = self.to(edge)
+                found.append(OwnEdge(reads=edge.mapping, writes=writes, of=group, to=to))
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,14 +116,14 @@ class Constraints:
     """What keeps stale keys from being run, and stale inputs from counting.
 
     `cut` says why a job is not to run, or None; it gets the job and its distance from the roots,
-    and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the edges that the
+    and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the paths that the
     changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
     `settled` are keys of root jobs that lookback does not widen.
     """
 
     cut: Callable[[JobFacts, int], Cause | None]
     cuts_any: bool
-    pruned: AbstractSet[tuple[JobRef, DatasetRef]]
+    pruned: AbstractSet[Path]
     expired: Callable[[DatasetFacts], PartitionSet] | None
     settled: Mapping[JobFacts, PartitionSet]
     exact: bool
@@ -157,11 +187,6 @@ class _Run:
             warnings=list(self.warnings),
         )
 
-    def _pruned(self, facts: JobFacts) -> list[DatasetRef]:
-        return [
-            e.dataset for e in facts.inputs if (facts.ref, e.dataset) in self.constraints.pruned
-        ]
-
     def _starts(self) -> dict[JobFacts, None]:
         """Return the jobs that are asked for or read a root."""
         found = dict.fromkeys(self.root_jobs)
@@ -218,9 +243,11 @@ class _Run:
         return JobResult(facts, stale, stale, stale_inputs=None), made
 
     def _visit(self, facts: JobFacts) -> JobResult:
-        result, constraints = JobResult(facts), self.constraints
+        constraints = self.constraints
+        ways = self._ways(facts)
+        result = JobResult(facts)
         if constraints.pruned:
-            result.pruned = self._pruned(facts)
+            result.pruned = [edge.dataset for edge in facts.live if not ways.to(edge)]
         stale_inputs = _dirty_inputs(facts, self.dirty, result.pruned)
         asked = self.root_jobs.get(facts, NOTHING)
         if not stale_inputs and not asked.boxes:
@@ -229,13 +256,15 @@ class _Run:
         cause = None
         if facts.problem is not None or facts.unknown or facts.endless:
             cause = self._problem(facts, stale_inputs)
+        blocked = cause is not None
         if cause is None and (constraints.cuts_any or facts.guarded):
             cause = constraints.cut(facts, self._distances[facts])
-        if facts.calendar is None or (cause is not None and cause[0] == "unknown"):
+        if facts.calendar is None or (blocked and not _knows_keys(facts, stale_inputs)):
             result.cause = cause
             self._all_unrepaired(facts)
             return result
-        result.stale, unwidened = self._stale_keys(facts, result.pruned, stale_inputs, asked)
+        result.parts, unwidened = self._stale_keys(facts, ways, stale_inputs, asked)
+        result.stale = _joined(result.parts)
         if not result.stale.boxes:
             return result
         result.serial = bool(facts.own)
@@ -243,11 +272,23 @@ class _Run:
         if cause is not None:
             left = result.stale
         elif self.unrepaired or constraints.exact or constraints.expired:
-            left = self._left(facts, result, unwidened)
+            left = self._left(facts, result, ways, unwidened)
         else:
             left = NOTHING
         self._settle(facts, result, left)
         return result
+
+    def _ways(self, facts: JobFacts) -> _Ways:
+        """Return which inputs of a job lead to which of its outputs."""
+        pruned, outputs = self.constraints.pruned, facts.outputs
+        if not pruned or not outputs:
+            return _Ways((outputs,), (frozenset(),))
+        groups: dict[frozenset[DatasetRef], list[Output]] = {}
+        for output in outputs:
+            missed = (e.dataset for e in facts.live)
+            paths = frozenset(d for d in missed if (facts.ref, d, output.dataset) in pruned)
+            groups.setdefault(paths, []).append(output)
+        return _Ways(tuple(groups.values()), tuple(groups))
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
         """Return why the job's stale keys cannot be known, or may not be run as declared."""
@@ -259,33 +300,36 @@ class _Run:
         return None
 
     def _stale_keys(
-        self,
-        facts: JobFacts,
-        pruned: Sequence[DatasetRef],
-        stale_inputs: Sequence[Input],
-        asked: PartitionSet,
-    ) -> tuple[PartitionSet, PartitionSet]:
-        """Return the stale run keys, and what they would be without the widening."""
+        self, facts: JobFacts, ways: _Ways, stale_inputs: Sequence[Input], asked: PartitionSet
+    ) -> tuple[Sequence[PartitionSet], Sequence[PartitionSet]]:
+        """Return the stale run keys, and what they would be without the widening.
+
+        Each for the groups of outputs that are stale alike.
+        """
         calendar = facts.calendar
         assert calendar is not None
-        settled = direct = NOTHING
+        settled = rerun = NOTHING
         if asked.boxes:
             if facts.lookback:
                 settled = calendar.clip(self.constraints.settled.get(facts, NOTHING))
-            direct = calendar.intern(calendar.clip(asked - settled))
-        own, others = NOTHING, stale_inputs
-        if facts.own:
-            own = self._affected([edge for edge in others if edge.own], calendar, NOTHING)
-            others = [edge for edge in others if not edge.own]
-        direct = self._affected(others, calendar, direct)
+            rerun = calendar.intern(calendar.clip(asked - settled))
+        found, unwidened = [], []
+        for group in range(len(ways.outputs)):
+            inputs = [e for e in stale_inputs if group in ways.to(e)]
+            direct = self._affected([e for e in inputs if not e.own], calendar, rerun)
+            if not facts.lookback and not facts.own:
+                found.append(direct)
+                continue
+            own = self._affected([e for e in inputs if e.own], calendar, NOTHING) | settled
+            found.append(calendar.with_earlier(direct, facts.lookback) | own)
+            unwidened.append(direct | own)
         if not facts.lookback and not facts.own:
-            return direct, direct
-        widened_keys = calendar.with_earlier(direct, facts.lookback)
-        closed = self._closed(facts, pruned, widened_keys | own | settled)
-        widened = calendar.intern(closed)
+            return found, found
+        edges = ways.own(facts)
+        widened = [calendar.intern(keys) for keys in closure(edges, found)]
         if not self.constraints.exact or not facts.lookback:
             return widened, widened
-        return widened, self._closed(facts, pruned, direct | own | settled)
+        return widened, closure(edges, unwidened)
 
     def _affected(
         self, inputs: Iterable[Input], calendar: Calendar, keys: PartitionSet
@@ -302,78 +346,71 @@ class _Run:
                 keys = calendar.unite(keys, affected)
         return keys
 
-    @staticmethod
-    def _closed(facts: JobFacts, pruned: Sequence[DatasetRef], keys: PartitionSet) -> PartitionSet:
-        """Return the keys and what they make stale through the job's own outputs."""
-        if not facts.own or not keys:
-            return keys
-        made = {output.data: output.mapping for output in facts.outputs}
-        own = [
-            OwnEdge(reads=edge.mapping, writes=writes)
-            for edge in facts.live
-            if edge.own and edge.mapping is not None and edge.dataset not in pruned
-            if (writes := made[edge.data]) is not None
-        ]
-        return closure(own, [keys])[0]
-
-    def _left(self, facts: JobFacts, result: JobResult, unwidened: PartitionSet) -> PartitionSet:
+    def _left(
+        self, facts: JobFacts, result: JobResult, ways: _Ways, unwidened: Sequence[PartitionSet]
+    ) -> PartitionSet:
         """Return the stale keys that must not run, for each reason there may be."""
         calendar, constraints = facts.calendar, self.constraints
         assert calendar is not None
-        left = lost = own_lost = NOTHING
+        left = NOTHING
         causes: list[LeftCause] = []
         if constraints.exact:
-            beyond = result.stale - unwidened
-            if beyond:
-                left |= beyond
+            left = result.stale - _joined(unwidened)
+            if left:
                 causes.append(("exact", "--exact leaves out what lookback would correct"))
         for edge in facts.live:
             if edge.mapping is None:
                 continue
             bad = self.unrepaired.get(edge.data)
+            lost: list[tuple[PartitionSet, LeftCause]] = []
             if isinstance(bad, PartitionSet) and edge.dataset not in result.pruned:
-                keys = edge.mapping.affected(bad) & result.stale
-                if keys:
-                    text = f"nobody repairs stale partitions of {edge.dataset}"
-                    causes.append(("unrepaired", text))
-                    if edge.own:
-                        own_lost |= keys
-                    else:
-                        lost |= keys
-            gone = constraints.expired(edge.data) if constraints.expired else NOTHING
-            if gone:
-                keys = edge.mapping.affected(gone) & result.stale
-                if keys:
-                    text = (
-                        f"{edge.dataset} no longer holds partitions that they need"
-                        " (past its retention; --allow-expired runs them all the same)"
-                    )
-                    causes.append(("expired", text))
-                    lost |= keys
+                text = f"nobody repairs stale partitions of {edge.dataset}"
+                lost.append((bad, ("unrepaired", text)))
+            if constraints.expired and (gone := constraints.expired(edge.data)):
+                text = (
+                    f"{edge.dataset} no longer holds partitions that they need"
+                    " (past its retention; --allow-expired runs them all the same)"
+                )
+                lost.append((gone, ("expired", text)))
+            for partitions, why in lost:
+                # Of all that a key reads: its own reads, and those that lookback adds.
+                keys = edge.mapping.affected(partitions)
+                keys = keys if edge.own else calendar.with_earlier(keys, facts.lookback)
+                if keys := keys & result.stale:
+                    left |= keys
+                    causes.append(why)
         result.left_causes = tuple(causes)
-        left |= (calendar.with_earlier(lost, facts.lookback) | own_lost) & result.stale
-        if not left:
-            return NOTHING
-        return self._closed(facts, result.pruned, left) & result.stale
+        own = ways.own(facts)
+        while own and left:
+            closed = _joined(closure(own, [left & part for part in result.parts])) & result.stale
+            if closed == left:
+                break
+            left = closed
+        return left
 
     def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and what that makes of the outputs."""
-        stale = result.stale
         result.left = left
-        result.planned = stale - left if left.boxes else stale
-        for output in facts.outputs:
-            assert output.mapping is not None
-            self.dirty.add(output.data, output.mapping.required(stale))
-            if left.boxes:
-                _add(self.unrepaired, output.data, output.mapping.required(left))
+        result.planned = result.stale - left if left.boxes else result.stale
+        for outputs, part in zip(self._ways(facts).outputs, result.parts, strict=True):
+            for output in outputs:
+                if output.mapping is None:
+                    self._mark(output.data, UNKNOWN)
+                    continue
+                self.dirty.add(output.data, output.mapping.required(part))
+                if left.boxes:
+                    unrepaired = output.mapping.required(part & left)
+                    _add(self.unrepaired, output.data, unrepaired)
 
     def _all_unrepaired(self, facts: JobFacts) -> None:
         """Record that any partition of the outputs may be stale, and stay so."""
         for output in facts.outputs:
             calendar = output.data.calendar
-            extent: Dirty = UNKNOWN if calendar is None else calendar.existing
-            self.dirty.add(output.data, extent)
-            _add(self.unrepaired, output.data, extent)
+            self._mark(output.data, UNKNOWN if calendar is None else calendar.existing)
+
+    def _mark(self, data: DatasetFacts, extent: Dirty) -> None:
+        self.dirty.add(data, extent)
+        _add(self.unrepaired, data, extent)
 
     def _warn(self, text: str) -> None:
         self.warnings[text] = None
@@ -470,6 +507,17 @@ class _Run:
             return f"{facts.ref}[{render(facts.calendar, key)[0]}]"
 
         return "a cycle: " + " needs ".join(show(*part) for part in cycle)
+
+
+def _knows_keys(facts: JobFacts, stale_inputs: Sequence[Input]) -> bool:
+    """Whether a blocked job's stale keys are known all the same."""
+    return not facts.guessed and all(
+        edge.mapping is not None and edge.mapping.unbounded is None for edge in stale_inputs
+    )
+
+
+def _joined(sets: Sequence[PartitionSet]) -> PartitionSet:
+    return sets[0] if len(sets) == 1 else PartitionSet.union(sets)
 
 
 def _dirty_inputs(

@@ -112,6 +112,7 @@ class JobFacts:
     declaration: JobDeclaration | None
     problem: str | None
     hint: str
+    guessed: bool  # how it reads an input is not known, and only a default stands there
     guarded: bool  # runs only where a guard rail is overridden
     is_plain: bool
     kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
@@ -307,7 +308,8 @@ class DeclarationResolver:
             for dataset in self._lineage.writes(ref)
         ]
         calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
-        if unreadable and not problem and not says_edges:
+        guessed = bool(unreadable) and not says_edges
+        if guessed and not problem:
             # To go on with the defaults would be to guess what the job meant to say.
             problem, hint = unreadable, "declare the job's reads in the project file, which wins"
         made = {data.ref for data, _ in writes}
@@ -351,6 +353,7 @@ class DeclarationResolver:
             declaration=declared,
             problem=problem,
             hint=hint,
+            guessed=guessed or any(edge.undeclared for edge in every),
             guarded=guarded,
             is_plain=calendar is not None and not unusual,
             kind=self._kinds.setdefault(

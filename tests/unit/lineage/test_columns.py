@@ -38,7 +38,7 @@ def edges(text: str) -> list[ColumnEdge]:
 
 
 def missed(graph: str, columns: str, changed: Mapping[str, set[str]]) -> tuple[set[str], set[str]]:
-    """Return the edges that are missed and those kept for lack of column lineage."""
+    """Return the paths that are missed and the edges kept for lack of column lineage."""
     nodes = []
     for line in filter(None, map(str.strip, graph.splitlines())):
         reads, job, writes = (part.split() for part in line.split(">"))
@@ -53,19 +53,20 @@ def missed(graph: str, columns: str, changed: Mapping[str, set[str]]) -> tuple[s
     lost, blind = missed_edges(
         {ref(name): names for name, names in changed.items()},
         edges(columns),
-        snapshot.readers,
-        lambda job: snapshot.jobs[job].writes,
+        readers=lambda dataset: snapshot.readers.get(dataset, ()),
+        reads=lambda job: snapshot.jobs[job].reads,
+        writes=lambda job: snapshot.jobs[job].writes,
     )
 
-    def show(found: frozenset[tuple[JobRef, DatasetRef]]) -> set[str]:
-        return {f"{job.name}<{dataset.name}" for job, dataset in found}
-
-    return show(lost), show(blind)
+    return (
+        {f"{source.name}>{job.name}>{output.name}" for job, source, output in lost},
+        {f"{job.name}<{source.name}" for job, source in blind},
+    )
 
 
 def test_a_reader_of_other_columns_is_missed() -> None:
     assert missed("a > j > b\na > k > c", "j: a.x > b.x\nk: a.y > c.y", {"a": {"x"}}) == (
-        {"k<a"},
+        {"a>k>c"},
         set(),
     )
 
@@ -73,12 +74,12 @@ def test_a_reader_of_other_columns_is_missed() -> None:
 def test_renames_are_followed_over_several_jobs() -> None:
     columns = "j: a.x > b.y\nk: b.y > c.z\nl: c.z > d.z\nm: c.y > e.y"
     graph = "a > j > b\nb > k > c\nc > l > d\nc > m > e"
-    assert missed(graph, columns, {"a": {"x"}}) == ({"m<c"}, set())
+    assert missed(graph, columns, {"a": {"x"}}) == ({"c>m>e"}, set())
 
 
 def test_an_indirect_dependency_of_one_column_changes_that_column() -> None:
     columns = "j: a.x ~> b.n\nj: a.y > b.m\nk: b.n > c.n\nl: b.m > d.m"
-    assert missed("a > j > b\nb > k > c\nb > l > d", columns, {"a": {"x"}}) == ({"l<b"}, set())
+    assert missed("a > j > b\nb > k > c\nb > l > d", columns, {"a": {"x"}}) == ({"b>l>d"}, set())
 
 
 def test_an_indirect_dependency_of_the_whole_output_changes_all_of_it() -> None:
@@ -115,10 +116,11 @@ def test_columns_in_any_case_and_with_what_they_hold(
     lost, _ = missed_edges(
         {ref("a"): {changed}},
         [column, next_one],
-        snapshot.readers,
-        lambda job: snapshot.jobs[job].writes,
+        readers=lambda dataset: snapshot.readers.get(dataset, ()),
+        reads=lambda job: snapshot.jobs[job].reads,
+        writes=lambda job: snapshot.jobs[job].writes,
     )
-    assert lost == (set() if reached else {(JobRef("w", "j"), ref("a"))})
+    assert lost == (set() if reached else {(JobRef("w", "j"), ref("a"), ref("b"))})
 
 
 def test_without_column_lineage_everything_is_followed_and_said() -> None:
@@ -128,7 +130,7 @@ def test_without_column_lineage_everything_is_followed_and_said() -> None:
 def test_column_lineage_of_one_output_tells_nothing_of_another() -> None:
     columns = "j: a.y > b.y\nk: b.y > d.y"
     assert missed("a > j > b c\nb > k > d\nc > l > e", columns, {"a": {"x"}}) == (
-        set(),
+        {"a>j>b"},
         {"j<a"},
     )
 
@@ -137,9 +139,22 @@ def test_column_lineage_of_what_the_job_does_not_read_is_as_good_as_none() -> No
     """It may well be its input under another name."""
     graph = "a > j > b c\nb > k > d\nc > l > e"
     columns = "j: other.x > b.x\nj: a.y > c.y\nk: b.x > d.x\nl: c.y > e.y"
-    assert missed(graph, columns, {"a": {"x"}}) == (set(), {"j<a"})
+    assert missed(graph, columns, {"a": {"x"}}) == ({"a>j>c"}, {"j<a"})
     # But what a merge keeps is its own output as it was.
-    assert missed("a > j > b", "j: b.x > b.x\nj: a.y > b.y", {"a": {"x"}}) == ({"j<a"}, set())
+    assert missed("a > j > b", "j: b.x > b.x\nj: a.y > b.y", {"a": {"x"}}) == ({"a>j>b"}, set())
+
+
+def test_of_several_outputs_those_that_read_other_columns_are_missed() -> None:
+    columns = "j: a.x > b.x\nj: a.y > c.y\nk: b.x > d.x\nl: c.y > e.y"
+    graph = "a > j > b c\nb > k > d\nc > l > e"
+    assert missed(graph, columns, {"a": {"x"}}) == ({"a>j>c"}, set())
+    assert missed(graph, columns, {"a": {"z"}}) == ({"a>j>b", "a>j>c"}, set())
+
+
+def test_an_input_without_column_lineage_is_kept_though_others_have_it() -> None:
+    """Producers leave out columns that only filter or join."""
+    assert missed("a b > j > c", "j: b.y > c.y", {"a": {"x"}}) == (set(), {"j<a"})
+    assert missed("a b > j > c", "j: b.y > c.y", {"b": {"x"}}) == ({"b>j>c"}, set())
 
 
 def test_a_job_without_outputs_is_always_reached() -> None:
@@ -157,7 +172,7 @@ def test_an_edge_from_the_whole_input_carries_any_column() -> None:
 def test_columns_meet_where_two_ways_join() -> None:
     columns = "j: r.x > a.x\nk: r.x > b.x\nm: a.y > c.y\nm: b.x > c.x"
     graph = "r > j > a\nr > k > b\na b > m > c"
-    assert missed(graph, columns, {"r": {"x"}}) == ({"m<a"}, set())
+    assert missed(graph, columns, {"r": {"x"}}) == ({"a>m>c"}, set())
 
 
 def test_a_cycle_of_columns_comes_to_an_end() -> None:

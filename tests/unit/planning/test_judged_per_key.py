@@ -70,6 +70,37 @@ def test_a_none_edge_to_an_unknown_dataset_needs_no_declaration() -> None:
     assert not any("mystery" in text for text in made.warnings)
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        'job = [{ name = "j", grain = "hour" }]',
+        'job = [{ name = "j", writes = [{ dataset = "a", mode = "full" }] }]',
+    ],
+)
+def test_below_a_blocked_job_whose_keys_are_known_only_those_are_left_stale(problem: str) -> None:
+    edges = "raw > j > a\na > k > b\nraw, b > l > c"
+    made = plan(request(HOURS), edges, DAYS + problem)
+    assert summary(made) == {"j": "blocked", "k": "left_stale", "l": "left_stale"}
+    assert left(made) == {
+        "j": "2024-03-10T05" if "hour" in problem else "2024-03-10",
+        "k": "2024-03-10",
+        "l": "2024-03-10",
+    }
+    both = request({**HOURS, "b": "2024-03-12"})
+    assert summary(plan(both, edges, DAYS + problem))["l"] == "2024-03-12"
+
+
+def test_a_blocked_job_that_the_change_does_not_reach_leaves_nothing_stale() -> None:
+    toml = DAYS + 'job = [{ name = "j", grain = "hour", start = "2024-03-20T00" }]'
+    made = plan(request(HOURS), "raw > j > a\na > k > b", toml)
+    assert summary(made) == {"j": "skipped", "k": "skipped"}
+
+
+def test_where_a_blocked_job_may_read_more_than_is_known_all_below_is_left_stale() -> None:
+    made = plan(request({"b": "2024-03-10"}), "b, a > j > a\na > k > e", DAYS)
+    assert left(made)["k"] == "1970-W01..2024-W13"
+
+
 def test_a_blocked_job_stops_only_what_reads_it() -> None:
     made = plan(request(HOURS), "raw > j > mystery\nmystery > k > b\nraw > l > c", DAYS)
     assert summary(made) == {"j": "blocked", "k": "blocked", "l": "2024-03-10"}
@@ -211,6 +242,18 @@ def test_retention_of_another_input_blocks_as_well() -> None:
     made = plan(request({"raw": "2024-03-21T01,2024-03-22T01"}), "raw, kept > j > a", DAYS)
     assert summary(made) == {"j": "2024-03-22"}
     assert left(made) == {"j": "2024-03-21"}
+
+
+def test_what_lookback_adds_to_the_reads_of_a_run_must_be_held_as_well() -> None:
+    """Key 24 is corrected by what 25 reads, and 25 reads a partition that is gone."""
+    toml = DAYS + (
+        'job = [{ name = "j", reads = [{ dataset = "kept", mapping = "map",'
+        ' map = { "2024-03-25" = ["2024-03-10"] } }],'
+        ' writes = [{ dataset = "a", lookback = 1 }] }]'
+    )
+    made = plan(request({"raw": "2024-03-24T05"}), "raw, kept > j > a", toml)
+    assert summary(made) == {"j": "2024-03-23"}
+    assert left(made) == {"j": "2024-03-24"}
 
 
 def test_an_expired_own_partition_leaves_all_that_runs_on_from_it() -> None:
