@@ -16,7 +16,7 @@ from typing import Final
 
 from lineage_backfill.errors import AmbiguousKeyError, KeyFormatError, MissingKeyError, UsageError
 from lineage_backfill.partitions import cron as cron_expressions
-from lineage_backfill.partitions.zones import FIRST_YEAR, LAST_YEAR, Zone, zone
+from lineage_backfill.partitions.zones import FIRST_YEAR, LAST_YEAR, Zone, beyond_years, zone
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2}T\d{2}(?::\d{2}(?::\d{2})?)?)([+-]\d{4}|Z)?", re.ASCII
@@ -61,10 +61,6 @@ class Grid(ABC):
         """Return the local wall clock at the start of the interval, without a zone."""
         return self.zone.local(self.start(ordinal))
 
-    def exists(self, ordinal: int) -> bool:
-        """Whether the ordinal lies in the years that keys may lie in."""
-        return FIRST_YEAR <= self.zone.local(self.start(ordinal)).year < LAST_YEAR
-
     def _wrong(self, label: str) -> KeyFormatError:
         return KeyFormatError(
             f"{label!r} is not a key of this calendar ({self.family[0]}, {self.zone.name})",
@@ -83,14 +79,7 @@ class _DateGrid(Grid):
     def start(self, ordinal: int) -> int:
         found = self._starts.get(ordinal)
         if found is None:
-            try:
-                found = self.zone.midnight(self._first_day(ordinal))
-            except (OverflowError, ValueError):
-                raise UsageError(
-                    "a period lies outside the years that keys may lie in",
-                    hint=f"keep to the years {FIRST_YEAR} to {LAST_YEAR - 1}",
-                ) from None
-            self._starts[ordinal] = found
+            found = self._starts[ordinal] = self.zone.midnight(self._day(ordinal))
         return found
 
     def at(self, instant: int) -> int:
@@ -102,7 +91,7 @@ class _DateGrid(Grid):
         return ordinal
 
     def label(self, ordinal: int) -> str:
-        return self._first_day(ordinal).isoformat()
+        return self._day(ordinal).isoformat()
 
     def find(self, label: str) -> int:
         day = self._parse(label)
@@ -126,6 +115,12 @@ class _DateGrid(Grid):
             return date.fromisoformat(label) if _DAY.fullmatch(label) else None
         except ValueError:
             return None
+
+    def _day(self, ordinal: int) -> date:
+        try:
+            return self._first_day(ordinal)
+        except (OverflowError, ValueError):
+            raise beyond_years() from None
 
     @abstractmethod
     def _first_day(self, ordinal: int) -> date:
@@ -170,7 +165,7 @@ class _WeekGrid(_DateGrid):
         super().__init__("week", here)
 
     def label(self, ordinal: int) -> str:
-        year, week, _ = self._first_day(ordinal).isocalendar()
+        year, week, _ = self._day(ordinal).isocalendar()
         return f"{year:04}-W{week:02}"
 
     def _parse(self, label: str) -> date | None:

@@ -8,11 +8,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from itertools import pairwise
 
-from lineage_backfill.errors import ZoneError
+from lineage_backfill.errors import MissingKeyError, ZoneError
 
 #: Keys may lie in these years (the second one excluded); those shorter than a day from 1970 on.
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 
+#: What Python raises for a time that it cannot hold.
+_OVERFLOW = (OverflowError, ValueError, OSError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH = _EPOCH.replace(tzinfo=None)
 _END = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp())
@@ -34,13 +36,19 @@ class Zone:
         """Return the seconds that local time is ahead of UTC at the instant."""
         if self.fixed:
             return 0
-        delta = datetime.fromtimestamp(instant, self.info).utcoffset()
+        try:
+            delta = datetime.fromtimestamp(instant, self.info).utcoffset()
+        except _OVERFLOW:
+            raise beyond_years() from None
         assert delta is not None
         return delta.days * 86_400 + delta.seconds
 
     def local(self, instant: int) -> datetime:
         """Return the local wall clock at the instant, without a zone."""
-        moment = datetime.fromtimestamp(instant, UTC if self.fixed else self.info)
+        try:
+            moment = datetime.fromtimestamp(instant, UTC if self.fixed else self.info)
+        except _OVERFLOW:
+            raise beyond_years() from None
         return moment.replace(tzinfo=None, fold=0)
 
     def readings(self, local: datetime) -> tuple[int, ...]:
@@ -97,6 +105,14 @@ class Zone:
         else:
             since = local.replace(tzinfo=self.info, fold=fold) - _EPOCH
         return since.days * 86_400 + since.seconds
+
+
+def beyond_years() -> MissingKeyError:
+    """Return the error for a key outside the years that have a date."""
+    return MissingKeyError(
+        "a key outside the years 1 to 9999 is needed",
+        hint="check how many keys before or after are read (`by`, `before`, `after`, `lookback`)",
+    )
 
 
 @cache

@@ -14,6 +14,7 @@ from lineage_backfill.errors import (
     ZoneError,
 )
 from lineage_backfill.partitions.text import parse, render
+from lineage_backfill.project.declarations import CalendarDeclaration
 from tests.unit.partitions.support import at, calendar, labels, product
 
 
@@ -150,7 +151,6 @@ def test_a_product_has_the_keys_of_its_dimensions() -> None:
         ({"grain": "day", "start": "2024-06-15", "end": "2024-06-14"}, DeclarationError, "before"),
         ({"grain": "month", "start": "2024-06-15"}, KeyFormatError, "not the first day"),
         ({"grain": "day", "zone": "Mars/Phobos"}, ZoneError, "unknown time zone"),
-        ({"cron": "61 * * * *"}, CronError, "bad minute"),
         ({"cron": "30 * * * *", "start": "2024-06-15T14:00"}, UsageError, "does not exist"),
         ({"every": "8m"}, DeclarationError, "needs a start"),
         ({"every": "often", "start": "2024-06-15"}, UsageError, "cannot read the length"),
@@ -165,6 +165,14 @@ def test_a_declaration_that_is_no_calendar_is_refused_by_name(
         calendar(**declared)
     assert "dataset n" in str(refused.value)
     assert refused.value.hint
+
+
+def test_a_bad_cron_expression_or_lag_is_no_declaration() -> None:
+    with pytest.raises(CronError, match="bad minute"):
+        CalendarDeclaration(cron="61 * * * *")
+    for lag in (-2, 100_001):
+        with pytest.raises(DeclarationError, match="`data_lag` is"):
+            CalendarDeclaration(grain="day", data_lag=lag)
 
 
 def test_a_product_has_one_time_dimension_at_most() -> None:

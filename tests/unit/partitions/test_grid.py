@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -45,8 +46,22 @@ def test_grids_tile_the_timeline_and_labels_come_back(zone: str, moment: str) ->
             assert grid.at(start) == grid.at(end - 1) == ordinal
             labels.append(grid.label(ordinal))
             assert grid.find(labels[-1]) == ordinal, f"{grid.family} {labels[-1]}"
-            assert grid.exists(ordinal)
         assert len(set(labels)) == len(labels), f"{grid.family}: {labels}"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Apia"])
+@pytest.mark.parametrize("away", [100_000, 10**8, 10**12])
+def test_keys_outside_all_years_are_refused_in_a_sentence(zone: str, away: int) -> None:
+    slices = [grid for grid in grids(zone) if grid.family[0] != "cron"]
+    for grid in (*slices, cron_grid("0 0 1 1 *", zone)):
+        near = grid.at(instant("2024-06-15T14:30"))
+        for ordinal in (near - away, near + away):
+            for method in (grid.start, grid.label):
+                with suppress(UsageError):
+                    assert method(ordinal) is not None
+        for moment in (-(10**15), 10**15):
+            with pytest.raises(UsageError):
+                grid.label(grid.at(moment))
 
 
 @properties(150)

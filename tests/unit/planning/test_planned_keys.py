@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.errors import UsageError
 from tests.unit.planning.world import find, left, plan, request, shown, summary
 
 GRAINS = """
@@ -517,3 +518,43 @@ def test_a_static_key_names_the_same_key_of_a_runtime_dimension_before_any_run_w
     """
     made = plan(request({"sales": "day=2024-03-03/region=eu"}), "sales > j > found", toml)
     assert find(made, "j").partitions == ({"day": ["2024-03-03"], "region": ["eu"]},)
+
+
+@pytest.mark.parametrize("grain", ["hour", "day", "week", "month", "year"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        'mapping = "offset", by = -100000',
+        'mapping = "offset", by = 100000',
+        'mapping = "window", before = 100000',
+        'mapping = "window", before = 100000, after = 100000',
+    ],
+)
+@pytest.mark.parametrize("lookback", [0, 100_000])
+def test_the_longest_reach_ends_in_a_plan_or_a_sentence(
+    grain: str, read: str, lookback: int
+) -> None:
+    key = {"hour": "2024-03-10T05", "day": "2024-03-10", "week": "2024-W10"}.get(
+        grain, "2024-01-01" if grain == "month" else "2023-01-01"
+    )
+    edges = f'reads = [{{ dataset = "raw", {read} }}], '
+    edges += f'writes = [{{ dataset = "made", lookback = {lookback} }}]'
+    declared = f"""
+dataset = [{{ name = "raw", grain = "{grain}" }}, {{ name = "made", grain = "{grain}" }}]
+job = [{{ name = "j", {edges} }}]"""
+    try:
+        made = plan(request({"raw": key}), "raw > j > made", declared)
+        told: str = find(made, "j").status
+    except UsageError as refused:
+        told = refused.message
+    assert told in ("planned", "skipped") or "outside the years 1 to 9999" in told
+
+
+@pytest.mark.parametrize(("grain", "running"), [("day", "2024-04-01"), ("hour", "2024-04-01T12")])
+def test_a_negative_data_lag_makes_the_running_period_a_key(grain: str, running: str) -> None:
+    lagging = f'{{ name = "raw", grain = "{grain}", data_lag = -1 }}'
+    declared = f'dataset = [{lagging}, {{ name = "made", grain = "{grain}", data_lag = -1 }}]'
+    made = plan(request({"raw": running}), "raw > j > made", declared)
+    assert summary(made) == {"j": running}
+    declared = f'dataset = [{lagging}, {{ name = "made", grain = "{grain}" }}]'
+    assert summary(plan(request({"raw": running}), "raw > j > made", declared)) == {"j": "skipped"}
