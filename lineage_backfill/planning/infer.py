@@ -12,6 +12,7 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.grid import grain_grid
+from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse_partitions
 from lineage_backfill.project.declarations import CalendarDeclaration, Grain
 
@@ -35,6 +36,7 @@ class Inference:
 def infer_all(history: Iterable[ObservedRun]) -> Mapping[JobRef, Inference]:
     """Return what the history tells of each job; a job whose runs disagree is left out.
 
+    So is one whose runs mostly skip periods: those may be slices of their own.
     Keys that an orchestrator recorded count before nominal times (OpenLineage run facet
     `nominalTime`). Only intervals in UTC are taken for evidence: a zone cannot be told from a few
     instants.
@@ -53,35 +55,50 @@ def infer_all(history: Iterable[ObservedRun]) -> Mapping[JobRef, Inference]:
 
 def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:
     texts = {record.partition_key or record.written for record in records}
-    keys = {key for text in texts for key in _labels(text)}
+    spans = {span for text in texts for span in _spans(text)}
+    keys = {key for span in spans for key in span}
     if len(keys) < LEAST_RUNS:
         return None
-    fitting = [grain for grain in _GRAINS if all(_is_key(key, grain) for key in keys)]
+    fitting = [
+        (grain, OrdinalSet.of_runs(found))
+        for grain in _GRAINS
+        if (found := _numbered(spans, grain)) is not None
+    ]
     # First days of months are keys of days, months, quarters and years alike: ambiguous.
-    if len(fitting) != 1:
+    if len(fitting) != 1 or not _follow(fitting[0][1]):
         return None
+    (grain, _) = fitting[0]
     return Inference(
-        calendar=CalendarDeclaration(grain=fitting[0], zone="UTC"),
-        evidence=f"{len(keys)} recorded partition keys are all of grain {fitting[0]}",
+        calendar=CalendarDeclaration(grain=grain, zone="UTC"),
+        evidence=f"{len(keys)} recorded partition keys are all of grain {grain}",
         confidence=1.0,
     )
 
 
-def _labels(text: str | None) -> Iterator[str]:
-    """Yield the keys that a run recorded, of a range both ends; a product key fits no grain."""
+def _spans(text: str | None) -> Iterator[tuple[str, str]]:
+    """Yield first and last key of each range that a run recorded; a product key fits no grain."""
     try:
         for key in parse_partitions(text) if text else ():
-            yield from key.split("..") if isinstance(key, str) else (str(dict(key)),)
+            first, _, last = (key if isinstance(key, str) else str(dict(key))).partition("..")
+            yield first, last or first
     except UsageError:
-        yield str(text)
+        yield str(text), str(text)
 
 
-def _is_key(key: str, grain: str) -> bool:
+def _numbered(spans: Iterable[tuple[str, str]], grain: str) -> list[tuple[int, int]] | None:
+    """Return the ordinals of the ranges; None where a key is not of the grain."""
+    find = grain_grid(grain, "UTC").find
     try:
-        grain_grid(grain, "UTC").find(key)
+        found = [(find(first), find(last)) for first, last in spans]
     except UsageError:
-        return False
-    return True
+        return None
+    return found if all(first <= last for first, last in found) else None
+
+
+def _follow(periods: OrdinalSet) -> bool:
+    """Whether most periods directly follow another: runs at 00, 06, 12 and 18 are not hourly."""
+    runs = sum(1 for _ in periods.runs())
+    return len(periods) - runs > runs - 1
 
 
 def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
@@ -93,7 +110,10 @@ def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
     if len(spans) < LEAST_RUNS:
         return None
     for grain in _GRAINS:
-        if all(_is_interval(start, end, grain) for start, end in spans):
+        periods = [_period(start, end, grain) for start, end in spans]
+        if None not in periods:
+            if not _follow(OrdinalSet.of(period for period in periods if period is not None)):
+                return None
             return Inference(
                 calendar=CalendarDeclaration(grain=grain, zone="UTC"),
                 evidence=f"the nominal times of {len(spans)} runs are each one {grain} in UTC",
@@ -102,8 +122,9 @@ def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
     return None
 
 
-def _is_interval(start: datetime, end: datetime, grain: str) -> bool:
+def _period(start: datetime, end: datetime, grain: str) -> int | None:
+    """Return the ordinal of the one period from start to end, if it is one."""
     grid = grain_grid(grain, "UTC")
     first, last = start.timestamp(), end.timestamp()
     ordinal = grid.at(int(first))
-    return grid.start(ordinal) == first and grid.start(ordinal + 1) == last
+    return ordinal if (grid.start(ordinal), grid.start(ordinal + 1)) == (first, last) else None

@@ -93,6 +93,47 @@ CASES = [
     ),
     ("keys of days", keyed("j", "2024-03-04", "2024-03-05", "2024-03-06"), "day"),
     ("keys of hours", keyed("j", "2024-03-04T01", "2024-03-04T02", "2024-03-04T03"), "hour"),
+    (
+        "keys at 00, 06, 12 and 18 are not hours",
+        keyed("j", *(f"2024-03-{day:02}T{hour:02}" for day in (4, 5) for hour in (0, 6, 12, 18))),
+        None,
+    ),
+    (
+        "nor are nominal hours six apart",
+        [run for number, run in enumerate(nominal("j", HOUR, 48)) if number % 6 == 0],
+        None,
+    ),
+    (
+        "with one run by hand between them",
+        keyed("j", *(f"2024-03-04T{hour:02}" for hour in (0, 6, 7, 12, 18))),
+        None,
+    ),
+    (
+        "days of each Monday may be weeks",
+        keyed("j", "2024-03-04", "2024-03-11", "2024-03-18"),
+        None,
+    ),
+    (
+        "every second day",
+        keyed("j", "2024-03-04", "2024-03-06", "2024-03-08", "2024-03-11"),
+        None,
+    ),
+    (
+        "days from Monday to Friday",
+        keyed("j", *(f"2024-03-{day:02}" for day in (4, 5, 6, 7, 8, 11, 12))),
+        "day",
+    ),
+    (
+        "office hours",
+        keyed("j", *(f"2024-03-{day:02}T{hour:02}" for day in (4, 5) for hour in range(9, 18))),
+        "hour",
+    ),
+    ("ranges of days", wrote("j", "2024-03-01..2024-03-31", "2024-05-01..2024-05-31"), "day"),
+    (
+        "a range that ends before it begins",
+        keyed("j", "2024-03-05..2024-03-04", "2024-03-06"),
+        None,
+    ),
     ("keys of weeks", keyed("j", "2024-W10", "2024-W11", "2024-W12"), "week"),
     (
         "first days of months are ambiguous",
