@@ -18,14 +18,11 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.folding import Folding, refuse_families
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.planning.request import RAILS, ChangedDataset, ChangedJob, Request
 from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation import documents
 from lineage_backfill.project.declarations import Declarations
-
-#: The guard rails that a request may override, as `Request.allow` names them.
-_RAILS = ("protected", "not-idempotent", "expired", "max-runs")
 
 Ref = TypeVar("Ref", DatasetRef, JobRef)
 
@@ -131,7 +128,9 @@ def read_request(
         )
     names = Names(snapshot, declarations, options.namespace)
     if options.request:
-        asked = request_from_dict(documents.load(options.request), str(options.request))
+        asked = request_from_dict(
+            documents.load(options.request, unique=True), str(options.request)
+        )
         asked = replace(asked, changed=tuple(map(names.folded, asked.changed)))
     else:
         keys = _keys(options)
@@ -164,7 +163,7 @@ def limits_of(options: PlanOptions, asked: Request) -> Request:
         reason=options.reason or asked.reason,
         as_of=options.now is not None or asked.as_of,
         allow=asked.allow
-        | {rail for rail in _RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
+        | {rail for rail in RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )
 
 
@@ -177,7 +176,7 @@ def read_keys(text: str) -> KeySet:
     """Return the keys that `--partitions` takes, there or in @FILE; raises UsageError."""
     if text.startswith("@"):
         file = Path(text[1:])
-        return key_set_from_list(documents.load(file), str(file))
+        return key_set_from_list(documents.load(file, unique=True), str(file))
     return parse_partitions(text)
 
 

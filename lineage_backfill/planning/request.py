@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
+
+#: The guard rails that a request may override.
+RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ class Request:
     `columns` limits the change to columns of the changed datasets. `select` and `exclude` hold
     selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
     jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
-    `allow` holds the names of overridden guard rails, such as "protected" or "max-runs". `author`
+    `allow` holds names of `RAILS`, the guard rails that are overridden. `author`
     and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
     a named instant: what has become complete since then is not its business.
     """

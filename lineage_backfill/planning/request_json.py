@@ -2,44 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, LogRange, Request
+from lineage_backfill.planning.request import (
+    RAILS,
+    ChangedDataset,
+    ChangedJob,
+    LogRange,
+    Request,
+)
+from lineage_backfill.project.table import Table, near_misses
 
-Ref = TypeVar("Ref", DatasetRef, JobRef)
+_SHAPE: Final = 'A request is {"changed": [{"dataset": …, "partitions": […]}], "jobs": […]}.'
 
 
 def request_from_dict(document: Any, place: str) -> Request:
     """Return the request of a document; raises UsageError naming `place` and the member."""
     if not isinstance(document, Mapping):
-        raise UsageError(
-            f"{place} is not a request",
-            hint='It holds {"changed": [{"dataset": …, "partitions": […]}], "jobs": […]}.',
+        raise UsageError(f"{place} is not a request", hint=_SHAPE)
+    table = Table(document, place, UsageError)
+    try:
+        request = Request(
+            changed=tuple(map(_changed, _entries(table, "changed"))),
+            jobs=tuple(map(_job, _entries(table, "jobs"))),
+            columns=_texts(table, "columns"),
+            select=_texts(table, "select"),
+            exclude=_texts(table, "exclude"),
+            depth=table.integer("depth", None, minimum=1),
+            exact=table.flag("exact", False),
+            reverse=table.flag("reverse", False),
+            include_former=table.flag("include_former", False),
+            allow=_allow(table),
+            author=table.text("author") or "",
+            reason=table.text("reason") or "",
+            as_of=table.flag("as_of", False),
         )
-    settings = {key: value for key, value in document.items() if key not in ("changed", "jobs")}
-    for key, value in settings.items():
-        if key not in _SETTINGS or not _SETTINGS[key](value):
-            raise UsageError(
-                f"{place}: {key!r} is no setting of a request, or not of its kind",
-                hint=f"There are changed, jobs, {', '.join(_SETTINGS)}.",
-            )
-        if isinstance(value, list):
-            settings[key] = tuple(value)
-    return Request(
-        changed=tuple(
-            ChangedDataset(dataset=ref, keys=keys, log=_log(one.get("log"), place))
-            for ref, keys, one in _roots(document, "changed", "dataset", DatasetRef, place)
-        ),
-        jobs=tuple(
-            ChangedJob(job=ref, keys=keys, exact=one.get("exact") is True)
-            for ref, keys, one in _roots(document, "jobs", "job", JobRef, place)
-        ),
-        **{**settings, "allow": frozenset(settings.get("allow", ()))},
-    )
+        table.done()
+    except UsageError as error:
+        error.hint = error.hint or _SHAPE
+        raise
+    return request
+
+
+def _entries(table: Table, member: str) -> list[Table]:
+    given = table.raw(member)
+    entries = [] if given is None else given
+    if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
+        raise table.error(f"`{member}` must be a list of objects")
+    return [
+        Table(one, f"{table.place}: {member}[{number}]", UsageError)
+        for number, one in enumerate(entries)
+    ]
+
+
+def _changed(entry: Table) -> ChangedDataset:
+    dataset = DatasetRef(*_named(entry, "dataset"))
+    keys, log = _keys(entry), entry.raw("log")
+    entry_log = None if log is None else _log(entry, log)
+    entry.done()
+    return ChangedDataset(dataset=dataset, keys=keys, log=entry_log)
+
+
+def _job(entry: Table) -> ChangedJob:
+    job = JobRef(*_named(entry, "job"))
+    keys, exact = _keys(entry), entry.flag("exact", False)
+    entry.done()
+    return ChangedJob(job=job, keys=keys, exact=exact)
+
+
+def _named(entry: Table, kind: str) -> tuple[str, str]:
+    given = entry.raw(kind)
+    name = Table(given if isinstance(given, Mapping) else {}, f"{entry.place} {kind}", UsageError)
+    found = name.raw("namespace"), name.raw("name")
+    if not isinstance(found[0], str) or not isinstance(found[1], str):
+        raise entry.error(
+            f"it names no {kind}",
+            hint=f'Write {{"{kind}": {{"namespace": …, "name": …}}, "partitions": […]}}.',
+        )
+    name.done()
+    return found[0], found[1]
+
+
+def _keys(entry: Table) -> KeySet | None:
+    keys = entry.raw("partitions")
+    return None if keys is None else key_set_from_list(keys, entry.place)
+
+
+def _log(entry: Table, given: Any) -> LogRange:
+    if not isinstance(given, Mapping):
+        raise entry.error(
+            "`log` must be a part of a table's log",
+            hint='Write {"after": 12, "until": 15}, or leave it out.',
+        )
+    log = Table(given, f"{entry.place} log", UsageError)
+    after, until = log.integer("after", None), log.integer("until", None)
+    if after is None or until is None:
+        raise log.error("`after` and `until` are versions of the table, and must be there")
+    ignored = _texts(log, "ignored")
+    log.done()
+    return LogRange(after=after, until=until, ignored=ignored)
+
+
+def _texts(table: Table, key: str) -> tuple[str, ...]:
+    if isinstance(value := table.raw(key), list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    if value is not None:
+        raise table.error(f"`{key}` must be a list of strings")
+    return ()
+
+
+def _allow(table: Table) -> frozenset[str]:
+    allowed = frozenset(_texts(table, "allow"))
+    for name in sorted(allowed - set(RAILS)):
+        raise table.error(f"`allow` names no guard rail {name!r}", hint=near_misses(name, RAILS))
+    return allowed
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
@@ -83,7 +163,7 @@ def _listed(keys: KeySet | None) -> list[Any] | None:
 
 def key_set_from_list(value: Any, place: str) -> KeySet:
     """Return a set of keys as FORMATS writes it; raises UsageError naming `place`."""
-    if isinstance(value, list) and all(isinstance(one, str | dict) for one in value):
+    if isinstance(value, list) and all(isinstance(one, str) or _is_box(one) for one in value):
         return tuple(value)
     raise UsageError(
         f"{place} is not a list of keys, ranges and boxes",
@@ -91,76 +171,9 @@ def key_set_from_list(value: Any, place: str) -> KeySet:
     )
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _depth(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
-#: What a request may say beside its roots, and how that is recognised.
-_SETTINGS: Mapping[str, Callable[[Any], bool]] = {
-    "columns": _texts,
-    "select": _texts,
-    "exclude": _texts,
-    "depth": _depth,
-    "exact": _flag,
-    "reverse": _flag,
-    "include_former": _flag,
-    "allow": _texts,
-    "author": _text,
-    "reason": _text,
-    "as_of": _flag,
-}
-
-
-def _roots(
-    document: Mapping[str, Any],
-    member: str,
-    kind: str,
-    make: Callable[[str, str], Ref],
-    place: str,
-) -> list[tuple[Ref, KeySet | None, Mapping[str, Any]]]:
-    roots = document.get(member, [])
-    found = []
-    for number, one in enumerate(roots if isinstance(roots, list) else [roots]):
-        here = f"{place}: {member}[{number}]"
-        ref = one.get(kind) if isinstance(one, Mapping) else None
-        if not isinstance(ref, Mapping) or not _texts([ref.get("namespace"), ref.get("name")]):
-            raise UsageError(
-                f"{here} names no {kind}",
-                hint=f'Write {{"{kind}": {{"namespace": …, "name": …}}, "partitions": […]}}.',
-            )
-        keys = one.get("partitions")
-        found.append(
-            (
-                make(ref["namespace"], ref["name"]),
-                None if keys is None else key_set_from_list(keys, here),
-                one,
-            )
-        )
-    return found
-
-
-def _log(value: Any, place: str) -> LogRange | None:
-    if value is None:
-        return None
-    try:
-        after, until, ignored = value["after"], value["until"], value.get("ignored", [])
-        if type(after) is int and type(until) is int and _texts(ignored):
-            return LogRange(after=after, until=until, ignored=tuple(ignored))
-    except (KeyError, TypeError, AttributeError):
-        pass
-    raise UsageError(
-        f"{place}: {value!r} is no part of a table's log",
-        hint='Write {"after": 12, "until": 15}, or leave it out.',
+def _is_box(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(keys, str)
+        or (isinstance(keys, list) and all(isinstance(key, str) for key in keys))
+        for keys in value.values()
     )

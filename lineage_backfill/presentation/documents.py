@@ -73,13 +73,28 @@ def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
         ) from error
 
 
-def load(path: Path) -> Any:
-    """Read a JSON file; raises UsageError where it is not there or is not JSON."""
+def load(path: Path, *, unique: bool = False) -> Any:
+    """Read a JSON file; `unique` refuses an object that names a member twice.
+
+    Raises UsageError where it is not there or is not JSON.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", hint="See that the path is right."
         ) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="Name a JSON file.") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}", hint=error.hint) from None
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise UsageError(f"{name!r} is there twice in one object", hint="Keep one of the two.")
+        found[name] = value
+    return found

@@ -23,13 +23,16 @@ def near_misses(word: str, known: Iterable[str]) -> str:
 
 
 class Table:
-    """A TOML table and its place in the file.
+    """A TOML table or a JSON object, and its place in the file.
 
-    Every getter takes its key out; `done` refuses what is left. Errors are ConfigError.
+    Every getter takes its key out; `done` refuses what is left. `fault` is the class of errors.
     """
 
-    def __init__(self, values: Mapping[str, Any], place: str) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], place: str, fault: type[UsageError] = ConfigError
+    ) -> None:
         self.place = place
+        self._fault = fault
         self._left = dict(values)
         self._known: list[str] = []
 
@@ -40,9 +43,9 @@ class Table:
         """Return the keys that no getter has taken yet."""
         return list(self._left)
 
-    def error(self, message: str, *, hint: str = "") -> ConfigError:
+    def error(self, message: str, *, hint: str = "") -> UsageError:
         """Return an error that names this table."""
-        return ConfigError(f"{self.place}: {message}", hint=hint)
+        return self._fault(f"{self.place}: {message}", hint=hint)
 
     @contextmanager
     def placed(self) -> Iterator[None]:
@@ -129,7 +132,7 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Take the table below `key`; an absent one is empty."""
-        return Table(self.mapping(key), f"{self.place} {key}")
+        return Table(self.mapping(key), f"{self.place} {key}", self._fault)
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         """Take a table as a plain mapping; an absent one is empty."""
@@ -141,7 +144,7 @@ class Table:
         if not all(isinstance(item, dict) for item in value):
             raise self.error(f"`{key}` must be a list of tables ([[{key}]])")
         return [
-            Table(item, f"{self.place} [[{key}]] {_title(item, number)}")
+            Table(item, f"{self.place} [[{key}]] {_title(item, number)}", self._fault)
             for number, item in enumerate(value, 1)
         ]
 

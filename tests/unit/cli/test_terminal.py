@@ -67,6 +67,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_a_request_that_names_a_member_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    file.write_text('{"changed": [], "jobs": [{"exact": true}], "changed": []}')
+    with pytest.raises(UsageError, match=r"request\.json: 'changed' is there twice") as raised:
+        documents.load(file, unique=True)
+    assert raised.value.hint
+    assert documents.load(file)["changed"] == []
+
+
 def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written") as raised:
         documents.save({}, tmp_path / "nowhere" / "plan.json")

@@ -46,21 +46,58 @@ def test_product_keys_are_boxes() -> None:
     [
         ([], "is not a request"),
         ("orders", "is not a request"),
-        ({"changed": [{"partitions": ["2024-03-10"]}]}, r"changed\[0\] names no dataset"),
-        ({"changed": [{"dataset": "orders"}]}, r"changed\[0\] names no dataset"),
-        ({"changed": [{"dataset": {"name": "orders"}}]}, r"changed\[0\] names no dataset"),
-        ({"changed": "orders"}, r"changed\[0\] names no dataset"),
-        ({"jobs": [{"dataset": ORDERS}]}, r"jobs\[0\] names no job"),
+        ({"changed": [{"partitions": ["2024-03-10"]}]}, r"changed\[0\]: it names no dataset"),
+        ({"changed": [{"dataset": "orders"}]}, r"changed\[0\]: it names no dataset"),
+        ({"changed": [{"dataset": {"name": "orders"}}]}, r"changed\[0\]: it names no dataset"),
+        ({"changed": [{"dataset": ORDERS | {"nam": "x"}}]}, r"dataset: unknown key `nam`"),
+        (
+            {"changed": [{"dataset": {"namespace": "w", "name": 3}}]},
+            r"changed\[0\]: it names no dataset",
+        ),
+        ({"changed": "orders"}, "`changed` must be a list"),
+        ({"changed": ["orders"]}, "`changed` must be a list of objects"),
+        ({"changed": {"dataset": ORDERS}}, "`changed` must be a list"),
+        ({"jobs": [{"dataset": ORDERS}]}, r"jobs\[0\]: it names no job"),
+        ({"jobs": [{"job": ORDERS, "exact": "yes"}]}, r"jobs\[0\]: `exact` must be true or false"),
+        ({"changed": [{"dataset": ORDERS, "exact": True}]}, r"changed\[0\]: unknown key `exact`"),
         ({"changed": [{"dataset": ORDERS, "partitions": "2024-03-10"}]}, "is not a list of keys"),
         ({"changed": [{"dataset": ORDERS, "partitions": [20240310]}]}, "is not a list of keys"),
-        ({"column": ["price"]}, "'column' is no setting"),
-        ({"columns": "price"}, "'columns' is no setting"),
-        ({"depth": 0}, "'depth' is no setting"),
-        ({"depth": True}, "'depth' is no setting"),
-        ({"exact": 1}, "'exact' is no setting"),
+        ({"changed": [{"dataset": ORDERS, "partitions": [{"day": 3}]}]}, "is not a list of keys"),
+        ({"changed": [{"dataset": ORDERS, "log": {"after": 1}}]}, r"log: `after` and `until`"),
+        ({"changed": [{"dataset": ORDERS, "log": {"after": "1"}}]}, "`after` must be a whole"),
+        ({"changed": [{"dataset": ORDERS, "log": 3}]}, "`log` must be a part"),
+        ({"columns": "price"}, "`columns` must be a list"),
+        ({"columns": [1]}, "`columns` must be a list of strings"),
+        ({"depth": 0}, "`depth` is 0, but must be at least 1"),
+        ({"depth": True}, "`depth` must be a whole number"),
+        ({"exact": 1}, "`exact` must be true or false"),
+        ({"author": 1}, "`author` must be a string"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(document: Any, says: str) -> None:
     with pytest.raises(UsageError, match=f"request.json.*{says}") as caught:
         request_from_dict(document, "request.json")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("document", "says", "meant"),
+    [
+        ({"column": ["price"]}, "unknown key `column`", "columns"),
+        (
+            {"changed": [{"dataset": ORDERS, "partition": []}]},
+            "unknown key `partition`",
+            "partitions",
+        ),
+        ({"jobs": [{"job": ORDERS, "exakt": True}]}, "unknown key `exakt`", "exact"),
+        ({"allow": ["protect"]}, "no guard rail 'protect'", "protected"),
+        ({"allow": ["max_runs"]}, "no guard rail 'max_runs'", "max-runs"),
+    ],
+)
+def test_what_is_misspelt_is_refused_with_what_was_meant(
+    document: Any, says: str, meant: str
+) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        request_from_dict(document, "request.json")
+    assert f"Did you mean `{meant}`?" in caught.value.hint
+    assert caught.value.code == "LB-100"
