@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -31,7 +32,7 @@ from lineage_backfill.ports import (
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, owner
 from lineage_backfill.runs.retry import RetryPolicy
-from lineage_backfill.runs.run_loop import RunLoop, SpecBuilder
+from lineage_backfill.runs.run_loop import RunLoop, Services, SpecBuilder
 from lineage_backfill.runs.scheduler import JobLimits, Scheduler
 
 #: Makes the judge of a backfill's plans.
@@ -53,51 +54,35 @@ class SystemClock:
         return datetime.now(UTC)
 
 
+@dataclass(kw_only=True, eq=False)
 class Executor:
     """Runs plans: the store remembers, the engines work, the reporter is told.
 
-    `engines` are by name, `jobs` and `pools` set caps and priorities, `cutoff` makes the judge of
-    plans, `tail` plans again before the end. An executor that `waits` is not refused where others
-    hold what it needs. `check` raises StalePlanError where a plan that was to start later does not
-    hold any more; `live` names a run from outside that writes the same partitions, if there is one,
-    which is waited for. Specs, results and logs go below `state_dir`, in
-    `backfills/<backfill>/runs/<run>-<attempt>.*`.
+    `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs go
+    below `state_dir`, in `backfills/<backfill>/runs/<run>-<attempt>.*`.
     """
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        engines: Mapping[str, Engine],
-        spec_builder: SpecBuilder,
-        reporter: Reporter | None = None,
-        max_parallel: int = 4,
-        pools: Mapping[str, int] | None = None,
-        jobs: Mapping[JobRef, JobLimits] | None = None,
-        state_dir: Path,
-        retry: RetryPolicy | None = None,
-        clock: Clock | None = None,
-        cutoff: CutoffMaker | None = None,
-        tail: TailMaker | None = None,
-        waits: bool = False,
-        check: Callable[[], None] | None = None,
-        live: Callable[[Sequence[PlannedRun]], str] | None = None,
-    ) -> None:
-        self._store = store
-        self._engines = engines
-        self._spec_builder = spec_builder
-        self._reporter = reporter or Reporter()
-        self._max_parallel = max_parallel
-        self._pools = pools or {}
-        self._jobs = jobs or {}
-        self._state_dir = state_dir
-        self._retry = retry or RetryPolicy()
-        self._clock = clock or SystemClock()
-        self._cutoff = cutoff
-        self._tail = tail
-        self._waits = waits
-        self._check = check
-        self._live = live
+    store: RunStore
+    engines: Mapping[str, Engine]
+    spec_builder: SpecBuilder
+    state_dir: Path
+    reporter: Reporter = field(default_factory=Reporter)
+    max_parallel: int = 4
+    pools: Mapping[str, int] = field(default_factory=dict)
+    jobs: Mapping[JobRef, JobLimits] = field(default_factory=dict)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    clock: Clock = field(default_factory=SystemClock)
+    cutoff: CutoffMaker | None = None
+    #: Plans again before the end.
+    tail: TailMaker | None = None
+    #: Whether to wait, rather than be refused, where others hold what this executor needs.
+    waits: bool = False
+    #: Raises StalePlanError where a plan that was to start later no longer holds.
+    check: Callable[[], None] | None = None
+    #: Names a run from outside that writes the same partitions, if there is one; it is waited for.
+    live: Callable[[Sequence[PlannedRun]], str] | None = None
+
+    def __post_init__(self) -> None:
         self._started: dict[str, Plan] = {}
         self._driving: RunLoop | None = None
         self._stops = 0
@@ -130,7 +115,7 @@ class Executor:
                 hint="Narrow the request, or allow more with --allow-max-runs.",
             )
         self._check_engines(plan.runs, undo=undo_of is not None)
-        now = self._clock.now()
+        now = self.clock.now()
         if expires_at is not None and expires_at <= (scheduled_for or now):
             raise UsageError(
                 f"the backfill would expire at {_instant(expires_at)}, before it begins",
@@ -153,7 +138,7 @@ class Executor:
             expires_at=expires_at,
             undo_of=undo_of,
         )
-        self._store.create(record, plan_to_dict(plan), plan.runs)
+        self.store.create(record, plan_to_dict(plan), plan.runs)
         self._started[record.id] = plan
         return record.id
 
@@ -174,48 +159,46 @@ class Executor:
 
         So does one that a person has paused while this executor waited for it.
         """
-        before = self._store.backfill(backfill_id).state
+        before = self.store.backfill(backfill_id).state
         with self._leased(backfill_id) as lease:
-            record = self._store.backfill(backfill_id)
+            record = self.store.backfill(backfill_id)
             if record.state is BackfillState.PAUSED and before is not BackfillState.PAUSED:
                 return record.state
-            runs = self._store.runs(backfill_id)
+            runs = self.store.runs(backfill_id)
             if record.state in _ENDED and all(run.state.is_final for run in runs):
                 return record.state
-            self._refuse_expired(record)
-            self._store.request_control(backfill_id, None, now=self._clock.now())
+            self._reopen(record)
             return self._drive(lease)
 
     def retry(self, backfill_id: str) -> BackfillState:
         """Run again what failed, was blocked or was cancelled, and what never started."""
         with self._leased(backfill_id) as lease:
-            record = self._store.backfill(backfill_id)
+            record = self.store.backfill(backfill_id)
             if record.state is BackfillState.SUCCEEDED:
                 return record.state
-            self._refuse_expired(record)
-            self._store.request_control(backfill_id, None, now=self._clock.now())
+            self._reopen(record)
             again = [
                 Move(run_id=run.run_id, state=RunState.PENDING)
-                for run in self._store.runs(backfill_id)
+                for run in self.store.runs(backfill_id)
                 if run.state in _AGAIN
             ]
-            self._store.record(lease, again, now=self._clock.now())
+            self.store.record(lease, again, now=self.clock.now())
             return self._drive(lease)
 
     def pause(self, backfill_id: str) -> None:
         """Ask whoever drives the backfill to submit no more; `resume` goes on."""
-        self._store.request_control(backfill_id, ControlRequest.PAUSE, now=self._clock.now())
+        self.store.request_control(backfill_id, ControlRequest.PAUSE, now=self.clock.now())
 
     def cancel(self, backfill_id: str, *, kill: bool = False) -> BackfillState | None:
         """Give up all that has not started; `kill` stops what is running as well.
 
         Returns the state, None where another executor drives the backfill and has been asked.
         """
-        now = self._clock.now()
-        self._store.request_control(
+        now = self.clock.now()
+        self.store.request_control(
             backfill_id, ControlRequest.KILL if kill else ControlRequest.CANCEL, now=now
         )
-        if is_driving(self._store.holder(backfill_id), now):
+        if is_driving(self.store.holder(backfill_id), now):
             return None
         with self._leased(backfill_id) as lease:
             return self._drive(lease)
@@ -229,9 +212,9 @@ class Executor:
 
     def _drive(self, lease: Lease) -> BackfillState:
         """Drive the runs of a backfill to an end, and then those that its tail adds."""
-        record = self._store.backfill(lease.backfill_id)
+        record = self.store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
-        self._reporter.backfill_started(record.id, self._to_run(record, plans))
+        self.reporter.backfill_started(record.id, self._to_run(record, plans))
         self._await_start(lease, record)
         while True:
             state = self._drive_once(lease, record, plans)
@@ -240,96 +223,92 @@ class Executor:
                 same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
                 if record.settings.tail and same:
                     runs = tail.runs or ()
-                    self._store.extend(lease, plan_to_dict(tail), runs, now=self._clock.now())
-                    self._reporter.backfill_extended(tail)
+                    self.store.extend(lease, plan_to_dict(tail), runs, now=self.clock.now())
+                    self.reporter.backfill_extended(tail)
                     plans.append(tail)
                     continue
                 left = [_left(job) for job in tail.jobs]
-            self._store.enter(lease, state, now=self._clock.now(), left=left)
-            self._reporter.backfill_finished(record.id, state)
+            self.store.enter(lease, state, now=self.clock.now(), left=left)
+            self.reporter.backfill_finished(record.id, state)
             return state
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait until the backfill is to start, or somebody wants something else of it."""
         at = record.scheduled_for
-        if at is None or at <= self._clock.now() or record.control is not None:
+        if at is None or at <= self.clock.now() or record.control is not None:
             return
         if record.state is not BackfillState.SCHEDULED:
-            self._store.enter(lease, BackfillState.SCHEDULED, now=self._clock.now())
+            self.store.enter(lease, BackfillState.SCHEDULED, now=self.clock.now())
 
         def is_early() -> str:
-            return f"it is to start at {_instant(at)}" if self._clock.now() < at else ""
+            return f"it is to start at {_instant(at)}" if self.clock.now() < at else ""
 
-        if self._wait(lease, is_early) and self._check is not None:
-            self._check()
+        if self._wait(lease, is_early) and self.check is not None:
+            self.check()
 
     def _plans(self, backfill_id: str) -> list[Plan]:
         """Return the plan of a backfill and its tails; the plan is not read if it was made here."""
         plan = self._started.pop(backfill_id, None)
-        tails = [plan_from_dict(document) for document in self._store.tails(backfill_id)]
-        return [plan or plan_from_dict(self._store.plan(backfill_id)), *tails]
+        tails = [plan_from_dict(document) for document in self.store.tails(backfill_id)]
+        return [plan or plan_from_dict(self.store.plan(backfill_id)), *tails]
 
     def _to_run(self, record: BackfillRecord, plans: Sequence[Plan]) -> Plan:
         """Return the plan with the runs of its tails, less those that have ended before."""
         if record.started_at is None:
             return plans[0]
         runs = [run for plan in plans for run in plan.runs or ()]
-        ended = {one.run_id for one in self._store.runs(record.id) if one.state.is_final}
+        ended = {one.run_id for one in self.store.runs(record.id) if one.state.is_final}
         return plans[0].detailed(runs=tuple(run for run in runs if run.id not in ended))
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
         """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
-        if self._tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
+        if self.tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
             return None
-        now = self._clock.now()
-        self._store.renew(lease, now=now, ttl=LEASE)  # planning may take its time
-        return self._tail(plans, now)
+        now = self.clock.now()
+        self.store.renew(lease, now=now, ttl=LEASE)  # planning may take its time
+        return self.tail(plans, now)
 
     def _drive_once(
         self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]
     ) -> BackfillState:
         runs = {run.id: run for plan in plans for run in plan.runs or ()}
-        records = self._store.runs(record.id)
+        records = self.store.runs(record.id)
         left = [runs[one.run_id] for one in records if not one.state.is_final]
         self._check_engines(left, undo=record.undo_of is not None)
-        engines = {run.engine: self._engines[run.engine] for run in left if run.engine}
-        self._store.enter(lease, BackfillState.RUNNING, now=self._clock.now())
+        engines = {run.engine: self.engines[run.engine] for run in left if run.engine}
+        self.store.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         # Else nothing will be submitted.
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
         if record.control is None and self._locked(lease, left, waiting):
             for engine in engines.values():
                 engine.open()
-        drive = RunLoop(
-            store=self._store,
-            lease=lease,
-            engines=engines,
-            scheduler=Scheduler(
-                list(runs.values()),
-                max_parallel=self._max_parallel,
-                states={one.run_id: one.state for one in records},
-                jobs=self._jobs,
-                pools=self._pools,
-            ),
-            spec_builder=self._spec_builder,
-            parameters=record.parameters,
-            folder=self._state_dir / "backfills" / record.id,
-            reporter=self._reporter,
-            retry=self._retry,
-            clock=self._clock,
-            cutoff=self._cutoff and self._cutoff(plans, record),
-            judges=record.settings.cutoff,
-            expires_at=record.expires_at,
+        scheduler = Scheduler(
+            list(runs.values()),
+            max_parallel=self.max_parallel,
+            states={one.run_id: one.state for one in records},
+            jobs=self.jobs,
+            pools=self.pools,
         )
+        services = Services(
+            store=self.store,
+            engines=engines,
+            spec_builder=self.spec_builder,
+            reporter=self.reporter,
+            retry=self.retry_policy,
+            clock=self.clock,
+        )
+        cutoff = self.cutoff and self.cutoff(plans, record)
+        folder = self.state_dir / "backfills" / record.id
+        self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
         for _ in range(self._stops):  # asked for while the engines were made ready
-            drive.stop()
-        self._driving = drive
-        with _ctrl_c(drive):
-            return drive.run(runs, records)
+            loop.stop()
+        with _ctrl_c(loop):
+            return loop.run(runs, records)
 
     def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
         for run in runs:
-            engine = self._engines.get(run.engine or "")
+            engine = self.engines.get(run.engine or "")
             if undo and engine is not None and not engine.can_undo:
                 raise UsageError(
                     f"job {run.job} cannot be undone: engine {run.engine!r} would run it again",
@@ -343,12 +322,15 @@ class Executor:
                     hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
                 )
 
-    def _refuse_expired(self, record: BackfillRecord) -> None:
-        if record.expires_at is not None and record.expires_at <= self._clock.now():
+    def _reopen(self, record: BackfillRecord) -> None:
+        """Take back what was asked of a backfill before; raises UsageError where it has expired."""
+        now = self.clock.now()
+        if record.expires_at is not None and record.expires_at <= now:
             raise UsageError(
                 f"backfill {record.id} has expired at {_instant(record.expires_at)}",
-                hint="Plan and run it anew.",
+                hint="Plan and run it again.",
             )
+        self.store.request_control(record.id, None, now=now)
 
     def _locked(
         self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]
@@ -360,14 +342,14 @@ class Executor:
 
         def hindrance() -> str:
             try:
-                self._store.lock(lease, _writes(runs))
+                self.store.lock(lease, _writes(runs))
             except ConflictError as error:
-                if not self._waits:
+                if not self.waits:
                     raise
                 # What is done needs no lock, and nobody shall wait for one who waits.
-                self._store.lock(lease, ())
+                self.store.lock(lease, ())
                 return error.message
-            return self._live(waiting) if self._live is not None else ""
+            return self.live(waiting) if self.live is not None else ""
 
         return self._wait(lease, hindrance)
 
@@ -376,9 +358,9 @@ class Executor:
         said = ""
         while what := hindrance():
             if what != said:
-                self._reporter.waiting(what)
+                self.reporter.waiting(what)
             said = what
-            control = self._store.renew(lease, now=self._clock.now(), ttl=LEASE)
+            control = self.store.renew(lease, now=self.clock.now(), ttl=LEASE)
             if control is not None or self._stopped.wait(_LOOK):
                 return False
         return True
@@ -389,33 +371,33 @@ class Executor:
         self._driving = None
         lease = self._acquire(backfill_id)
         try:
-            _refuse_closed(self._store.backfill(backfill_id))
+            _refuse_closed(self.store.backfill(backfill_id))
             yield lease
         except BaseException:
             with suppress(BackfillError):  # the first error says more; or nothing had begun
-                self._store.enter(lease, BackfillState.INTERRUPTED, now=self._clock.now())
+                self.store.enter(lease, BackfillState.INTERRUPTED, now=self.clock.now())
             raise
         finally:
             self._stops = 0
             self._stopped.clear()
             if not self._is_busy():
-                self._store.release(lease)
+                self.store.release(lease)
 
     def _acquire(self, backfill_id: str) -> Lease:
         """Take the lease, as soon as its holder has ended or given no sign of life for its time."""
         first: Holder | None = None
         while True:
             try:
-                return self._store.acquire(
-                    backfill_id, owner(), now=self._clock.now(), ttl=LEASE, is_dead=is_dead
+                return self.store.acquire(
+                    backfill_id, owner(), now=self.clock.now(), ttl=LEASE, is_dead=is_dead
                 )
             except ConflictError as error:
-                holder = self._store.holder(backfill_id)
+                holder = self.store.holder(backfill_id)
                 if first is None:
                     first = holder
-                    self._reporter.waiting(error.message)
+                    self.reporter.waiting(error.message)
                 lives = holder is not None and first is not None and holder.until > first.until
-                if (lives and not self._waits) or self._stopped.wait(_LOOK):
+                if (lives and not self.waits) or self._stopped.wait(_LOOK):
                     raise
 
     def _is_busy(self) -> bool:
@@ -443,7 +425,7 @@ def _left(job: PlannedJob) -> dict[str, Any]:
 
 
 @contextmanager
-def _ctrl_c(drive: RunLoop) -> Iterator[None]:
+def _ctrl_c(loop: RunLoop) -> Iterator[None]:
     """Turn the first two Ctrl-C (or terminations) into stops; a third one interrupts for good."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are for the main thread; others call `stop`
@@ -455,7 +437,7 @@ def _ctrl_c(drive: RunLoop) -> Iterator[None]:
         count += 1
         if count > 2:
             raise KeyboardInterrupt
-        drive.stop()
+        loop.stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

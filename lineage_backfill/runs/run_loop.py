@@ -1,4 +1,4 @@
-"""One drive of one backfill: a single loop that decides, writes down and then acts."""
+"""Runs one backfill: a single loop that decides, records and then acts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,6 +28,7 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
+    BackfillRecord,
     Clock,
     ControlRequest,
     Engine,
@@ -79,44 +80,43 @@ class Attempt:
         return self.run.engine
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a run loop works with, whichever backfill it drives; `engines` are by name."""
+
+    store: RunStore
+    engines: Mapping[str, Engine]
+    spec_builder: SpecBuilder
+    reporter: Reporter
+    retry: RetryPolicy
+    clock: Clock
+
+
 class RunLoop:
     """Drives one backfill, under a lease, from where the store says it stands to an end.
 
     Everything that happens comes through one queue: ended attempts, requests, Ctrl-C. So nothing
     waits for the tick of a poll, and only one thread decides. `cutoff` keeps in mind what runs
-    read and write; unless it `judges`, all that is planned runs.
+    read and write; where the record switches cutoff off, all that is planned runs.
     """
 
     def __init__(
         self,
-        *,
-        store: RunStore,
+        services: Services,
         lease: Lease,
-        engines: Mapping[str, Engine],
+        record: BackfillRecord,
         scheduler: Scheduler,
-        spec_builder: SpecBuilder,
-        parameters: Mapping[str, Any],
         folder: Path,
-        reporter: Reporter,
-        retry: RetryPolicy,
-        clock: Clock,
         cutoff: Cutoff | None = None,
-        judges: bool = True,
-        expires_at: datetime | None = None,
     ) -> None:
-        self._store = store
+        self._services = services
+        self._store, self._clock = services.store, services.clock
+        self._engines, self._reporter = services.engines, services.reporter
         self._lease = lease
-        self._engines = engines
+        self._record = record
         self._scheduler = scheduler
-        self._spec_builder = spec_builder
-        self._parameters = parameters
         self._folder = folder
-        self._reporter = reporter
-        self._retry = retry
-        self._clock = clock
         self._cutoff = cutoff
-        self._judges = judges and cutoff is not None
-        self._expires_at = expires_at
         self._needed: dict[str, PlannedRun] = {}  # what is left of runs with keys cut off
         self._happened: SimpleQueue[Event] = SimpleQueue()
         self._attempts: dict[str, int] = {}
@@ -124,10 +124,8 @@ class RunLoop:
         self._running: dict[str, Attempt] = {}  # by token
         self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
         self._delayed: list[tuple[float, str]] = []
-        self._renewed = (0.0, clock.now())
-        self._stopping = False
-        self._pausing = False
-        self._cancelling = False
+        self._renewed = (0.0, self._clock.now())
+        self._stopping = self._pausing = self._cancelling = False
         self._caps = scheduler.caps
         self._deadline: float | None = None
         self._over = threading.Event()
@@ -137,18 +135,18 @@ class RunLoop:
 
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
-        moves = self._obey(self._renew())
+        moves = self._apply_control(self._renew())
         moves += self._expire() if self._is_expired else []
         self._share()
         for name, engine in self._engines.items():
-            engine.listen(partial(self._tell, name))
+            engine.listen(partial(self._notify, name))
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
         heartbeat.start()
         try:
-            moves += self._take_up(runs, records) + self._take(timeout=0)
+            moves += self._adopt_all(runs, records) + self._take(timeout=0)
             while True:
                 starting, skipped = ([], []) if self._stopping else self._next()
-                self._write_down(moves + skipped, starting)
+                self._record_moves(moves + skipped, starting)
                 handed_over = self._submit(starting)
                 # What has ended by now needs no handle in the store, the outcome brings it.
                 moves = self._take(timeout=0)
@@ -178,7 +176,9 @@ class RunLoop:
 
     # What is found at the start
 
-    def _take_up(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> list[Move]:
+    def _adopt_all(
+        self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
+    ) -> list[Move]:
         """Reconcile what an earlier executor left under way with the engines, by token."""
         moves = []
         for record in records:
@@ -203,7 +203,7 @@ class RunLoop:
         self._running[attempt.token] = attempt
         self._handles[attempt.engine, handle] = attempt.token
         if engine.poll(handle).state.is_final:  # it ended before anybody listened
-            self._tell(attempt.engine, handle)
+            self._notify(attempt.engine, handle)
         return [_handed_over(attempt, handle)] if record.state is RunState.SUBMITTED else []
 
     # Deciding, writing down, acting
@@ -229,7 +229,7 @@ class RunLoop:
         return starting, skipped
 
     def _judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
-        if self._cutoff is None or not self._judges:
+        if self._cutoff is None or not self._record.settings.cutoff:
             return run, ()
         return self._cutoff.judge(run)
 
@@ -245,7 +245,7 @@ class RunLoop:
         path = spec_file(self._folder, run.id, number)
         return Attempt(run=run, number=number, token=token, spec_path=path, cut_off=cut_off)
 
-    def _write_down(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
+    def _record_moves(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
         """Record what has ended and what is intended, in one transaction; then tell of the ends."""
         intents = [
             Move(
@@ -272,7 +272,7 @@ class RunLoop:
             self._running[attempt.token] = attempt
             try:
                 self._write_spec(attempt)
-                self._hold_on()
+                self._ensure_lease()
                 handle = self._engines[attempt.engine].submit(attempt.spec_path, attempt.token)
             except (StoreError, ConflictError):
                 raise
@@ -282,14 +282,14 @@ class RunLoop:
                     error=f"{error} {error.hint}".strip(),
                     transient=isinstance(error, ServiceUnreachableError),
                 )
-                self._happened.put(partial(self._settle, attempt, refused))
+                self._happened.put(partial(self._finish_attempt, attempt, refused))
             else:
                 self._handles[attempt.engine, handle] = attempt.token
                 handed_over.append((attempt, handle))
                 self._reporter.run_started(attempt.run, attempt.number)
         return handed_over
 
-    def _hold_on(self) -> None:
+    def _ensure_lease(self) -> None:
         """Make sure, right before a submission, that nobody can have taken over.
 
         This process may have slept since the intent was written down. Where it falls asleep just
@@ -310,10 +310,10 @@ class RunLoop:
     def _write_spec(self, attempt: Attempt) -> None:
         name = f"{attempt.run.id}-{attempt.number}.result.json"
         result_path = attempt.spec_path.with_name(name)
-        spec = self._spec_builder(attempt.run, attempt.number, attempt.token, result_path)
+        spec = self._services.spec_builder(attempt.run, attempt.number, attempt.token, result_path)
         spec["backfill_id"] = self._lease.backfill_id
         spec["store"] = self._store.id
-        spec["parameters"] = {**spec.get("parameters", {}), **self._parameters}
+        spec["parameters"] = {**spec.get("parameters", {}), **self._record.parameters}
         try:
             attempt.spec_path.parent.mkdir(parents=True, exist_ok=True)
             attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
@@ -325,7 +325,7 @@ class RunLoop:
 
     # What happens meanwhile
 
-    def _tell(self, engine: str, handle: str) -> None:
+    def _notify(self, engine: str, handle: str) -> None:
         self._happened.put(partial(self._ended, engine, handle))
 
     def _take(self, timeout: float | None) -> list[Move]:
@@ -355,10 +355,10 @@ class RunLoop:
         if not outcome.state.is_final:
             return []
         del self._handles[engine, handle]
-        moves = self._settle(self._running[token], outcome)
+        moves = self._finish_attempt(self._running[token], outcome)
         return [replace(moves[0], handle=handle), *moves[1:]]
 
-    def _settle(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
+    def _finish_attempt(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
         """Decide what the end of an attempt means for its run, first, and for those below it."""
         del self._running[attempt.token]
         run = attempt.run
@@ -374,7 +374,7 @@ class RunLoop:
                 return [_move(attempt, RunState.PENDING, outcome)]
             blocked = self._scheduler.failed(run.id, RunState.CANCELLED)
             return [_move(attempt, RunState.CANCELLED, outcome), *_blocked(blocked)]
-        delay = self._retry.delay(
+        delay = self._services.retry.delay(
             self._tries[run.id],
             transient=outcome.transient or outcome.state is AttemptState.LOST,
             chance=random.random(),  # noqa: S311 - not for secrets
@@ -400,7 +400,7 @@ class RunLoop:
         for engine, handle in list(self._handles):
             self._engines[engine].cancel(handle)
 
-    def _obey(self, control: ControlRequest | None) -> list[Move]:
+    def _apply_control(self, control: ControlRequest | None) -> list[Move]:
         if control is None:
             return []
         self._stopping = True
@@ -415,11 +415,14 @@ class RunLoop:
 
     @property
     def _is_expired(self) -> bool:
-        return self._expires_at is not None and self._clock.now() >= self._expires_at
+        expires_at = self._record.expires_at
+        return expires_at is not None and self._clock.now() >= expires_at
 
     def _expire(self) -> list[Move]:
         self._reporter.stopping(len(self._running), hard=False)
-        return self._give_up(f"the backfill expired at {self._expires_at:%Y-%m-%dT%H:%M:%SZ}")
+        return self._give_up(
+            f"the backfill expired at {self._record.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+        )
 
     def _give_up(self, why: str) -> list[Move]:
         """Submit no more; returns the moves of all that has not started."""
@@ -453,7 +456,7 @@ class RunLoop:
                 return
             self._happened.put(self._share)
             if control is not None and control is not seen:
-                self._happened.put(partial(self._obey, control))
+                self._happened.put(partial(self._apply_control, control))
             seen = control
             if self._is_expired and not expired:
                 expired = True

@@ -185,7 +185,7 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
         spec_builder=spec,
         max_parallel=settings.get("slots", 1),
         state_dir=what.folder / "state",
-        retry=RetryPolicy(max_attempts=4, wait=timedelta(milliseconds=1)),
+        retry_policy=RetryPolicy(max_attempts=4, wait=timedelta(milliseconds=1)),
         clock=JumpingClock(reach),
     )
     try:

@@ -87,7 +87,7 @@ class Bench:
             reporter=self.told,
             max_parallel=max_parallel,
             state_dir=self.folder,
-            retry=QUICK,
+            retry_policy=QUICK,
             **more,
         )
 
@@ -513,19 +513,19 @@ def test_an_executor_that_slept_between_intent_and_submission_submits_nothing(
     engine, clock = FakeEngine(), Shifted()
     executor = bench.executor(engine, clock=clock)
     backfill_id = executor.start(plan_of(planned_run("a")))
-    sleeping = executor._spec_builder
+    sleeping = executor.spec_builder
 
     def sleep(*given: Any) -> dict[str, Any]:
         clock.shift = LEASE * 2
         bench.store.acquire(backfill_id, "another", now=clock.now(), ttl=LEASE)
         return sleeping(*given)
 
-    executor._spec_builder = sleep
+    executor.spec_builder = sleep
     with pytest.raises(ConflictError, match="has taken over"):
         executor.drive(backfill_id)
     assert engine.submitted == []
     clock.shift = LEASE * 4
-    executor._spec_builder = sleeping
+    executor.spec_builder = sleeping
     assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
     assert engine.submitted == [("a", 2)]
 

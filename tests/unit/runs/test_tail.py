@@ -170,7 +170,7 @@ class Bench:
             clock=self.clock,
             cutoff=context.cutoff,
             tail=context.tail,
-            reporter=reporter,
+            reporter=reporter or Reporter(),
         )
 
     def passes(self, days: int, *, during: str) -> None:
@@ -258,7 +258,7 @@ def test_a_tail_that_was_interrupted_is_resumed(bench: Bench) -> None:
         def backfill_extended(self, made: Plan) -> None:
             executor.stop()
 
-    executor._reporter = Stops()
+    executor.reporter = Stops()
     assert executor.drive(backfill_id) is BackfillState.INTERRUPTED
     assert "2024-04-01" not in bench.ran["rolling"]
     told = Told()
