@@ -35,50 +35,60 @@ class _Task:
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """The settings of the engine in the project file.
+
+    `env` is added to the environment of the workers, `python` runs them, `conf` holds Spark
+    settings. With `memory` ("4g"), no process of a worker gets more, where the system can tell; the
+    JVM's heap is what it leaves for it.
+    """
+
+    slots: int = 1
+    python: str = SPARK_WORKER[0]
+    env: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    memory: str | None = None
+    idle_seconds: float = 600
+    command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise ValueError(f"`slots` must be at least 1, not {self.slots}")
+        if self.idle_seconds <= 0:
+            raise ValueError(f"`idle_seconds` must be more than 0, not {self.idle_seconds}")
+
+    def worker(self) -> tuple[str, ...]:
+        """Return the command of a worker."""
+        conf, limits = dict(self.conf), []
+        if self.memory is not None:
+            limit = _bytes(self.memory)
+            limits = [f"--memory={limit}"]
+            conf.setdefault("spark.driver.memory", f"{_heap(limit) >> 20}m")
+        command = tuple(self.command) or (self.python, *SPARK_WORKER[1:])
+        return (*command, *limits, *(f"--conf={name}={text}" for name, text in conf.items()))
+
+
 class LocalEngine(Engine):
     """Up to `slots` warm workers, started when first needed; one that is idle for long ends.
 
     A worker that dies is a failed attempt; the next one gets a new worker. The result file is the
-    truth: what it says counts, whatever became of the worker. `env` is added to the environment of
-    the workers, `python` runs them, `conf` holds Spark settings. With `memory` ("4g"), no process
-    of a worker gets more, where the system can tell; the JVM's heap is what it leaves for it.
+    truth: what it says counts, whatever became of the worker. Takes the members of LocalSettings.
     """
 
     can_undo = True
 
-    def __init__(
-        self,
-        *,
-        project: Path,
-        state_dir: Path,
-        slots: int = 1,
-        python: str | None = None,
-        env: Mapping[str, str] | None = None,
-        conf: Mapping[str, str] | None = None,
-        memory: str | None = None,
-        idle_seconds: float = 600,
-        command: tuple[str, ...] | None = None,
-    ) -> None:
-        if slots < 1:
-            raise ValueError(f"`slots` must be at least 1, not {slots}")
-        if idle_seconds <= 0:
-            raise ValueError(f"`idle_seconds` must be more than 0, not {idle_seconds}")
-        settings, limits = dict(conf or {}), []
-        if memory is not None:
-            limit = _bytes(memory)
-            limits = [f"--memory={limit}"]
-            settings.setdefault("spark.driver.memory", f"{_heap(limit) >> 20}m")
-        worker = tuple(command) if command else (python or SPARK_WORKER[0], *SPARK_WORKER[1:])
-        confs = (f"--conf={name}={text}" for name, text in settings.items())
-        self._command = (*worker, *limits, *confs)
+    def __init__(self, *, project: Path, state_dir: Path, **settings: Any) -> None:
+        given = LocalSettings(**settings)
+        self._command = given.worker()
         self._project = project
         self._folder = state_dir / "workers"
-        self._environment = dict(env or {})
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="spark-worker")
+        self._environment = dict(given.env)
+        self._idle_seconds = given.idle_seconds
+        self._threads = ThreadPoolExecutor(given.slots, thread_name_prefix="spark-worker")
         self._mutex = threading.Lock()
         self._workers: list[Worker] = []
         self._idle: list[Worker] = []  # the one that worked last is last, and the first to work
-        self._idle_seconds = idle_seconds
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
         self._adopted: dict[str, Mapping[str, Any]] = {}

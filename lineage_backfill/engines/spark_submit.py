@@ -15,9 +15,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from typing import Literal, get_args
+from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
 from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
@@ -26,8 +27,6 @@ from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Outcome
-
-DeployMode = Literal["client", "cluster"]
 
 #: What makes Delta's tables known to a session; only when it starts can it be told.
 _DELTA = {
@@ -39,62 +38,69 @@ _RUNTIME = "spark_runtime"  # among the code that is packed
 _PATIENCE = 10.0  # seconds that a driver has to end by itself before it is killed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSubmitSettings:
+    """The settings of the engine in the project file: options of spark-submit.
+
+    Lists are given as lists, `conf` as a table. `py_files` names folders, modules, archives or
+    URLs that go with each attempt. `python` runs the job: on this machine, where the driver is
+    here, and on the cluster. Relative paths start from the project's folder.
+    """
+
+    master: str = ""
+    deploy_mode: str = "client"
+    spark_home: str | None = None
+    python: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+    repositories: Sequence[str] = ()
+    jars: Sequence[str] | None = None
+    py_files: Sequence[str] = ()
+    files: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.deploy_mode not in ("client", "cluster"):
+            raise ValueError(f"`deploy_mode` is {self.deploy_mode!r}, not client or cluster")
+
+
 class SparkSubmitEngine(ProcessEngine):
-    """Submits with the options of spark-submit; lists are given as lists, `conf` as a table.
+    """Submits each attempt by spark-submit; takes the members of SparkSubmitSettings.
 
     With an attempt go `spark_runtime`, the package of the project that its entrypoint is in, and
-    what `py_files` adds: folders, modules, archives or URLs. Without `jars` and `packages`, Delta's
-    jars of this machine go too. `python` runs the job: on this machine, where the driver is here,
-    and on the cluster. Relative paths start from the project's folder.
+    what `py_files` adds. Without `jars` and `packages`, Delta's jars of this machine go too.
     """
 
     can_undo = True
 
-    def __init__(
-        self,
-        *,
-        project: Path,
-        state_dir: Path,
-        master: str | None = None,
-        deploy_mode: DeployMode = "client",
-        spark_home: str | None = None,
-        python: str | None = None,
-        conf: Mapping[str, str] | None = None,
-        packages: Sequence[str] = (),
-        repositories: Sequence[str] = (),
-        jars: Sequence[str] | None = None,
-        py_files: Sequence[str] = (),
-        files: Sequence[str] = (),
-        archives: Sequence[str] = (),
-        arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(project=project, state_dir=state_dir, env=env)
-        if deploy_mode not in get_args(DeployMode):
-            raise ValueError(f"`deploy_mode` is {deploy_mode!r}, not client or cluster")
-        self._is_here = deploy_mode == "client"
-        self._conf = {**_DELTA, **(conf or {})}
-        python = python or (sys.executable if self._is_here else None)
+    def __init__(self, *, project: Path, state_dir: Path, **settings: Any) -> None:
+        given = SparkSubmitSettings(**settings)
+        super().__init__(project=project, state_dir=state_dir, env=given.env)
+        is_here = given.deploy_mode == "client"
+        self._conf = {**_DELTA, **given.conf}
+        python = given.python or (sys.executable if is_here else None)
         if python:
             self._conf.setdefault("spark.pyspark.python", python)
         self._folder = state_dir / "spark-submit"
-        self._program, home = _find_program(spark_home, self.environment)
+        self._program, home = _find_program(given.spark_home, self.environment)
         if home is not None:
             self.environment["SPARK_HOME"] = home
         self._given: dict[str, list[str]] = {
-            "--master": [master] if master else [],
-            "--deploy-mode": [deploy_mode],
-            "--packages": list(packages),
-            "--repositories": list(repositories),
-            "--jars": [self._place(jar) for jar in jars or ()],
-            "--py-files": list(py_files),
-            "--files": [self._place(file) for file in files],
-            "--archives": [self._place(archive) for archive in archives],
+            "--master": [given.master] if given.master else [],
+            "--deploy-mode": [given.deploy_mode],
+            "--packages": list(given.packages),
+            "--repositories": list(given.repositories),
+            "--jars": [self._place(jar) for jar in given.jars or ()],
+            "--py-files": list(given.py_files),
+            "--files": [self._place(file) for file in given.files],
+            "--archives": [self._place(archive) for archive in given.archives],
         }
-        self._needs_jars = jars is None and not packages
-        self._arguments = list(arguments)
+        self._needs_jars = given.jars is None and not given.packages
+        self._arguments = list(given.arguments)
         self._code: dict[str, str] = {}
-        self._cluster = None if self._is_here else self._cluster_of(master or "")
+        self._cluster = None if is_here else self._cluster_of(given.master)
 
     # The port, as far as it is not that of every process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runs.tail import same_roots, tail_of
 
 
+@dataclass(eq=False)
 class ExecutionContext:
     """Makes run specs, judges runs and plans tails, with keys as of the newest of the plans.
 
@@ -32,30 +34,20 @@ class ExecutionContext:
     backfill of this run store by its id, and `logs` what the logs of datasets' tables tell.
     """
 
-    def __init__(
-        self,
-        snapshot: LineageSnapshot,
-        declarations: Declarations,
-        plans: Sequence[Plan],
-        *,
-        store: RunStore,
-        functions: Mapping[str, KeyFunction],
-        root: Path,
-        outbox: Path | None = None,
-        lineage_url: str | None = None,
-        is_ours: Callable[[str], bool],
-        logs: Callable[[Resolver, Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]],
-    ) -> None:
-        self._snapshot = snapshot
-        self._declarations = declarations
-        self._store = store
-        self._functions = functions
-        self._root = root
-        self._outbox = outbox
-        self._url = lineage_url
-        self._is_ours = is_ours
-        self._logs = logs
-        self._take(self._resolver_of(plans[-1]))
+    snapshot: LineageSnapshot
+    declarations: Declarations
+    plans: Sequence[Plan]
+    _: KW_ONLY
+    store: RunStore
+    functions: Mapping[str, KeyFunction]
+    root: Path
+    outbox: Path | None = None
+    lineage_url: str | None = None
+    is_ours: Callable[[str], bool]
+    logs: Callable[[Resolver, Iterable[DatasetRef]], Mapping[DatasetRef, TableRecord]]
+
+    def __post_init__(self) -> None:
+        self._take(self._resolver_of(self.plans[-1]))
 
     @property
     def resolver(self) -> Resolver:
@@ -68,26 +60,26 @@ class ExecutionContext:
 
     def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
         """Return the judge of a backfill's runs."""
-        outside = self.outside(self._snapshot)
+        outside = self.outside(self.snapshot)
         return Cutoff(
             plans,
             self._resolver,
-            self._store.traces,
+            self.store.traces,
             outside,
-            logs=partial(self._logs, self._resolver),
+            logs=partial(self.logs, self._resolver),
             backfill_id=record.id,
             parameters=record.parameters,
         )
 
     def outside(self, snapshot: LineageSnapshot) -> OutsideRuns:
         """Return the runs that a lineage tells of and no backfill of this run store has started."""
-        return OutsideRuns(snapshot.history, self._resolver, self._is_ours)
+        return OutsideRuns(snapshot.history, self._resolver, self.is_ours)
 
     def tail(self, plans: Sequence[Plan], now: datetime) -> Plan | None:
         """Return what has become complete since the plans were made and is stale by their roots."""
         request = same_roots(plans[0], self._resolver_of(plans[0]))
         fresh = build_plan(
-            request, self._snapshot, self._declarations, now=now, functions=self._functions
+            request, self.snapshot, self.declarations, now=now, functions=self.functions
         )
         resolver = self._resolver_of(fresh)
         found = tail_of(plans, fresh, resolver)
@@ -97,11 +89,11 @@ class ExecutionContext:
 
     def _resolver_of(self, plan: Plan) -> Resolver:
         return Resolver(
-            self._snapshot,
-            self._declarations,
+            self.snapshot,
+            self.declarations,
             now=datetime.fromisoformat(plan.now),
             request=request_from_dict(plan.request, "the plan"),
-            functions=self._functions,
+            functions=self.functions,
         )
 
     def _take(self, resolver: Resolver) -> None:
@@ -110,7 +102,7 @@ class ExecutionContext:
         self._specs = RunSpecs(
             resolver,
             backfill_id="",
-            root=self._root,
-            outbox=self._outbox,
-            lineage_url=self._url,
+            root=self.root,
+            outbox=self.outbox,
+            lineage_url=self.lineage_url,
         )
