@@ -106,9 +106,15 @@ class Family:
 
 
 def find_families(
-    snapshot: LineageSnapshot, is_declared: Callable[[DatasetRef], bool] = lambda _: False
+    snapshot: LineageSnapshot,
+    is_declared: Callable[[DatasetRef], bool] = lambda _: False,
+    is_matched: Callable[[DatasetRef], bool] = lambda _: False,
 ) -> tuple[Family, ...]:
-    """Return the families among the names that are not declared, by namespace and pattern."""
+    """Return the families among the names that are not declared, by namespace and pattern.
+
+    Names that a declared glob matches are no family by their looks: only where runs of a job have
+    named now one and now another.
+    """
     groups: dict[tuple[str, str], list[DatasetRef]] = {}
     rest = []
     for ref in _names(snapshot):
@@ -121,7 +127,13 @@ def find_families(
             groups.setdefault((ref.namespace, template), []).append(ref)
     varying = _varying(snapshot)
     found = []
-    for (namespace, template), members in sorted(groups.items()):
+    for (namespace, template), names in sorted(groups.items()):
+        members = names
+        if varying.isdisjoint(names):
+            members = [ref for ref in names if not is_matched(ref)]
+            rest += [ref for ref in names if is_matched(ref)]
+        if not members:
+            continue
         pattern = _padded(template, members)
         least = _LEAST
         if set(pattern.placeholders.values()) <= {"month", "year"} and varying.isdisjoint(members):

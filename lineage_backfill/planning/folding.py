@@ -21,6 +21,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
 )
+from lineage_backfill.project.matching import is_glob
 from lineage_backfill.project.patterns import completed
 
 #: How many families an error spells out.
@@ -109,19 +110,27 @@ class Folding:
 
     def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
         """Return what look like partitions in a folded lineage, and is not declared at all."""
-        # A glob may mean any name; one that says `none` means that each is a dataset of its own.
-        whole = [
-            (re.compile(translate(one.name)), self._space(one))
+        globs = [
+            (re.compile(translate(one.name)), self._space(one), one.calendar)
             for one in self._plain
-            if one.calendar is not None and one.calendar.grain == "none"
+            if is_glob(one.name) and (one.calendar or one.dimensions)
         ]
 
+        def matches(ref: DatasetRef, glob: re.Pattern[str], space: str | None) -> bool:
+            return space in (None, ref.namespace) and glob.match(ref.name) is not None
+
+        def is_matched(ref: DatasetRef) -> bool:
+            return any(matches(ref, glob, space) for glob, space, _ in globs)
+
         def is_declared(ref: DatasetRef) -> bool:
+            # A glob may mean any name; one that says `none` means that each is a dataset itself.
             return not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}) or any(
-                space in (None, ref.namespace) and glob.match(ref.name) for glob, space in whole
+                matches(ref, glob, space)
+                for glob, space, calendar in globs
+                if calendar is not None and calendar.grain == "none"
             )
 
-        return find_families(snapshot, is_declared)
+        return find_families(snapshot, is_declared, is_matched)
 
 
 def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> None:

@@ -234,6 +234,28 @@ def test_a_glob_for_everything_declares_no_partitions(
     assert "look like partitions" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["*", "store_*"])
+def test_names_that_a_glob_with_a_grain_matches_are_datasets_by_themselves(name: str) -> None:
+    stores = [job(f"j{year}", "raw", f"store_{year}") for year in range(2001, 2004)]
+    declared = DatasetDeclaration(name=name, calendar=CalendarDeclaration(grain="day"))
+    plain = Folding(Declarations(namespace="db"))
+    globbed = Folding(Declarations(namespace="db", datasets=(declared,)))
+    assert [one.dataset.name for one in plain.families(LineageSnapshot.of(stores))] == ["store"]
+    assert globbed.families(LineageSnapshot.of(stores)) == ()
+    # Runs of one job that write now one and now another show that these are partitions.
+    nightly = job("all", "raw", "store_2003", former_writes=refs("store_2001 store_2002"))
+    assert [
+        one.dataset.name for one in globbed.families(LineageSnapshot.of([*stores, nightly]))
+    ] == ["store"]
+
+
+def test_what_the_glob_does_not_match_is_still_a_family() -> None:
+    nodes = [job(f"j{n}", "raw", f"store_{2000 + n} log_2024010{n}") for n in range(1, 4)]
+    declared = DatasetDeclaration(name="store_*", calendar=CalendarDeclaration(grain="day"))
+    folding = Folding(Declarations(namespace="db", datasets=(declared,)))
+    assert [one.dataset.name for one in folding.families(LineageSnapshot.of(nodes))] == ["log"]
+
+
 def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
     project: Project, tmp_path: Path
 ) -> None:
