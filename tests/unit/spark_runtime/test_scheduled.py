@@ -338,16 +338,25 @@ def test_a_key_that_an_input_no_longer_holds_is_not_run(nowhere: Project) -> Non
         run_spec(job, nowhere, Asked(keys=["2024-06-06"]), now)
 
 
-def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project) -> None:
+@pytest.mark.parametrize("hour", ["00", "13", "23"], ids=["its first", "within", "its last"])
+def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project, hour: str) -> None:
     hourly = Calendar(grain="hour")
+    asked = Asked(keys=[f"2024-06-14T{hour}"])
+    job = declare(nowhere, "totals", writes=[Write(DAYS)], calendar=hourly)
     with pytest.raises(DeclarationError, match="coarser than its run calendar"):
-        run_spec(
-            declare(nowhere, "totals", writes=[Write(DAYS)], calendar=hourly), nowhere, Asked(), NOW
-        )
+        run_spec(job, nowhere, asked, NOW)
     merged = declare(nowhere, "totals", writes=[Write(DAYS, mode="merge")], calendar=hourly)
-    assert [p.key for p in run_spec(merged, nowhere, Asked(), NOW).outputs[0].scope] == [
-        "2024-06-15"
-    ]
+    assert [p.key for p in run_spec(merged, nowhere, asked, NOW).outputs[0].scope] == ["2024-06-14"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_window_over_its_own_output_ends_where_the_key_starts(
+    nowhere: Project, after: int
+) -> None:
+    reads = [window(DAYS, before=2, after=after)]
+    job = declare(nowhere, "totals", reads=reads, writes=[Write(DAYS)])
+    (own,) = run_spec(job, nowhere, Asked(keys=["2024-06-10"]), NOW).inputs
+    assert [part.key for part in own.partitions or ()] == ["2024-06-08", "2024-06-09"]
 
 
 @pytest.mark.parametrize(

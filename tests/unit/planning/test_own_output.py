@@ -1,0 +1,41 @@
+"""A job that reads its own output reads what its earlier keys have written there, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.planning.world import find, plan, request, runs_of, shown, waits
+
+TOTALS = """
+[[dataset]]
+name = "raw"
+grain = "day"
+[[dataset]]
+name = "totals"
+grain = "day"
+[[job]]
+name = "add"
+[[job.reads]]
+dataset = "totals"
+mapping = "window"
+before = 2
+"""
+
+
+@pytest.mark.parametrize("after", ["", "after = 0", "after = 1", "after = 3"])
+def test_a_window_over_the_own_output_ends_where_the_key_starts(after: str) -> None:
+    made = plan(request({"raw": "2024-03-28"}), "raw, totals > add > totals", TOTALS + after)
+    assert find(made, "add").status == "planned"
+    reads = {
+        shown(run.partitions): shown(part.keys or ())
+        for run in runs_of(made, "add")
+        for part in run.reads
+        if part.dataset.name == "totals"
+    }
+    assert reads == {
+        "2024-03-28": "2024-03-26..2024-03-27",
+        "2024-03-29": "2024-03-27..2024-03-28",
+        "2024-03-30": "2024-03-28..2024-03-29",
+        "2024-03-31": "2024-03-29..2024-03-30",
+    }
+    assert waits(made, "add")["2024-03-30"] == ["add[2024-03-28]", "add[2024-03-29]"]
