@@ -17,8 +17,10 @@ from rich.terminal_theme import MONOKAI
 
 import lineage_backfill
 from lineage_backfill import ChangedDataset, DatasetRef, Request
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.planning import show
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
 FIRST, LAST = "2013-03-10T10", "2013-03-10T12"
 COMMAND = f"lineage-backfill impact flights_hourly --from {FIRST} --to {LAST}"
@@ -30,15 +32,14 @@ NOW = datetime(2013, 4, 2, tzinfo=UTC)
 def main() -> None:
     """Draw the picture."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "lineage-backfill-demo")
-    project = app.open_project(folder / "lineage-backfill.toml")
-    lineage = app.read_lineage(project)
-    fixed = DatasetRef(project.declarations.namespace or "", "flights_hourly")
+    workspace = Workspace(open_project(folder / "lineage-backfill.toml"), as_of=NOW)
+    fixed = DatasetRef(workspace.project.declarations.namespace or "", "flights_hourly")
     request = Request(changed=(ChangedDataset(dataset=fixed, keys=(f"{FIRST}..{LAST}",)),))
-    plan = app.make_plan(project, lineage, request, now=NOW)
+    plan = Planning(workspace).plan(request)
     console = Console(
         record=True, width=112, file=io.StringIO(), markup=False, emoji=False, highlight=False
     )
-    show(plan, console, snapshot=lineage)
+    show(plan, console, snapshot=workspace.snapshot)
     svg = console.export_svg(title=COMMAND, theme=MONOKAI, unique_id="preview")
     # A README shows no fonts from elsewhere.
     svg = re.sub(r"@font-face {.*?}\s*", "", svg, flags=re.DOTALL)

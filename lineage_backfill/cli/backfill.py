@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import (
     BackfillArgument,
     DatasetsArgument,
-    DriveOptions,
     JsonOption,
     RequestOptions,
+    RunningOptions,
     RunOptions,
     SourceOptions,
     WaitOptions,
     YesOption,
     takes_options,
 )
+from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan, show
+from lineage_backfill.cli.progress import progress
+from lineage_backfill.cli.values import read_moment, read_parameters
 from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
-
-if TYPE_CHECKING:
-    from lineage_backfill.cli.planning import Made
-    from lineage_backfill.planning.plan import Plan
-    from lineage_backfill.ports import Reporter
-    from lineage_backfill.project import Project
-    from lineage_backfill.runs.simulate import Estimate
-    from lineage_backfill.workspace import Ended
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.names import keys_on_a_line
+from lineage_backfill.presentation.text import counted
+from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
+from lineage_backfill.workspace.workspace import Workspace
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
-#: What these verbs end with, by the state of the backfill.
+#: What these verbs end with by the state of the backfill, and what to do next.
 _EXIT_CODES = {
     BackfillState.SCHEDULED: _TIMED_OUT,
     BackfillState.RUNNING: _TIMED_OUT,
@@ -64,62 +70,72 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli.planning import Made, load_plan, make_plan
-
     saved = _saved_plan(datasets or (), request)
     if saved is None:
-        made = make_plan(datasets or (), request, source)
+        planned = make_plan(datasets or (), request, source)
     else:
-        project = source.open()
-        snapshot = app.read_lineage(project)
-        plan = load_plan(saved)
-        app.check_plan(project, snapshot, plan)
-        made = Made(plan=plan, project=project, snapshot=snapshot)
-    carry_out(made, how, source=source, as_json=as_json)
+        planned = PlannedRequest(plan=load_plan(saved), workspace=source.open())
+        Planning(planned.workspace).check(planned.plan)
+    carry_out(planned, how, source=source, as_json=as_json)
 
 
-def carry_out(made: Made, how: RunOptions, *, source: SourceOptions, as_json: bool) -> None:
+def carry_out(
+    planned: PlannedRequest, how: RunOptions, *, source: SourceOptions, as_json: bool
+) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.planning import estimate, show
-
-    submission, driving = how.submission(), how.driving()
-    plan, project, snapshot = made.plan, made.project, made.snapshot
+    submission, options = _submission(how), _drive_options(how)
+    plan, workspace = planned.plan, planned.workspace
     if how.detach and how.timeout:
         raise UsageError(
             "--detach waits for nothing that --timeout could end",
             hint="Keep one of them; `watch --timeout` follows a backfill for so long.",
         )
-    takes = estimate(made, max_parallel=how.max_parallel)
-    # Who is asked sees what about, also where quiet is asked for.
+    takes = estimate(planned, max_parallel=how.max_parallel)
+    # A question shows what it is about, also where quiet is asked for.
     console = terminal.talk() if how.yes else terminal.err()
-    show(plan, console, snapshot=snapshot, estimate=takes)
-    stuck = any(job.status == "blocked" for job in plan.jobs)
+    show(plan, console, snapshot=workspace.snapshot, estimate=takes)
     if not plan.totals["runs"]:
-        raise typer.Exit(_NOT_ALL if stuck else 0)
+        raise typer.Exit(_NOT_ALL if any(job.status == "blocked" for job in plan.jobs) else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}
-    for dataset, found in app.undo_blockers(project, snapshot, written).items():
+    for dataset, found in Planning(workspace).undo_blockers(written).items():
         terminal.say(f"undo: {dataset}: {'; '.join(found)}")
-    _confirm(plan, how.yes, above=project.declarations.limits.confirm_above)
+    _confirm(plan, how.yes, workspace)
     if how.detach:
-        arguments = [*source.arguments(), *(["--wait"] if how.wait else [])]
-        backfill = app.submit(project, snapshot, plan, **submission)
-        log = app.detach(project, backfill, arguments)
-        _tell_detached(project, backfill, log, as_json=as_json)
+        runner = Runner(workspace)
+        backfill = runner.submit(plan, submission)
+        log = runner.detach(backfill, [*source.arguments(), *["--wait"] * how.wait])
+        if as_json:
+            documents.emit(Backfills(workspace).status(backfill))
+        else:
+            typer.echo(backfill)
+        terminal.say(f"It runs on its own, and writes to {log}")
+        terminal.say(_NEXT[BackfillState.RUNNING].format(id=backfill))
         return
     with _reporting(takes) as reporter:
-        ended = app.start(project, snapshot, plan, reporter=reporter, **driving, **submission)
-    _finish(project, ended, as_json=as_json)
+        outcome = Runner(workspace, reporter, options).start(plan, submission)
+    _finish(workspace, outcome, as_json=as_json)
+
+
+def _submission(how: RunOptions) -> Submission:
+    now = datetime.now(UTC)
+    return Submission(
+        settings=Settings(
+            cutoff=not how.no_cutoff, tail=not how.no_tail, max_parallel=how.max_parallel
+        ),
+        description=how.description or "",
+        parameters=read_parameters(how.parameter or ()),
+        scheduled_for=read_moment(how.at, now, sign=1),
+        expires_at=read_moment(how.expires, now, sign=1),
+    )
+
+
+def _drive_options(how: RunningOptions) -> DriveOptions:
+    return DriveOptions(max_parallel=how.max_parallel, timeout=how.limit, waits=how.wait)
 
 
 @contextmanager
 def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
     """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.progress import progress
-
     reporter = progress(terminal.talk(), takes)
     with reporter.showing():
         yield reporter
@@ -128,74 +144,57 @@ def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
 @takes_options
 def resume(
     source: SourceOptions,
-    how: DriveOptions,
+    how: RunningOptions,
     backfill: BackfillArgument = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
-    from lineage_backfill import workspace as app
-
-    project = source.open()
-    takes = app.estimate_left(project, backfill, max_parallel=how.max_parallel)
-    _go_on(app.resume, project, how, backfill, takes, as_json=as_json)
+    _go_on(source.open(), how, backfill, again=False, as_json=as_json)
 
 
 @takes_options
 def retry(
     source: SourceOptions,
-    how: DriveOptions,
+    how: RunningOptions,
     backfill: BackfillArgument = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
-    from lineage_backfill import workspace as app
-
-    project = source.open()
-    takes = app.estimate_left(project, backfill, again=True, max_parallel=how.max_parallel)
-    _go_on(app.retry, project, how, backfill, takes, as_json=as_json)
+    _go_on(source.open(), how, backfill, again=True, as_json=as_json)
 
 
 def _go_on(
-    verb: Callable[..., Ended],
-    project: Project,
-    how: DriveOptions,
-    backfill: str | None,
-    takes: Estimate,
-    *,
-    as_json: bool,
+    workspace: Workspace, how: RunningOptions, backfill: str | None, *, again: bool, as_json: bool
 ) -> None:
-    driving = how.driving()
+    takes = Backfills(workspace).estimate_left(backfill, again=again, max_parallel=how.max_parallel)
+    options = _drive_options(how)
     with _reporting(takes) as reporter:
-        ended = verb(project, backfill, reporter=reporter, **driving)
-    _finish(project, ended, as_json=as_json)
+        runner = Runner(workspace, reporter, options)
+        outcome = runner.retry(backfill) if again else runner.resume(backfill)
+    _finish(workspace, outcome, as_json=as_json)
 
 
 @takes_options
 def undo(
     source: SourceOptions,
-    how: DriveOptions,
+    how: RunningOptions,
     backfill: BackfillArgument = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Put back what a backfill wrote, the newest first; what others changed since is refused."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.progress import progress
-    from lineage_backfill.presentation.text import counted
-
-    project, driving = source.open(), how.driving()
+    workspace, options = source.open(), _drive_options(how)
     reporter = progress(terminal.talk())
 
-    def ask(plan: Plan) -> None:
-        said = f"{counted(plan.totals['runs'], 'run')} of {counted(plan.totals['jobs'], 'job')}"
-        terminal.say(f"To be put back: what {said} wrote.", asking=not yes)
-        _confirm(plan, yes, above=project.declarations.limits.confirm_above, verb="Undo")
-        shown.enter_context(reporter.showing())
+    def confirm(plan: Plan) -> None:
+        runs, jobs = counted(plan.totals["runs"], "run"), counted(plan.totals["jobs"], "job")
+        terminal.say(f"To be put back: what {runs} of {jobs} wrote.", asking=not yes)
+        _confirm(plan, yes, workspace, verb="Undo")
+        progress_shown.enter_context(reporter.showing())
 
-    with ExitStack() as shown:
-        ended = app.undo(project, backfill, ask=ask, reporter=reporter, **driving)
-    _finish(project, ended, as_json=as_json)
+    with ExitStack() as progress_shown:
+        outcome = Runner(workspace, reporter, options).undo(backfill, confirm=confirm)
+    _finish(workspace, outcome, as_json=as_json)
 
 
 @takes_options
@@ -206,12 +205,11 @@ def watch(
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
-    from lineage_backfill import workspace as app
-
-    project, limit = source.open(), how.limit
-    with _reporting(app.estimate_left(project, backfill)) as reporter:
-        ended = app.watch(project, backfill, reporter=reporter, timeout=limit)
-    _finish(project, ended, as_json=as_json)
+    workspace, limit = source.open(), how.limit
+    backfills = Backfills(workspace)
+    with _reporting(backfills.estimate_left(backfill)) as reporter:
+        outcome = backfills.watch(backfill, reporter, timeout=limit)
+    _finish(workspace, outcome, as_json=as_json)
 
 
 def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
@@ -226,11 +224,8 @@ def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None
     return Path(datasets[0])
 
 
-def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
-    """Ask before anything is done; for more runs than `above`, their number has to be typed."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation.text import counted
-
+def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") -> None:
+    """Ask before anything is done; above the project's limit the number of runs must be typed."""
     if yes:
         return
     if not terminal.is_interactive():
@@ -238,7 +233,7 @@ def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
             f"There is nobody to ask whether to {verb.lower()} this", hint="Say so with --yes."
         )
     number = plan.totals["runs"]
-    if number > above:
+    if number > workspace.project.declarations.limits.confirm_above:
         typed = typer.prompt(
             f"These are {counted(number, 'run')}. Type the number to {verb.lower()} them",
             default="",
@@ -253,37 +248,19 @@ def _confirm(plan: Plan, yes: bool, *, above: int, verb: str = "Run") -> None:
         raise typer.Exit(1)
 
 
-def _tell_detached(project: Project, backfill: str, log: Path, *, as_json: bool) -> None:
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-
-    if as_json:
-        documents.emit(app.status(project, backfill))
-    else:
-        typer.echo(backfill)
-    terminal.say(f"It runs on its own, and writes to {log}")
-    terminal.say(_NEXT[BackfillState.RUNNING].format(id=backfill))
-
-
-def _finish(project: Project, ended: Ended, *, as_json: bool) -> None:
-    """Say how a backfill ended and what to do next, and exit by it."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-    from lineage_backfill.presentation.names import keys_on_a_line
-
-    document = app.status(project, ended.id)
+def _finish(workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool) -> None:
+    """Print how a backfill ended and what to do next, and exit by it."""
+    document = Backfills(workspace).status(outcome.id)
     if as_json:
         documents.emit(document)
-    if ended.is_orphan:
+    if outcome.is_orphan:
         terminal.say("Nobody drives it any more: its process has ended without a word.")
-    terminal.say(_NEXT[ended.state].format(id=ended.id))
+    terminal.say(_NEXT[outcome.state].format(id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
         terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")
-    code = _EXIT_CODES[ended.state]
-    if ended.timed_out and ended.state is BackfillState.INTERRUPTED:
+    code = _EXIT_CODES[outcome.state]
+    if outcome.timed_out and outcome.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
     if code == 0 and (document["blocked_jobs"] or document["left"]):
         code = _NOT_ALL

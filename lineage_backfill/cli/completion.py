@@ -1,61 +1,61 @@
 """What shells complete: names of datasets, jobs and backfills, as they were last seen here.
 
-Nothing is asked of a service, and whatever goes wrong completes nothing.
+No service is asked, and an error completes nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.project import Project
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.project import Project
+from lineage_backfill.store.readonly import newest_backfills
+from lineage_backfill.workspace.environment import open_project, sqlite_file
+from lineage_backfill.workspace.lineage import ProjectLineage
 
 #: Names come from lineage, and shells evaluate what they are given: others are not offered.
 _HARMLESS = re.compile(r"[\w/.][\w/.:@=+,%-]*")
+_BACKFILLS = 50  # offered at most
 
 
 def complete_datasets(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the datasets that the word may become."""
-    return _names(ctx, incomplete, lambda datasets, _: datasets)
+    return _names(ctx, incomplete, datasets=True)
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs that the word may become."""
-    return _names(ctx, incomplete, lambda _, jobs: jobs)
+    return _names(ctx, incomplete, jobs=True)
 
 
 def complete_nodes(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the datasets and jobs that the word may become."""
-    return _names(ctx, incomplete, lambda datasets, jobs: [*datasets, *jobs])
+    return _names(ctx, incomplete, datasets=True, jobs=True)
 
 
 def complete_backfills(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the newest backfills whose ids begin so, with their states."""
     with suppress(Exception):  # a shell that completes has no use for errors
-        from lineage_backfill import workspace as app
-
-        return [one for one in app.newest_backfills(_project(ctx)) if one[0].startswith(incomplete)]
+        file = sqlite_file(_project(ctx))
+        if file is not None:
+            found = newest_backfills(file, most=_BACKFILLS)
+            return [one for one in found if one[0].startswith(incomplete)]
     return []
 
 
 def _names(
-    ctx: typer.Context,
-    incomplete: str,
-    wanted: Callable[[list[DatasetRef], list[JobRef]], Sequence[DatasetRef | JobRef]],
+    ctx: typer.Context, incomplete: str, *, datasets: bool = False, jobs: bool = False
 ) -> list[str]:
     with suppress(Exception):  # as above
-        from lineage_backfill import workspace as app
-
         project = _project(ctx)
-        refs = wanted(*app.known_names(project))
-        return _spelled(refs, incomplete, project.declarations.namespace)
+        every = ProjectLineage(project).known_names()
+        wanted: list[DatasetRef | JobRef] = [*every[0] * datasets, *every[1] * jobs]
+        return _spelled(wanted, incomplete, project.declarations.namespace)
     return []
 
 
@@ -71,8 +71,6 @@ def _spelled(refs: Sequence[DatasetRef | JobRef], incomplete: str, home: str | N
 
 
 def _project(ctx: typer.Context) -> Project:
-    from lineage_backfill.workspace import open_project
-
     given = ctx.params.get
     return open_project(
         given("config"),

@@ -12,7 +12,7 @@ from lineage_backfill.cli.render import table
 from lineage_backfill.lineage.compare import DatasetChange, Difference, JobChange
 from lineage_backfill.lineage.snapshot import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.lineage import origin
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import counted, safe
 
@@ -20,7 +20,7 @@ _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 _SHOWN = 200
 
 
-def shown(found: Difference) -> RenderableType:
+def difference_table(found: Difference) -> RenderableType:
     """Return what a person reads: jobs first, then datasets, each with what differs about it."""
     if not found:
         return Text("Nothing differs.", style="green")
@@ -41,8 +41,8 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
     return {
         "schema_version": 1,
         "kind": "lineage_diff",
-        "before": documents.origin(before),
-        "after": documents.origin(after),
+        "before": origin(before),
+        "after": origin(after),
         "differ": bool(found),
         "jobs": {
             "added": [named(ref) for ref in found.jobs_added],

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.planning import load_plan
+from lineage_backfill.cli.render import table
+from lineage_backfill.engines.runtime import find_jars
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError
-
-if TYPE_CHECKING:
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
-    from lineage_backfill.planning.plan import Plan
-    from lineage_backfill.project import Project
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.presentation.names import keys_on_a_line
+from lineage_backfill.presentation.text import safe
+from lineage_backfill.workspace.environment import state_dir
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
 _JAVA = 17
 _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
@@ -24,7 +39,7 @@ _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at; `fix` says how to mend it, empty where all is well."""
+    """One thing that was checked; `fix` says how to mend it, empty where all is well."""
 
     name: str
     detail: str
@@ -46,251 +61,197 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to mend each."""
-    project = source.open()
-    plan = _load(file)
-    lineage = _Lineage(project)
-    looks: dict[str, Callable[[], str]] = {
-        "project": partial(_project, project),
-        "lineage": partial(_lineage, lineage),
-        "store": partial(_store, project),
-        **({} if plan is None else _of_plan(project, lineage, plan)),
-        "tables": partial(_tables, project, lineage, plan),
-        "undo": partial(_undo, project, lineage, plan),
-        "clock": partial(_clock, project, lineage),
-        "permissions": partial(_permissions, project, lineage, plan),
-        "java": _java,
-        "spark": _spark,
-        "jars": _jars,
-    }
-    checks = [_check(name, look) for name, look in looks.items()]
-    if as_json:
-        _emit(checks)
-    else:
-        _print(checks)
+    workspace = source.open()
+    checks = _Doctor(workspace, None if file is None else load_plan(file)).checks()
+    document = {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
+    terminal.show(document, lambda _: _table(checks), as_json=as_json)
     if not all(one.ok for one in checks):
         raise typer.Exit(1)
 
 
-def _load(file: Path | None) -> Plan | None:
-    if file is None:
-        return None
-    from lineage_backfill.cli.planning import load_plan
+class _Doctor:
+    """Checks a workspace, or what one plan in it needs: each check returns what it found."""
 
-    return load_plan(file)
+    def __init__(self, workspace: Workspace, plan: Plan | None) -> None:
+        self._workspace = workspace
+        self._project = workspace.project
+        self._planning = Planning(workspace)
+        self._plan = plan
+        self._runs = () if plan is None else plan.runs or ()
+
+    def checks(self) -> list[Check]:
+        """Make the checks one after the other."""
+        of_plan: dict[str, Callable[[], str]] = {}
+        if self._plan is not None:
+            of_plan = {"plan": self._check_plan, "retention": self._check_retention}
+        every: dict[str, Callable[[], str]] = {
+            "project": self._check_project,
+            "lineage": self._check_lineage,
+            "store": self._check_store,
+            **of_plan,
+            "tables": self._check_tables,
+            "undo": self._check_undo,
+            "clock": self._check_clock,
+            "permissions": self._check_permissions,
+            "java": _check_java,
+            "spark": _check_spark,
+            "jars": _check_jars,
+        }
+        return [_check(name, check) for name, check in every.items()]
+
+    def _check_project(self) -> str:
+        project = self._project
+        if project.file is None:
+            raise EnvironmentMissingError(
+                f"no lineage-backfill.toml in {project.root} or above",
+                hint="Only planning with the defaults works without one; name it with --config.",
+            )
+        datasets, jobs = len(project.declarations.datasets), len(project.declarations.jobs)
+        return f"{project.file}: {datasets} datasets, {jobs} jobs declared"
+
+    def _check_lineage(self) -> str:
+        snapshot = self._workspace.snapshot
+        warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
+        return f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
+
+    def _check_store(self) -> str:
+        with self._workspace.open_store() as store:
+            return f"{len(store.backfills())} backfills"
+
+    def _check_plan(self) -> str:
+        """Check whether the plan may still be run as it is."""
+        assert self._plan is not None
+        self._planning.check(self._plan)
+        runs = self._plan.totals["runs"]
+        return f"{runs} runs; lineage and declarations are as it was made from"
+
+    def _check_retention(self) -> str:
+        """Check whether every table still holds what the plan's runs read of it."""
+        assert self._plan is not None
+        lost = self._planning.lost_reads(self._plan)
+        if lost:
+            keys = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
+            raise EnvironmentMissingError(
+                f"past retention, and read by the plan: {keys}",
+                hint="Make the plan anew: it leaves out what needs them, or restore them first.",
+            )
+        return "all that its runs read is kept"
+
+    def _check_tables(self) -> str:
+        """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
+        jobs = None if self._plan is None else {run.job for run in self._runs}
+        tables = self._planning.read_logs(jobs)
+        if tables.unknown:
+            name, why = min(tables.unknown.items())
+            raise EnvironmentMissingError(
+                f"{len(tables.known)} are read, and of others nothing is known: {name}: {why}"
+                + _more(tables.unknown),
+                hint="Correct its `location` and `columns`; `stale --json` names them all.",
+            )
+        cut = [one.since for one in tables.known.values() if one.since is not None]
+        reach = f"; the logs reach back to {max(cut):%Y-%m-%d %H:%M}Z" if cut else ""
+        return f"{len(tables.known)} are read{reach}"
+
+    def _check_undo(self) -> str:
+        """Check whether tables that jobs write keep what they replace long enough to undo it."""
+        written = {write.dataset for run in self._runs for write in run.writes}
+        blockers = self._planning.undo_blockers(None if self._plan is None else written)
+        if blockers:
+            name, found = next(iter(blockers.items()))
+            raise EnvironmentMissingError(
+                f"not everything could be undone: {name}: {'; '.join(found)}"
+                + _more(blockers, " tables"),
+                hint="Raise the table's retention properties; rows of numbered ones are not put"
+                " back.",
+            )
+        return "what is replaced is kept for a week"
+
+    def _check_clock(self) -> str:
+        """Compare this clock with that of the file system and with the newest lineage event."""
+        root, hint = self._project.root, "Set the clocks of both machines by a time server (NTP)."
+        try:
+            with tempfile.NamedTemporaryFile(dir=root) as file:
+                off = Path(file.name).stat().st_mtime - time.time()
+        except OSError as error:
+            raise EnvironmentMissingError(
+                f"{root} cannot be written: {error.strerror}",
+                hint="Run as somebody who may write there.",
+            ) from error
+        if abs(off) > _CLOCK_SLACK:
+            raise EnvironmentMissingError(
+                f"the clock of the file system is {off:+.0f} s off this one", hint=hint
+            )
+        newest = self._workspace.snapshot.taken_at
+        ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
+        if ahead > timedelta(seconds=_EVENT_SLACK):
+            raise EnvironmentMissingError(
+                f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
+            )
+        return "right beside the file system and the lineage"
+
+    def _check_permissions(self) -> str:
+        """Check whether outputs may be written, and inputs may be read.
+
+        A plan says which table is which; without one all need only be readable.
+        """
+        places = {state_dir(self._project): os.W_OK, self._project.outbox: os.W_OK}
+        elsewhere = 0
+        for location, mode in self._locations().items():
+            if location is None or "://" in location:
+                elsewhere += 1
+            else:
+                places.setdefault(Path(location), mode)
+        for place, mode in places.items():
+            there = next(path for path in (place, *place.parents) if path.exists())
+            if not os.access(there, mode | os.X_OK):
+                word = "written" if mode & os.W_OK else "read"
+                raise EnvironmentMissingError(
+                    f"{there} may not be {word}", hint="Run as somebody who may, or give the right."
+                )
+        unseen = f"; {elsewhere} tables lie elsewhere, where only a run can tell"
+        return f"{len(places)} folders are as they should be{unseen if elsewhere else ''}"
+
+    def _locations(self) -> dict[str | None, int]:
+        """Return where tables are, with the access that is needed there."""
+        if self._plan is None:
+            declared = self._project.declarations.datasets
+            return {one.location: os.R_OK for one in declared if one.location or one.table}
+        resolver = self._workspace.resolver
+
+        def location(dataset: DatasetRef) -> str | None:
+            declared = resolver.dataset_declaration(dataset)
+            return None if declared is None else declared.location
+
+        needs = {location(part.dataset): os.R_OK for run in self._runs for part in run.reads}
+        writes = (part.dataset for run in self._runs for part in run.writes)
+        return needs | {location(dataset): os.R_OK | os.W_OK for dataset in writes}
 
 
-class _Lineage:
-    """The lineage, read when it is first asked for, and only once even where that fails."""
-
-    def __init__(self, project: Project) -> None:
-        self._project = project
-        self._found: LineageSnapshot | None = None
-        self._error: BackfillError | None = None
-
-    def __call__(self) -> LineageSnapshot:
-        from lineage_backfill.workspace import read_lineage
-
-        if self._error is not None:
-            raise self._error
-        if self._found is None:
-            try:
-                self._found = read_lineage(self._project)
-            except BackfillError as error:
-                self._error = error
-                raise
-        return self._found
-
-
-def _of_plan(project: Project, lineage: _Lineage, plan: Plan) -> dict[str, Callable[[], str]]:
-    return {
-        "plan": partial(_plan, project, lineage, plan),
-        "retention": partial(_retention, project, lineage, plan),
-    }
-
-
-def _plan(project: Project, lineage: _Lineage, plan: Plan) -> str:
-    """Look whether the plan may still be run as it is."""
-    from lineage_backfill.workspace import check_plan
-
-    check_plan(project, lineage(), plan)
-    return f"{plan.totals['runs']} runs; lineage and declarations are as it was made from"
-
-
-def _retention(project: Project, lineage: _Lineage, plan: Plan) -> str:
-    """Look whether every table still holds what the plan's runs read of it."""
-    from datetime import UTC, datetime
-
-    from lineage_backfill.presentation.names import keys_on_a_line
-    from lineage_backfill.workspace import lost_reads
-
-    lost = lost_reads(project, lineage(), plan, now=datetime.now(UTC))
-    if lost:
-        said = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
-        raise EnvironmentMissingError(
-            f"past retention, and read by the plan: {said}",
-            hint="Make the plan anew: it leaves out what needs them, or restore them first.",
-        )
-    return "all that its runs read is kept"
-
-
-def _check(name: str, look: Callable[[], str]) -> Check:
+def _check(name: str, check: Callable[[], str]) -> Check:
     try:
-        return Check(name=name, detail=look())
+        return Check(name=name, detail=check())
     except BackfillError as error:
         return Check(name=name, detail=error.message, fix=error.hint, ok=False)
 
 
-def _project(project: Project) -> str:
-    if project.file is None:
-        raise EnvironmentMissingError(
-            f"no lineage-backfill.toml in {project.root} or above",
-            hint="Only planning with the defaults works without one; name it with --config.",
-        )
-    declared = project.declarations
-    return f"{project.file}: {len(declared.datasets)} datasets, {len(declared.jobs)} jobs declared"
+def _more(found: Any, what: str = "") -> str:
+    return f" and {len(found) - 1} more{what}" if len(found) > 1 else ""
 
 
-def _lineage(lineage: _Lineage) -> str:
-    snapshot = lineage()
-    warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
-    return f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
-
-
-def _store(project: Project) -> str:
-    from lineage_backfill.workspace import open_store
-
-    with open_store(project) as store:
-        return f"{len(store.backfills())} backfills"
-
-
-def _tables(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
-    """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
-    from datetime import UTC, datetime
-
-    from lineage_backfill.workspace import read_logs
-
-    jobs = None if plan is None else {run.job for run in plan.runs or ()}
-    now = datetime.now(UTC)
-    known, silent = read_logs(project, lineage(), now=now, jobs=jobs)
-    if silent:
-        name, why = next(iter(sorted(silent.items())))
-        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-        raise EnvironmentMissingError(
-            f"{len(known)} are read, and of others nothing is known: {name}: {why}{more}",
-            hint="Correct its `location` and `columns`; `stale --json` names them all.",
-        )
-    cut = [one.since for one in known.values() if one.since is not None]
-    reach = f"; the logs reach back to {max(cut):%Y-%m-%d %H:%M}Z" if cut else ""
-    return f"{len(known)} are read{reach}"
-
-
-def _undo(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
-    """Look whether the tables that jobs write keep what they replace long enough to put it back."""
-    from lineage_backfill.workspace import undo_blockers
-
-    written = None if plan is None else {w.dataset for run in plan.runs or () for w in run.writes}
-    hindered = undo_blockers(project, lineage(), written)
-    if hindered:
-        name, found = next(iter(hindered.items()))
-        more = f" and {len(hindered) - 1} more tables" if len(hindered) > 1 else ""
-        raise EnvironmentMissingError(
-            f"not everything could be undone: {name}: {'; '.join(found)}{more}",
-            hint="Raise the table's retention properties; rows of numbered ones are not put back.",
-        )
-    return "what is replaced is kept for a week"
-
-
-def _clock(project: Project, lineage: _Lineage) -> str:
-    """Compare this clock with that of the file system and with the newest lineage event."""
-    import tempfile
-    import time
-    from datetime import UTC, datetime, timedelta
-
-    hint = "Set the clocks of both machines by a time server (NTP)."
-    try:
-        with tempfile.NamedTemporaryFile(dir=project.root) as file:
-            off = Path(file.name).stat().st_mtime - time.time()
-    except OSError as error:
-        raise EnvironmentMissingError(
-            f"{project.root} cannot be written: {error.strerror}",
-            hint="Run as somebody who may write there.",
-        ) from error
-    if abs(off) > _CLOCK_SLACK:
-        raise EnvironmentMissingError(
-            f"the clock of the file system is {off:+.0f} s off this one", hint=hint
-        )
-    newest = lineage().taken_at
-    ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
-    if ahead > timedelta(seconds=_EVENT_SLACK):
-        raise EnvironmentMissingError(
-            f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
-        )
-    return "right beside the file system and the lineage"
-
-
-def _permissions(project: Project, lineage: _Lineage, plan: Plan | None) -> str:
-    """Look whether what is to be written may be written, and what is to be read may be read.
-
-    Of a plan it is known which table is which; else all need only be readable.
-    """
-    import os
-
-    places = {project.root / ".lineage-backfill": os.W_OK, project.outbox: os.W_OK}
-    if plan is None:
-        declared = project.declarations.datasets
-        needs = {one.location: os.R_OK for one in declared if one.location or one.table}
-    else:
-        needs = _needs(project, lineage, plan, reading=os.R_OK, writing=os.R_OK | os.W_OK)
-    elsewhere = 0
-    for location, mode in needs.items():
-        if location is None or "://" in location:
-            elsewhere += 1
-        else:
-            places.setdefault(Path(location), mode)
-    for place, mode in places.items():
-        there = next(path for path in (place, *place.parents) if path.exists())
-        if not os.access(there, mode | os.X_OK):
-            word = "written" if mode & os.W_OK else "read"
-            raise EnvironmentMissingError(
-                f"{there} may not be {word}", hint="Run as somebody who may, or give the right."
-            )
-    unseen = f"; {elsewhere} tables lie elsewhere, where only a run can tell" if elsewhere else ""
-    return f"{len(places)} folders are as they should be{unseen}"
-
-
-def _needs(
-    project: Project, lineage: _Lineage, plan: Plan, *, reading: int, writing: int
-) -> dict[str | None, int]:
-    """Return the places of a plan's tables, and what is to be done there."""
-    from lineage_backfill.workspace import tables_of
-
-    location = tables_of(project, lineage())
-    runs = plan.runs or ()
-    needs = {location(part.dataset): reading for run in runs for part in run.reads}
-    return needs | {location(part.dataset): writing for run in runs for part in run.writes}
-
-
-def _java() -> str:
-    import os
-    import re
-    import shutil
-    import subprocess
-
+def _check_java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     hint = f"Install a JDK {_JAVA} or later, and let JAVA_HOME or PATH lead to it."
     if java is None:
         raise EnvironmentMissingError(f"none in {home or 'PATH'}", hint=hint)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) < _JAVA:
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', printed)
+    if found is None or int(found[1]) < _JAVA:
         raise EnvironmentMissingError(f"{java} is not Java {_JAVA} or later", hint=hint)
-    return f"{java}: Java {version[1]}"
+    return f"{java}: Java {found[1]}"
 
 
-def _spark() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
+def _check_spark() -> str:
     try:
         return f"pyspark {version('pyspark')}, delta-spark {version('delta-spark')}"
     except PackageNotFoundError as error:
@@ -299,30 +260,12 @@ def _spark() -> str:
         ) from error
 
 
-def _jars() -> str:
-    from lineage_backfill.engines.runtime import find_jars
-
+def _check_jars() -> str:
     found = find_jars()
     return f"{len(found)} jars, as {found[0]}"
 
 
-def _emit(checks: list[Check]) -> None:
-    from dataclasses import asdict
-
-    from lineage_backfill.presentation import documents
-
-    documents.emit(
-        {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}
-    )
-
-
-def _print(checks: list[Check]) -> None:
-    from rich.text import Text
-
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.text import safe
-
+def _table(checks: list[Check]) -> Table:
     rows = table("", "Check", "Found")
     for one in checks:
         found = Text(safe(one.detail))
@@ -330,4 +273,4 @@ def _print(checks: list[Check]) -> None:
             found.append(f"\n{safe(one.fix)}", style="yellow")
         mark = Text("✓", style="green") if one.ok else Text("✗", style="red")
         rows.add_row(mark, one.name, found)
-    terminal.out().print(rows)
+    return rows

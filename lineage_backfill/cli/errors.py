@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.render import table
 from lineage_backfill.errors import BackfillError, UnknownNameError
 
 
@@ -18,11 +21,6 @@ def show(
     ] = None,
 ) -> None:
     """Say what an error means and what to do about it."""
-    from rich.text import Text
-
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.render import table
-
     known = {one.code: one for one in all_errors()}
     if code is None:
         rows = table("Code", "Exit", "What it means")

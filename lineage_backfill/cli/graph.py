@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lineage_backfill.cli import terminal, views
 from lineage_backfill.cli.completion import complete_jobs, complete_nodes
-from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.options import JsonOption, NamespaceOption, SourceOptions, takes_options
+from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
+from lineage_backfill.lineage import view
+from lineage_backfill.lineage.select import select as select_jobs
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.presentation import documents, draw
+from lineage_backfill.presentation import views as graphs
+from lineage_backfill.workspace.workspace import Workspace
 
 
 class Form(StrEnum):
@@ -23,9 +33,42 @@ class Form(StrEnum):
     SVG = "svg"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """Which part of the graph is shown, and how."""
+
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM"),
+    ] = Form.TREE
+    up: Annotated[bool, typer.Option("--up", help="What they are made of.")] = False
+    down: Annotated[bool, typer.Option("--down", help="What they feed; so it is without --up.")] = (
+        False
+    )
+    depth: Annotated[
+        int | None, typer.Option(help="Stop after N jobs in a row.", min=0, metavar="N")
+    ] = None
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
+            metavar="SELECTOR",
+            autocompletion=complete_jobs,
+        ),
+    ] = None
+    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, joined directly.")] = False
+    datasets: Annotated[
+        bool, typer.Option("--datasets", help="Only datasets, joined directly.")
+    ] = False
+    namespace: NamespaceOption = None
+    as_json: JsonOption = False
+    out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
+
+
 @takes_options
 def graph(
     source: SourceOptions,
+    how: GraphOptions,
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -35,83 +78,40 @@ def graph(
             autocompletion=complete_nodes,
         ),
     ] = None,
-    form: Annotated[
-        Form,
-        typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM"),
-    ] = Form.TREE,
-    up: Annotated[bool, typer.Option("--up", help="What they are made of.")] = False,
-    down: Annotated[
-        bool, typer.Option("--down", help="What they feed; so it is without --up.")
-    ] = False,
-    depth: Annotated[
-        int | None, typer.Option(help="Stop after N jobs in a row.", min=0, metavar="N")
-    ] = None,
-    select: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only these jobs: x+, +x, tag:…, ns:…, owner:…, globs.",
-            metavar="SELECTOR",
-            autocompletion=complete_jobs,
-        ),
-    ] = None,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, joined directly.")] = False,
-    datasets: Annotated[
-        bool, typer.Option("--datasets", help="Only datasets, joined directly.")
-    ] = False,
-    namespace: Annotated[
-        str | None, typer.Option(help="Namespace of the names given.", metavar="NAME")
-    ] = None,
-    as_json: JsonOption = False,
-    out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None,
 ) -> None:
     """Draw what feeds what, as plans see it."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal, views
-    from lineage_backfill.cli.requests import Names
-    from lineage_backfill.lineage import view
-    from lineage_backfill.lineage.select import select as choose
-    from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.presentation import documents, draw
-    from lineage_backfill.presentation import views as told
-
-    if jobs and datasets:
+    if how.jobs and how.datasets:
         raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
-    if not names and (up or down or depth is not None):
+    if not names and (how.up or how.down or how.depth is not None):
         raise UsageError("--up, --down and --depth need a start", hint="Name a dataset or a job.")
-    if names and select:
+    if names and how.select:
         raise UsageError("names and --select both say where to start", hint="Keep one of them.")
-    project = source.open()
-    snapshot = app.read_lineage(project)
-    neighbours = app.neighbours(project, snapshot)
-    if names:
-        known = Names(snapshot, project.declarations, namespace)
-        starts = [known.dataset_or_job(name) for name in names]
-        seen = view.around(neighbours, starts, up=up, down=down or not up, depth=depth)
-    elif select:
-        seen = view.among(neighbours, choose(select, snapshot, neighbours))
+    workspace = source.open()
+    found = _part(workspace, names or (), how)
+    if how.as_json:
+        terminal.give(documents.dump(graphs.document(found, workspace.snapshot)), how.out)
+    elif how.form not in (Form.TREE, Form.TABLE):
+        terminal.give(draw.WRITERS[how.form](graphs.drawing(found)), how.out)
     else:
-        seen = view.whole(neighbours, snapshot.datasets)
-    if jobs or datasets:
-        seen = seen.without(DatasetRef if jobs else JobRef)
-    if as_json:
-        _give(documents.dump(told.document(seen, snapshot)), out)
-    elif form not in (Form.TREE, Form.TABLE):
-        write = {Form.MERMAID: draw.mermaid, Form.DOT: draw.dot, Form.SVG: draw.svg}[form]
-        _give(write(told.drawing(seen)), out)
-    else:
-        shown = views.trees(seen, up=up, down=down) if form is Form.TREE else views.rows(seen)
-        if out is None:
-            terminal.out().print(shown)
+        tree = how.form is Form.TREE
+        table = views.trees(found, up=how.up, down=how.down) if tree else views.rows(found)
+        if how.out is None:
+            terminal.out().print(table)
         else:
-            _give(terminal.plain(shown), out)
+            terminal.give(terminal.plain(table), how.out)
 
 
-def _give(text: str, out: Path | None) -> None:
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-
-    if out is None:
-        typer.echo(text, nl=False)
+def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:
+    neighbours = workspace.neighbours
+    if names:
+        lookup = NameLookup(workspace.resolver, how.namespace)
+        starts = [lookup.dataset_or_job(name) for name in names]
+        down = how.down or not how.up
+        found = view.around(neighbours, starts, up=how.up, down=down, depth=how.depth)
+    elif how.select:
+        found = view.among(neighbours, select_jobs(how.select, workspace.snapshot, neighbours))
     else:
-        documents.write_whole(text, out)
-        terminal.say(f"Wrote {out}.")
+        found = view.whole(neighbours, workspace.snapshot.datasets)
+    if how.jobs or how.datasets:
+        found = found.without(DatasetRef if how.jobs else JobRef)
+    return found

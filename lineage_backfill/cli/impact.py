@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lineage_backfill.cli import planning, terminal
 from lineage_backfill.cli.completion import complete_jobs
 from lineage_backfill.cli.options import (
     DatasetsArgument,
@@ -16,31 +18,31 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
+from lineage_backfill.cli.why import explained
 from lineage_backfill.errors import UsageError
+from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.explain import explanation_to_dict
+from lineage_backfill.presentation import documents
 
-if TYPE_CHECKING:
-    from lineage_backfill.planning.explain import Explanation
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowOptions:
+    """How a plan is shown, or one job of it explained."""
 
-@takes_options
-def impact(
-    request: RequestOptions,
-    source: SourceOptions,
-    datasets: DatasetsArgument = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 2 where there is work to do.")
-    ] = False,
-    as_json: JsonOption = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")
-    ] = None,
+    ] = False
+    as_json: JsonOption = False
+    out: Annotated[Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")] = (
+        None
+    )
     estimate: Annotated[
         bool,
         typer.Option("--estimate", help="With --json: add how long it takes (p50, p90)."),
-    ] = False,
+    ] = False
     form: Annotated[
         Format | None, typer.Option("--format", help="How to show it; else as a table.")
-    ] = None,
+    ] = None
     why: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +50,7 @@ def impact(
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
-    ] = None,
+    ] = None
     why_not: Annotated[
         str | None,
         typer.Option(
@@ -56,53 +58,45 @@ def impact(
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
-    ] = None,
+    ] = None
+
+
+@takes_options
+def impact(
+    request: RequestOptions,
+    source: SourceOptions,
+    how: ShowOptions,
+    datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
-    from lineage_backfill.cli import planning
-    from lineage_backfill.cli.planning import explain, make_plan, show_as
-    from lineage_backfill.planning.document import plan_to_dict
-    from lineage_backfill.presentation import documents
-
-    target = why or why_not
+    target = how.why or how.why_not
     if target:
-        if out or detailed_exitcode or form or (why and why_not):
+        if how.out or how.detailed_exitcode or how.form or (how.why and how.why_not):
             raise UsageError(
                 "--why and --why-not explain a plan, one job of it, and make none",
                 hint="Leave out --out, --format and --detailed-exitcode, and keep one of the two.",
             )
-        found = explain(target, datasets or (), request, source, why_not=why is None)
-        _explain(found, as_json=as_json)
+        why_not = how.why is None
+        found = planning.explain(target, datasets or (), request, source, why_not=why_not)
+        if how.as_json:
+            documents.emit(explanation_to_dict(found))
+        else:
+            terminal.out().print(explained(found))
         return
-    if as_json and form:
+    if how.as_json and how.form:
         raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
-    made = make_plan(datasets or (), request, source)
-    document = plan_to_dict(made.plan)
-    if out:
-        documents.save(document, out)
-    if as_json:
-        if estimate:  # not in a saved plan, which says nothing of other runs
-            takes = planning.estimate(made)
+    planned = planning.make_plan(datasets or (), request, source)
+    document = plan_to_dict(planned.plan)
+    if how.out:
+        documents.save(document, how.out)
+    if how.as_json:
+        if how.estimate:  # not in a saved plan, which says nothing of other runs
+            takes = planning.estimate(planned)
             document["estimate"] = takes and takes.to_dict()
         documents.emit(document)
     else:
-        from lineage_backfill.cli import terminal
-
-        show_as(form or Format.TABLE, made, terminal.out())
-        if out:
-            terminal.say(f"Saved; `lineage-backfill run {out}` executes exactly this.")
-    if detailed_exitcode and made.plan.totals["runs"]:
+        planning.show_as(how.form or Format.TABLE, planned, terminal.out())
+        if how.out:
+            terminal.say(f"Saved; `lineage-backfill run {how.out}` executes exactly this.")
+    if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
-
-
-def _explain(explanation: Explanation, *, as_json: bool) -> None:
-    if as_json:
-        from lineage_backfill.planning.explain import explanation_to_dict
-        from lineage_backfill.presentation import documents
-
-        documents.emit(explanation_to_dict(explanation))
-    else:
-        from lineage_backfill.cli import terminal
-        from lineage_backfill.cli.why import explained
-
-        terminal.out().print(explained(explanation))

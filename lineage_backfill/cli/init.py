@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import LineageOptions, takes_options
 from lineage_backfill.errors import UsageError
-
-_FILE = "lineage-backfill.toml"
+from lineage_backfill.planning.draft import draft
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.text import counted
+from lineage_backfill.project import FILE_NAME, LineageSetting
+from lineage_backfill.workspace.configuration import find_file
+from lineage_backfill.workspace.lineage import ProjectLineage
 
 
 @takes_options
@@ -18,19 +25,10 @@ def init(
     lineage: LineageOptions,
     out: Annotated[
         Path, typer.Option(help="The file to write; - prints it.", metavar="FILE")
-    ] = Path(_FILE),
+    ] = Path(FILE_NAME),
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
 ) -> None:
     """Draft a project file: what the lineage tells of partitions, and questions for the rest."""
-    from datetime import UTC, datetime
-
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-    from lineage_backfill.presentation.text import counted
-    from lineage_backfill.project import FILE_NAME
-    from lineage_backfill.workspace.configuration import find_file
-
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)
     if target.exists() and not (force or printed):
@@ -40,18 +38,35 @@ def init(
     # What is to be replaced may still say where the lineage is.
     old = target if target.exists() and lineage == LineageOptions() else None
     project = lineage.project(old, search=False)
-    draft = app.draft_project(project, target.parent, now=datetime.now(UTC))
+    snapshot = ProjectLineage(project).read_source()
+    drafted = draft(snapshot, _source(project.lineage, target.parent), now=datetime.now(UTC))
     if printed:
-        typer.echo(draft.text, nl=False)
+        terminal.give(drafted.text)
     else:
         hidden = find_file(target.parent)
-        documents.write_whole(draft.text, target, replace=force)
+        documents.write_whole(drafted.text, target, replace=force)
         terminal.say(f"Wrote {out}.")
         if target.name == FILE_NAME and hidden not in (None, target):
             terminal.say(f"warning: {hidden} does not count here any more.", style="yellow")
     terminal.say(
-        f"The lineage tells the partitioning of {draft.known} of"
-        f" {counted(draft.datasets, 'dataset')}; {counted(draft.questions, 'question')} left, each"
-        " marked `#?`."
+        f"The lineage tells the partitioning of {drafted.known} of"
+        f" {counted(drafted.datasets, 'dataset')}; {counted(drafted.questions, 'question')} left,"
+        " each marked `#?`."
     )
     terminal.say("Answer those you need, then: lineage-backfill config check")
+
+
+def _source(lineage: LineageSetting, folder: Path) -> dict[str, str | list[str]]:
+    """Return the table of a project file in the folder that names the lineage."""
+    if lineage.events:
+        return {"events": [_relative(path, folder) for path in lineage.events]}
+    if lineage.snapshot:
+        return {"snapshot": _relative(str(lineage.snapshot), folder)}
+    if lineage.marquez and "@" not in urlsplit(lineage.marquez).netloc:
+        return {"marquez": lineage.marquez}
+    return {}
+
+
+def _relative(path: str, folder: Path) -> str:
+    """Return the path as a project file in the folder names it, whole where it lies elsewhere."""
+    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path

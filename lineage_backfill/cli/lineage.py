@@ -1,27 +1,36 @@
-"""`lineage`: what the lineage says, as plans see it; snapshots of it, and what has changed."""
+"""`lineage`: the lineage as plans see it; snapshots of it, and what has changed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from lineage_backfill.cli import differences, terminal, views
 from lineage_backfill.cli.completion import complete_nodes
-from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lineage_backfill.lineage.families import Family
-    from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.cli.options import (
+    DetailedDifference,
+    JsonOption,
+    NamespaceOption,
+    SourceOptions,
+    takes_options,
+)
+from lineage_backfill.cli.render import table
+from lineage_backfill.cli.requests import NameLookup
+from lineage_backfill.lineage.compare import compare
+from lineage_backfill.lineage.families import Family
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation import lineage as presentation
+from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import counted
+from lineage_backfill.presentation.words import age
 
 lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
-
-
-@lineage.callback()
-def _group() -> None:
-    """The lineage that plans are made from."""
 
 
 @lineage.command("show")
@@ -37,33 +46,23 @@ def show(
             autocompletion=complete_nodes,
         ),
     ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="Namespace of the name.", metavar="NAME")
-    ] = None,
+    namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the jobs with what they read and write, or all that is told of one name."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal, views
-    from lineage_backfill.presentation import documents
-    from lineage_backfill.presentation import lineage as told
-
-    project = source.open()
-    snapshot = app.read_lineage(project)
+    workspace = source.open()
+    snapshot = workspace.snapshot
     jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
     if name is not None:
-        from lineage_backfill.cli.requests import Names
-
-        ref = Names(snapshot, project.declarations, namespace).dataset_or_job(name)
+        ref = NameLookup(workspace.resolver, namespace).dataset_or_job(name)
         if not as_json:
             terminal.out().print(views.page(ref, snapshot))
             return
-        jobs, datasets = told.around(snapshot, ref)
-    families = app.families(project, snapshot)
+        jobs, datasets = presentation.around(snapshot, ref)
     if as_json:
-        documents.emit(told.document(snapshot, jobs, datasets, families))
+        documents.emit(presentation.document(snapshot, jobs, datasets, workspace.families))
     else:
-        _print(snapshot, jobs, families)
+        _print(snapshot, jobs, workspace.families)
 
 
 @lineage.command("pull")
@@ -76,42 +75,31 @@ def pull(
     as_json: JsonOption = False,
 ) -> None:
     """Save the lineage as a snapshot, from which plans are made offline: --snapshot FILE."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-
-    snapshot = app.pull_lineage(source.open(), out)
+    snapshot = source.open().lineage.save(out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
-    if as_json:
-        from lineage_backfill.presentation import documents
-
-        documents.emit(_pulled(snapshot, out))
-    else:
-        from lineage_backfill.presentation.text import counted
-
-        parts = (
-            counted(len(snapshot.jobs), "job"),
-            counted(len(snapshot.datasets), "dataset"),
-            counted(len(snapshot.history), "run"),
-        )
-        size = counted(out.stat().st_size, "byte")
-        terminal.out().print(f"{out}: {', '.join(parts)} from {snapshot.source}; {size}")
-
-
-def _pulled(snapshot: LineageSnapshot, file: Path) -> dict[str, Any]:
-    from lineage_backfill.presentation import documents
-
-    return {
-        "schema_version": 1,
-        "kind": "lineage_pull",
-        "file": str(file),
-        "bytes": file.stat().st_size,
-        **documents.origin(snapshot),
+    size = out.stat().st_size
+    counts = {
         "jobs": len(snapshot.jobs),
         "datasets": len(snapshot.datasets),
         "runs": len(snapshot.history),
-        "warnings": list(snapshot.warnings),
     }
+    if as_json:
+        documents.emit(
+            {
+                "schema_version": 1,
+                "kind": "lineage_pull",
+                "file": str(out),
+                "bytes": size,
+                **presentation.origin(snapshot),
+                **counts,
+                "warnings": list(snapshot.warnings),
+            }
+        )
+    else:
+        parts = ", ".join(counted(number, what[:-1]) for what, number in counts.items())
+        source_and_size = f"{snapshot.source}; {counted(size, 'byte')}"
+        terminal.out().print(f"{out}: {parts} from {source_and_size}")
 
 
 @lineage.command("diff")
@@ -125,38 +113,24 @@ def diff(
         Path | None,
         typer.Argument(help="The later one; else the lineage as it is.", metavar="B"),
     ] = None,
-    detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 where they differ.")
-    ] = False,
+    detailed_exitcode: DetailedDifference = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what differs between two snapshots, or between one and the lineage as it is."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import differences
-    from lineage_backfill.lineage.compare import compare
-
-    project = source.open()
-    old = app.read_snapshot(project, before)
-    new = app.read_lineage(project) if after is None else app.read_snapshot(project, after)
+    workspace = source.open()
+    old = workspace.lineage.read_file(before)
+    new = workspace.snapshot if after is None else workspace.lineage.read_file(after)
     found = compare(old, new)
     if as_json:
-        from lineage_backfill.presentation import documents
-
         documents.emit(differences.document(old, new, found))
     else:
-        from lineage_backfill.cli import terminal
-
-        terminal.out().print(differences.shown(found))
+        terminal.out().print(differences.difference_table(found))
     if detailed_exitcode and found:
         raise typer.Exit(2)
 
 
 def _where(snapshot: LineageSnapshot) -> str:
     """Return where the lineage is from, and how old it is if it was saved."""
-    from datetime import UTC, datetime
-
-    from lineage_backfill.presentation.words import age
-
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)
@@ -164,13 +138,6 @@ def _where(snapshot: LineageSnapshot) -> str:
 
 
 def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Family]) -> None:
-    from rich.text import Text
-
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.names import Names
-    from lineage_backfill.presentation.text import counted
-
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = table("Job", "Reads", "Writes")
     for job in jobs:

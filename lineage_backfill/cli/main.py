@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -38,8 +39,8 @@ def _note(param: typer.CallbackParam, value: Any) -> None:
 def _colour(wanted: terminal.Color | None) -> None:
     if wanted is not None:
         terminal.manner = replace(terminal.manner, color=wanted)
-        from typer import rich_utils  # help has a console of its own
-
+        # Help has a console of its own, in a module that takes long to import.
+        rich_utils: Any = import_module("typer.rich_utils")
         rich_utils.COLOR_SYSTEM = terminal.color_system()
 
 
@@ -51,9 +52,7 @@ def _verbose(wanted: bool) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(version("lineage-backfill"))
+        typer.echo(import_module("importlib.metadata").version("lineage-backfill"))
         raise typer.Exit
 
 

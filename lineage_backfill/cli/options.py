@@ -5,20 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
-from lineage_backfill.cli.values import read_duration, read_moment, read_parameters
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from lineage_backfill.project import Project
+from lineage_backfill.cli.values import read_duration
+from lineage_backfill.project import Project
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.workspace import Workspace
 
 _WHAT = "What changed"
 _HOW_FAR = "How far to go"
@@ -56,8 +55,6 @@ class LineageOptions:
 
     def project(self, file: Path | None, *, search: bool = True) -> Project:
         """Return the project of a file (None: the one found upward, if it is searched for)."""
-        from lineage_backfill.workspace import open_project
-
         return open_project(
             file,
             search=search,
@@ -77,9 +74,9 @@ class SourceOptions(LineageOptions):
         _source(help="Project file; else lineage-backfill.toml, searched upward.", metavar="FILE"),
     ] = None
 
-    def open(self) -> Project:
-        """Return the project that these options name."""
-        return self.project(self.config)
+    def open(self, *, as_of: datetime | None = None) -> Workspace:
+        """Return the workspace of the project that these options name."""
+        return Workspace(self.project(self.config), as_of=as_of)
 
     def arguments(self) -> list[str]:
         """Return the command line that gives another process the same options."""
@@ -208,7 +205,7 @@ class WaitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriveOptions(WaitOptions):
+class RunningOptions(WaitOptions):
     """How many runs at once, for how long, and what becomes of it where others are in the way."""
 
     max_parallel: Annotated[
@@ -222,17 +219,9 @@ class DriveOptions(WaitOptions):
         ),
     ] = False
 
-    def driving(self) -> dict[str, Any]:
-        """Return what a drive is told; raises UsageError."""
-        return {
-            "max_parallel": self.max_parallel,
-            "timeout": self.limit,
-            "waits": self.wait,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(DriveOptions):
+class RunOptions(RunningOptions):
     """How a plan is run, and what is kept with the backfill."""
 
     yes: Annotated[bool, _drive("--yes", "-y", help="Do not ask.")] = False
@@ -284,23 +273,6 @@ class RunOptions(DriveOptions):
         ),
     ] = False
 
-    def submission(self) -> dict[str, Any]:
-        """Return what is kept with the backfill; raises UsageError."""
-        from datetime import UTC, datetime
-
-        from lineage_backfill.ports import Settings
-
-        now = datetime.now(UTC)
-        return {
-            "settings": Settings(
-                cutoff=not self.no_cutoff, tail=not self.no_tail, max_parallel=self.max_parallel
-            ),
-            "description": self.description or "",
-            "parameters": read_parameters(self.parameter or ()),
-            "scheduled_for": read_moment(self.at, now, sign=1),
-            "expires_at": read_moment(self.expires, now, sign=1),
-        }
-
 
 class Format(StrEnum):
     """How a plan is shown."""
@@ -331,6 +303,12 @@ BackfillArgument = Annotated[
         show_default=False,
         autocompletion=complete_backfills,
     ),
+]
+DetailedDifference = Annotated[
+    bool, Option("--detailed-exitcode", help="Exit with 2 where they differ.")
+]
+NamespaceOption = Annotated[
+    str | None, Option(help="Namespace of the names given.", metavar="NAME")
 ]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
@@ -367,7 +345,7 @@ def _flattened(group: Any) -> list[inspect.Parameter]:
 
     def place(name: str) -> int:
         (option,) = hints[name].__metadata__
-        return _PANELS.index(option.rich_help_panel)
+        return _PANELS.index(option.rich_help_panel) if option.rich_help_panel else -1
 
     return [
         inspect.Parameter(

@@ -1,4 +1,4 @@
-"""What `impact`, `run` and `plan` have in common: how they come by a plan, and its preview."""
+"""What `impact`, `run` and `plan` have in common: how a plan is made, loaded and shown."""
 
 from __future__ import annotations
 
@@ -6,52 +6,46 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import typer
+from rich.console import Console
 
-from lineage_backfill import workspace as app
+from lineage_backfill.cli import formats, terminal
+from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
-from lineage_backfill.cli.requests import Names, asks_logs, read_request
+from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
+from lineage_backfill.cli.requests import NameLookup, asks_logs, read_request
 from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.document import plan_from_dict
+from lineage_backfill.planning.explain import Explanation
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
-from lineage_backfill.presentation import documents
-from lineage_backfill.project import Project
+from lineage_backfill.presentation import documents, draw
+from lineage_backfill.presentation.plans import drawing
+from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.workspace.environment import log_time
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rich.console import Console
-
-    from lineage_backfill.planning.explain import Explanation
-    from lineage_backfill.runs.simulate import Estimate
-
-
-#: How many of the lineage's warnings are said beside a plan.
+#: How many of the lineage's warnings are printed beside a plan.
 _SHOWN_WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A plan and what it was made from."""
+class PlannedRequest:
+    """A plan and the workspace that it was made in."""
 
     plan: Plan
-    project: Project
-    snapshot: LineageSnapshot
+    workspace: Workspace
 
 
-def make_plan(datasets: Sequence[str], options: RequestOptions, source: SourceOptions) -> Made:
+def make_plan(
+    datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> PlannedRequest:
     """Return the plan that the options ask for."""
-    now = read_instant(options.now)
-    project = source.open()
-    snapshot = _read_lineage(project)
-    request = _request(datasets, options, project, snapshot, now)
-    plan = app.make_plan(project, snapshot, request, now=now)
-    return Made(plan=plan, project=project, snapshot=snapshot)
+    planning, request = _request(datasets, options, source)
+    return PlannedRequest(plan=planning.plan(request), workspace=planning.workspace)
 
 
 def explain(
@@ -63,40 +57,33 @@ def explain(
     why_not: bool,
 ) -> Explanation:
     """Return why the plan that the options ask for holds `target`, a JOB or JOB@SET, or not."""
-    now = read_instant(options.now)
-    project = source.open()
-    snapshot = _read_lineage(project)
-    request = _request(datasets, options, project, snapshot, now)
-    names = Names(snapshot, project.declarations, options.namespace)
+    planning, request = _request(datasets, options, source)
+    names = NameLookup(planning.workspace.resolver, options.namespace)
     job, keys = names.job_and_keys(target)
-    return app.explain(project, snapshot, request, job, keys, why_not=why_not, now=now)
+    return planning.explain(request, job, keys, why_not=why_not)
 
 
-def _read_lineage(project: Project) -> LineageSnapshot:
-    """Return the lineage; what its source got wrong is said first."""
-    from lineage_backfill.cli import terminal
+def _request(
+    datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> tuple[Planning, Request]:
+    now = read_instant(options.now)
+    workspace = source.open(as_of=now)
+    _warn(workspace.snapshot)
+    planning = Planning(workspace)
+    request = read_request(datasets, options, workspace.resolver)
+    if asks_logs(options):
+        since = read_moment(options.changed_since, now)
+        request = planning.with_changes(request, after=options.since_version, since=since)
+    return planning, request
 
-    snapshot = app.read_lineage(project)
+
+def _warn(snapshot: LineageSnapshot) -> None:
+    """Print what the source of the lineage got wrong."""
     more = len(snapshot.warnings) - _SHOWN_WARNINGS
     for text in snapshot.warnings[:_SHOWN_WARNINGS]:
         terminal.say(f"lineage: {text}", style="yellow")
     if more > 0:
         terminal.say(f"lineage: {more:,} more warnings; `lineage-backfill lineage show` has all")
-    return snapshot
-
-
-def _request(
-    datasets: Sequence[str],
-    options: RequestOptions,
-    project: Project,
-    snapshot: LineageSnapshot,
-    now: datetime,
-) -> Request:
-    request = read_request(datasets, options, snapshot, project.declarations)
-    if not asks_logs(options):
-        return request
-    since, after = read_moment(options.changed_since, now), options.since_version
-    return app.see_changes(project, snapshot, request, now=now, after=after, since=since)
 
 
 def load_plan(file: Path) -> Plan:
@@ -108,17 +95,15 @@ def load_plan(file: Path) -> Plan:
         raise UsageError(f"{named}{error}", hint=error.hint) from error
 
 
-def estimate(made: Made, *, max_parallel: int | None = None) -> Estimate | None:
+def estimate(planned: PlannedRequest, *, max_parallel: int | None = None) -> Estimate | None:
     """Return how long a plan will take; None where its runs or the run store cannot be read."""
-    from lineage_backfill.cli import terminal
-
     began = time.monotonic()
     try:
-        found = app.estimate(made.project, made.snapshot, made.plan, max_parallel=max_parallel)
+        found = Planning(planned.workspace).estimate(planned.plan, max_parallel=max_parallel)
     except StoreError as error:
         terminal.say(f"warning: how long it takes is not known: {error}", style="yellow")
         return None
-    app.log_time(began, "estimate")
+    log_time(began, "estimate")
     return found
 
 
@@ -130,34 +115,25 @@ def show(
     estimate: Estimate | None = None,
 ) -> None:
     """Print the preview; with a snapshot also what the lineage tells beside the plan."""
-    from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
-
     beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot, estimate)
     console.print(preview(plan, width=console.width, beside=beside))
 
 
-def show_as(form: Format, made: Made, console: Console) -> None:
+def show_as(form: Format, planned: PlannedRequest, console: Console) -> None:
     """Print the plan in one of its forms."""
-    from lineage_backfill.cli import formats
-    from lineage_backfill.cli.heatmap import heatmap
-    from lineage_backfill.cli.render import Beside
-    from lineage_backfill.presentation import draw
-    from lineage_backfill.presentation.plans import drawing
-
-    plan, takes = made.plan, estimate(made)
-    beside = Beside.of(plan, made.snapshot, takes)
+    plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
+    beside = Beside.of(plan, workspace.snapshot, takes)
     match form:
         case Format.TABLE:
-            show(plan, console, snapshot=made.snapshot, estimate=takes)
+            show(plan, console, snapshot=workspace.snapshot, estimate=takes)
         case Format.TREE:
             console.print(formats.plan_tree(plan, beside))
         case Format.HEATMAP:
-            spans = app.timeline(made.project, made.snapshot, plan)
-            zone, width = made.project.declarations.zone, console.width
+            spans = Planning(workspace).timeline(plan)
+            zone, width = workspace.project.declarations.zone, console.width
             is_plain = not console.encoding.startswith("utf")
             console.print(heatmap(plan, spans, zone=zone, width=width, plain=is_plain))
         case Format.MARKDOWN:
-            typer.echo(formats.markdown(plan, beside), nl=False)
+            terminal.give(formats.markdown(plan, beside))
         case Format.MERMAID | Format.DOT | Format.SVG:
-            write = {Format.MERMAID: draw.mermaid, Format.DOT: draw.dot, Format.SVG: draw.svg}
-            typer.echo(write[form](drawing(plan)), nl=False)
+            terminal.give(draw.WRITERS[form](drawing(plan)))

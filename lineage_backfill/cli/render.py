@@ -6,22 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.plans import amount, how_long, roots, tree
 from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.presentation.words import age, in_words, lasting, why_left
-
-if TYPE_CHECKING:
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
-    from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.simulate import Estimate
 
 #: From this width on, reasons (and owners, if any are known) have a column of their own.
 _WIDE, _WIDE_WITH_OWNERS = 100, 120

@@ -6,15 +6,11 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.options import PlanOptions, RequestOptions
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.names import resolve
-from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.folding import Folding, refuse_families
@@ -22,22 +18,17 @@ from lineage_backfill.planning.request import RAILS, ChangedDataset, ChangedJob,
 from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation import documents
-from lineage_backfill.project.declarations import Declarations
-
-Ref = TypeVar("Ref", DatasetRef, JobRef)
+from lineage_backfill.workspace.environment import account
 
 
-class Names:
+class NameLookup:
     """Finds datasets and jobs by what a person calls them."""
 
-    def __init__(
-        self, snapshot: LineageSnapshot, declarations: Declarations, namespace: str | None = None
-    ) -> None:
-        resolver = Resolver(snapshot, declarations, now=datetime.now(UTC))
-        self._snapshot, self._folding = snapshot, Folding(declarations)
+    def __init__(self, resolver: Resolver, namespace: str | None = None) -> None:
+        self._snapshot, self._folding = resolver.snapshot, Folding(resolver.declarations)
         self._datasets, self._jobs = resolver.edges.datasets, resolver.edges.jobs
         self._namespace = namespace
-        self._home = namespace or declarations.namespace or ""
+        self._home = namespace or resolver.declarations.namespace or ""
 
     def dataset(self, text: str) -> DatasetRef:
         """Return the dataset, whole where a partition is named.
@@ -113,12 +104,7 @@ class Names:
         return self.job(text.partition("@")[0]), None  # raises, with what it may have meant
 
 
-def read_request(
-    datasets: Sequence[str],
-    options: RequestOptions,
-    snapshot: LineageSnapshot,
-    declarations: Declarations,
-) -> Request:
+def read_request(datasets: Sequence[str], options: RequestOptions, resolver: Resolver) -> Request:
     """Return the request that the arguments state; raises UsageError where they contradict."""
     named = bool(datasets or options.job or _keys_given(options) or asks_logs(options))
     if options.request and named:
@@ -126,43 +112,43 @@ def read_request(
             "--request names all roots and their keys by itself",
             hint="Leave out the datasets, --job and the keys, or leave out --request.",
         )
-    names = Names(snapshot, declarations, options.namespace)
+    names = NameLookup(resolver, options.namespace)
     if options.request:
-        asked = request_from_dict(
+        request = request_from_dict(
             documents.load(options.request, unique=True), str(options.request)
         )
-        asked = replace(asked, changed=tuple(map(names.folded, asked.changed)))
+        request = replace(request, changed=tuple(map(names.folded, request.changed)))
     else:
         keys = _keys(options)
-        asked = Request(
+        request = Request(
             changed=tuple(names.changed(n, keys) for n in datasets),
             jobs=tuple(ChangedJob(job=names.job(n), keys=keys) for n in options.job or ()),
         )
-    if not (asked.changed or asked.jobs):
+    if not (request.changed or request.jobs):
         raise UsageError(
             "nothing is named that changed",
             hint="Name a dataset, as in `lineage-backfill impact DATASET --from KEY`, or --job.",
         )
     return replace(
-        limits_of(options, asked),
-        columns=_listed(options.columns) or asked.columns,
-        depth=options.depth or asked.depth,
-        exact=options.exact or asked.exact,
-        include_former=options.include_former or asked.include_former,
+        limits_of(options, request),
+        columns=_listed(options.columns) or request.columns,
+        depth=options.depth or request.depth,
+        exact=options.exact or request.exact,
+        include_former=options.include_former or request.include_former,
     )
 
 
-def limits_of(options: PlanOptions, asked: Request) -> Request:
+def limits_of(options: PlanOptions, request: Request) -> Request:
     """Return the request with what the options say of how far it goes, of its author and reason."""
     return replace(
-        asked,
-        select=tuple(options.select or asked.select),
-        exclude=tuple(options.exclude or asked.exclude),
-        reverse=options.reverse or asked.reverse,
-        author=asked.author or app.account(),
-        reason=options.reason or asked.reason,
-        as_of=options.now is not None or asked.as_of,
-        allow=asked.allow
+        request,
+        select=tuple(options.select or request.select),
+        exclude=tuple(options.exclude or request.exclude),
+        reverse=options.reverse or request.reverse,
+        author=request.author or account(),
+        reason=options.reason or request.reason,
+        as_of=options.now is not None or request.as_of,
+        allow=request.allow
         | {rail for rail in RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )
 

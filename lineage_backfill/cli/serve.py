@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.presentation import documents
+from lineage_backfill.web import server
 
 
 @takes_options
@@ -36,11 +39,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Show backfills, plans, lineage and settings in a browser, until Ctrl-C; changes nothing."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-    from lineage_backfill.web import server
-
-    project = source.open()
+    project = source.project(source.config)
     with server.listen(host, port) as listening:
         address = server.address_of(listening)
 

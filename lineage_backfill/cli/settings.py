@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.render import table
 from lineage_backfill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from lineage_backfill.planning.review import Finding
+from lineage_backfill.planning.review import Finding
+from lineage_backfill.presentation import documents, settings
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.workspace.planning import Planning
 
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
 
 config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
-
-
-@config.callback()
-def _group() -> None:
-    """The settings of this project."""
 
 
 @config.command("show")
@@ -36,18 +36,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting as it holds here; secrets are masked."""
-    project = source.open()
+    project = source.project(source.config)
     if as_json:
-        from lineage_backfill.presentation import documents, settings
-
         documents.emit(settings.document(project))
         return
-    from rich.text import Text
-
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.text import safe
-
     columns = ("Setting", "Value", "From")[: 3 if sources else 2]
     rows = table(*columns)
     for one in project.settings:
@@ -66,52 +58,36 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Hold the project file against the lineage; exits with 64 where something is wrong."""
-    from lineage_backfill import workspace as app
-
-    project = source.open()
-    snapshot = app.read_lineage(project)
-    found = app.check_project(project, snapshot)
+    workspace = source.open()
+    found = Planning(workspace).findings()
     bad = ("error", "warning") if strict else ("error",)
     ok = not any(one.level in bad for one in found)
     if as_json:
-        from dataclasses import asdict
-
-        from lineage_backfill.presentation import documents
-
+        file = workspace.project.file
         documents.emit(
             {
                 "schema_version": 1,
                 "kind": "config_check",
-                "file": project.file and str(project.file),
+                "file": file and str(file),
                 "ok": ok,
                 "findings": [asdict(one) for one in found],
             }
         )
     else:
-        from lineage_backfill.cli import terminal
-
         terminal.out().print(_findings(found))
     if not ok:
         raise typer.Exit(UsageError.exit_code)
 
 
 def _findings(found: Sequence[Finding]) -> RenderableType:
-    from collections import Counter
-
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    from lineage_backfill.presentation.text import counted, safe
-
     if not found:
         return Text("The project file fits the lineage.", style="green")
     rows = Table.grid(padding=(0, 1, 0, 0))
     for one in found:
-        said = Text.assemble((safe(one.place), "bold"), f": {safe(one.text)}")
+        text = Text.assemble((safe(one.place), "bold"), f": {safe(one.text)}")
         if one.hint:
-            said.append(f"\n{safe(one.hint)}", style="dim")
-        rows.add_row(Text(*_MARKS[one.level]), said)
+            text.append(f"\n{safe(one.hint)}", style="dim")
+        rows.add_row(Text(*_MARKS[one.level]), text)
     levels = Counter[str](one.level for one in found)
     counts = ", ".join(counted(levels[level], level) for level in _MARKS if levels[level])
     return Group(rows, Text(), Text(counts, style="bold"))

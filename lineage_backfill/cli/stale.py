@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.backfill import carry_out
 from lineage_backfill.cli.options import (
     JsonOption,
     PlanOptions,
@@ -17,32 +21,37 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
-    from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.planning.plan import Plan
-    from lineage_backfill.planning.staleness import Staleness
-    from lineage_backfill.presentation.names import Names
-    from lineage_backfill.project import Project
+from lineage_backfill.cli.planning import PlannedRequest
+from lineage_backfill.cli.render import apart, table
+from lineage_backfill.cli.requests import limits_of
+from lineage_backfill.cli.values import read_instant, read_moment
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.request import Request
+from lineage_backfill.planning.staleness import Staleness
+from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.names import Names, keys_in_words
+from lineage_backfill.presentation.plans import amount
+from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.runs.reports import instant
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
 _SinceOption = Annotated[
     str | None,
     typer.Option(help="Only keys that end after this: 30d or an instant.", metavar="T"),
 ]
 _SHOWN_SILENT = 5
+_NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Stale:
     """What is stale, and the plan that repairs it (None where nothing is)."""
 
-    project: Project
-    snapshot: LineageSnapshot
-    now: datetime
+    workspace: Workspace
     jobs: tuple[Staleness, ...]
     silent: Mapping[DatasetRef, str]
     plan: Plan | None
@@ -62,18 +71,13 @@ def stale(
     ] = None,
 ) -> None:
     """Show what is missing, or older than what it is made from, partition by partition."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-
     found = _find(options, source, since)
     if out and found.plan is not None:
-        from lineage_backfill.planning.document import plan_to_dict
-
         documents.save(plan_to_dict(found.plan), out)
     if as_json:
         documents.emit(_document(found))
     else:
-        terminal.out().print(_shown(found))
+        terminal.out().print(_tables(found))
     if detailed_exitcode and found.plan is not None:
         raise typer.Exit(2)
 
@@ -87,57 +91,36 @@ def catchup(
     as_json: JsonOption = False,
 ) -> None:
     """Plan and run what `stale` shows, and what follows from it; nothing else."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.backfill import carry_out
-    from lineage_backfill.cli.planning import Made
-
     found = _find(options, source, since)
-    terminal.talk().print(_shown(found))
-    if found.plan is None:
-        return
-    made = Made(plan=found.plan, project=found.project, snapshot=found.snapshot)
-    carry_out(made, how, source=source, as_json=as_json)
+    terminal.talk().print(_tables(found))
+    if found.plan is not None:
+        planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
+        carry_out(planned, how, source=source, as_json=as_json)
 
 
-def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Found:
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli.requests import limits_of
-    from lineage_backfill.cli.values import read_instant, read_moment
-    from lineage_backfill.planning.request import Request
-
+def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Stale:
     now = read_instant(options.now)
-    project = source.open()
-    snapshot = app.read_lineage(project)
-    jobs, silent = app.find_stale(
-        project,
-        snapshot,
-        now=now,
-        select=options.select or (),
-        exclude=options.exclude or (),
-        since=read_moment(since, now),
+    workspace = source.open(as_of=now)
+    planning = Planning(workspace)
+    jobs, silent = planning.find_stale(
+        select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
     )
-    asked = tuple(one.asked() for one in jobs if one.stale)
+    roots = tuple(one.asked() for one in jobs if one.stale)
     plan = None
-    if asked:
-        request = limits_of(options, Request(jobs=asked, as_of=options.now is not None))
-        plan = app.make_plan(project, snapshot, request, now=now)
-    return _Found(project=project, snapshot=snapshot, now=now, jobs=jobs, silent=silent, plan=plan)
+    if roots:
+        request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
+        plan = planning.plan(request)
+    return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
 
 
 # --- as a document ------------------------------------------------------------------------------
 
 
-def _document(found: _Found) -> dict[str, Any]:
-    from lineage_backfill.model import named
-    from lineage_backfill.runs.reports import instant
-
-    totals = (
-        found.plan.totals if found.plan is not None else {"jobs": 0, "partitions": 0, "runs": 0}
-    )
+def _document(found: _Stale) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "kind": "stale",
-        "now": instant(found.now),
+        "now": instant(found.workspace.now),
         "jobs": [
             {
                 "job": named(one.job),
@@ -161,39 +144,30 @@ def _document(found: _Found) -> dict[str, Any]:
             {"dataset": named(dataset), "why": why} for dataset, why in sorted(found.silent.items())
         ],
         "stale": sum(len(one.stale) for one in found.jobs),
-        "to_run": dict(totals),
+        "to_run": dict(_NOTHING if found.plan is None else found.plan.totals),
     }
 
 
 def _keys(one: Staleness, keys: Any) -> list[Any]:
-    from lineage_backfill.partitions.text import render
-
     return list(render(one.calendar, keys)) if one.calendar is not None and keys else []
 
 
 # --- for a person -------------------------------------------------------------------------------
 
 
-def _shown(found: _Found) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from lineage_backfill.cli.render import apart
-    from lineage_backfill.presentation.names import Names
-    from lineage_backfill.presentation.plans import amount
-    from lineage_backfill.presentation.text import counted
-
-    shown: list[DatasetRef | JobRef] = [*found.silent]
+def _tables(found: _Stale) -> RenderableType:
+    refs: list[DatasetRef | JobRef] = [*found.silent]
     for one in found.jobs:
-        shown += [one.job, *(older.dataset for older in one.older)]
-    names = Names(shown)
+        refs += [one.job, *(older.dataset for older in one.older)]
+    names = Names(refs)
     parts: list[RenderableType] = []
-    stale_jobs = [one for one in found.jobs if one.stale or one.running]
-    if stale_jobs:
-        parts.append(_stale_table(stale_jobs, names))
+    if any(one.stale or one.running for one in found.jobs):
+        rows = (row for one in found.jobs for row in _reasons(one, names))
+        parts.append(_table("Stale", rows, names))
     doubtful = [one for one in found.jobs if one.why]
     if doubtful:
-        parts.append(_doubts(doubtful, names))
+        unknown = ((one, "?", "yellow", one.unjudged, safe("; ".join(one.why))) for one in doubtful)
+        parts.append(_table("Not known", unknown, names))
     if found.silent:
         parts.append(_silent(found.silent, names))
     if found.plan is None:
@@ -210,52 +184,30 @@ def _shown(found: _Found) -> RenderableType:
     return Group(*apart(parts))
 
 
-def _stale_table(jobs: Iterable[Staleness], names: Names) -> Table:
-    from rich.text import Text
+_Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why
 
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.names import keys_in_words
 
-    rows = table("", "Stale", "Partitions", "Why")
-    for one in jobs:
-        for mark, style, keys, why in _reasons(one, names):
-            shown = keys_in_words(tuple(_keys(one, keys)))
-            rows.add_row(Text(mark, style), Text(names(one.job)), Text(shown), Text(why, "dim"))
+def _table(heading: str, found: Iterable[_Row], names: Names) -> Table:
+    rows = table("", heading, "Partitions", "Why")
+    for one, mark, style, keys, why in found:
+        words = keys_in_words(tuple(_keys(one, keys))) if keys else ""
+        rows.add_row(Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim"))
     return rows
 
 
-def _reasons(one: Staleness, names: Names) -> Iterable[tuple[str, str, Any, str]]:
+def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
     if one.missing:
-        yield "+", "green", one.missing, "never made"
+        yield one, "+", "green", one.missing, "never made"
     for older in one.older:
         version = f", version {older.version}" if older.version is not None else ""
         at = f"{older.at:%Y-%m-%d %H:%M}Z"
-        yield "~", "green", older.keys, f"{names(older.dataset)} changed since, at {at}{version}"
+        why = f"{names(older.dataset)} changed since, at {at}{version}"
+        yield one, "~", "green", older.keys, why
     if one.running:
-        yield "=", "dim", one.running, "being made by a run"
-
-
-def _doubts(jobs: Sequence[Staleness], names: Names) -> Table:
-    from rich.text import Text
-
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.names import keys_in_words
-    from lineage_backfill.presentation.text import safe
-
-    rows = table("", "Not known", "Partitions", "Why")
-    for one in jobs:
-        keys = keys_in_words(tuple(_keys(one, one.unjudged))) if one.unjudged else ""
-        why = safe("; ".join(one.why))
-        rows.add_row(Text("?", "yellow"), Text(names(one.job)), Text(keys), Text(why, "dim"))
-    return rows
+        yield one, "=", "dim", one.running, "being made by a run"
 
 
 def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
-    from rich.text import Text
-
-    from lineage_backfill.cli.render import table
-    from lineage_backfill.presentation.text import safe
-
     rows = table("", "No log of", "Why")
     shown = sorted(silent.items())[:_SHOWN_SILENT]
     for dataset, why in shown:

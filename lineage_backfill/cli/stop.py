@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.completion import complete_backfills
 from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.progress import progress
 from lineage_backfill.model import BackfillState
-
-if TYPE_CHECKING:
-    from lineage_backfill.project import Project
+from lineage_backfill.presentation import documents
+from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.runner import Runner
 
 _INTERRUPTED = 130
+_REQUESTED = "Whoever drives it has been asked to; see it end: lineage-backfill watch {id}"
+_CANCELLED = {
+    BackfillState.SCHEDULED: _REQUESTED,
+    BackfillState.RUNNING: _REQUESTED,
+    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
+    BackfillState.INTERRUPTED: (
+        "Not all was given up before this was interrupted: lineage-backfill cancel {id}"
+    ),
+}
 
 
 @takes_options
@@ -21,15 +32,13 @@ def pause(
     source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
 ) -> None:
     """Start no more runs of a backfill; those under way may end, and `resume` goes on."""
-    from lineage_backfill import workspace as app
-
-    project = source.open()
-    asked = app.pause(project, backfill)
-    if asked.state.is_under_way:
-        said = "No more of its runs are started; go on with: lineage-backfill resume {id}"
+    backfills = Backfills(source.open())
+    paused = backfills.pause(backfill)
+    if paused.state.is_under_way:
+        text = f"No more of its runs are started; go on with: lineage-backfill resume {paused.id}"
     else:
-        said = "{id} is not running, but {state}: there is nothing to pause."
-    _tell(project, said.format(id=asked.id, state=asked.state), asked.id, as_json=as_json)
+        text = f"{paused.id} is not running, but {paused.state}: there is nothing to pause."
+    _finish(backfills, paused.id, text, as_json=as_json)
 
 
 @takes_options
@@ -40,24 +49,14 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Give up what a backfill has not started; what it has written stays as it is."""
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.cli.progress import progress
-
-    project = source.open()
+    workspace = source.open()
     reporter = progress(terminal.talk())
     with reporter.showing():
-        ended = app.cancel(project, backfill, kill=kill, reporter=reporter)
-    if ended.state.is_under_way:
-        said = "Whoever drives it has been asked to; see it end: lineage-backfill watch {id}"
-    elif ended.state is BackfillState.CANCELLED:
-        said = "To run what was given up: lineage-backfill retry {id}"
-    elif ended.state is BackfillState.INTERRUPTED:
-        said = "Not all was given up before this was interrupted: lineage-backfill cancel {id}"
-    else:
-        said = "{id} has ended, as {state}: there is nothing to give up."
-    _tell(project, said.format(id=ended.id, state=ended.state), ended.id, as_json=as_json)
-    if ended.state is BackfillState.INTERRUPTED:
+        outcome = Runner(workspace, reporter).cancel(backfill, kill=kill)
+    ended = "{id} has ended, as {state}: there is nothing to give up."
+    text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)
+    _finish(Backfills(workspace), outcome.id, text, as_json=as_json)
+    if outcome.state is BackfillState.INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
 
 
@@ -75,19 +74,13 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """List a backfill no more; what it has written stays, and its whole id still names it."""
-    from lineage_backfill import workspace as app
-
-    project = source.open()
-    deleted = app.delete(project, backfill).id
-    said = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"
-    _tell(project, said, deleted, as_json=as_json)
+    backfills = Backfills(source.open())
+    deleted = backfills.delete(backfill).id
+    text = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"
+    _finish(backfills, deleted, text, as_json=as_json)
 
 
-def _tell(project: Project, said: str, backfill: str, *, as_json: bool) -> None:
-    from lineage_backfill import workspace as app
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.presentation import documents
-
+def _finish(backfills: Backfills, id_: str, text: str, *, as_json: bool) -> None:
     if as_json:
-        documents.emit(app.status(project, backfill))
-    terminal.say(said)
+        documents.emit(backfills.status(id_))
+    terminal.say(text)

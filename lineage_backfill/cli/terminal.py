@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, TextIO
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+import typer
+
+from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import safe
 
-if TYPE_CHECKING:
-    from logging import LogRecord
-
+if TYPE_CHECKING:  # help and completion start without it
     from rich.console import Console, RenderableType
 
 
@@ -63,18 +68,39 @@ def say(text: str, *, style: str = "", asking: bool = False) -> None:
     (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
+def show(
+    document: Mapping[str, Any],
+    render: Callable[[Mapping[str, Any]], RenderableType],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a document on stdout, as JSON or as `render` shows it to a person."""
+    if as_json:
+        documents.emit(document)
+    else:
+        out().print(render(document))
+
+
+def give(text: str, file: Path | None = None) -> None:
+    """Print the text on stdout, or write it to a file; raises UsageError."""
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        documents.write_whole(text, file)
+        say(f"Wrote {file}.")
+
+
 def follow_log() -> None:
     """Say what the program logs from now on, as long as it is to be verbose."""
-    import logging
-
-    class Saying(logging.Handler):
-        def emit(self, record: LogRecord) -> None:
-            if manner.verbose:
-                say(record.getMessage(), style="dim")
-
     log = logging.getLogger("lineage_backfill")
     log.setLevel(logging.INFO)
-    log.handlers = [Saying()]
+    log.handlers = [_LogHandler()]
+
+
+class _LogHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if manner.verbose:
+            say(record.getMessage(), style="dim")
 
 
 def plain(shown: RenderableType, *, width: int = 120) -> str:
@@ -93,9 +119,8 @@ def color_system() -> Literal["auto", "standard"] | None:
 
 
 def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(
+    console: type[Console] = import_module("rich.console").Console
+    return console(
         file=file,
         width=width,
         quiet=quiet,

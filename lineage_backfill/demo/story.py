@@ -7,16 +7,14 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.planning import show
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.render import table
@@ -30,16 +28,13 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation.text import counted
-from lineage_backfill.project.settings import FILE_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from rich.console import Console
-
-    from lineage_backfill.project import Project
+from lineage_backfill.project import FILE_NAME, Project
+from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner
+from lineage_backfill.workspace.workspace import Workspace
 
 #: The UTC hours in which the feed is wrong: a morning in New York after the clocks went forward.
 FAULT = ("2013-03-10T10", "2013-03-10T11", "2013-03-10T12")
@@ -54,8 +49,8 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
     """
     began = time.monotonic()
     period = YEAR if year else MARCH
-    project = app.open_project(prepare(folder, period) / FILE_NAME)
-    with app.open_engines(project) as engines:
+    project = open_project(prepare(folder, period) / FILE_NAME)
+    with Workspace(project).open_engines() as engines:
         engine = engines["local"]
         assert isinstance(engine, LocalEngine)
         demo = Demo(project, engine, period, console)
@@ -100,13 +95,14 @@ class Demo:
             f"  The fault: {FAULT[0]} to {FAULT[-1]} give delays in seconds, not in minutes."
         )
         self._chapter("The history: every table, by the same executor as any backfill")
-        lineage = self._declared_lineage()
+        # The jobs declare their lineage themselves: no run has sent any yet.
+        workspace = Workspace(self._project, read=self._declared_lineage)
         feed: list[tuple[DatasetRef, KeySet | None]] = [
             (self._dataset("flights_hourly"), (f"{first}..{last}",)),
             (self._dataset("weather_hourly"), (f"{first}..{last}",)),
             (self._dataset("airlines"), None),
         ]
-        return self._run(self._plan(lineage, feed), lineage)
+        return self._run(self._plan(workspace, feed), workspace)
 
     def fix(self) -> bool:
         """Fix the feed's table, show what that makes stale, run it, and check the outcome."""
@@ -118,17 +114,17 @@ class Demo:
 
         arguments = f"flights_hourly --from {FAULT[0]} --to {FAULT[-1]}"
         self._chapter(f"$ lineage-backfill impact {arguments}")
-        lineage = app.read_lineage(self._project)
+        workspace = Workspace(self._project)
         fixed = self._dataset("flights_hourly")
-        plan = self._plan(lineage, [(fixed, (f"{FAULT[0]}..{FAULT[-1]}",))])
-        show(plan, self._console, snapshot=lineage)
+        plan = self._plan(workspace, [(fixed, (f"{FAULT[0]}..{FAULT[-1]}",))])
+        show(plan, self._console, snapshot=workspace.snapshot)
 
         self._chapter(f"$ lineage-backfill run {arguments}")
-        succeeded = self._run(plan, lineage)
+        succeeded = self._run(plan, workspace)
         self._chapter("$ lineage-backfill report")
-        self._console.print(report_table(app.report(self._project, None)))
+        self._console.print(report_table(Backfills(workspace).report()))
         is_right = self._check_tables()
-        is_exact = self._check_logs(versions, self._planned(lineage, plan))
+        is_exact = self._check_logs(versions, self._planned(workspace, plan))
         return succeeded and is_right and is_exact
 
     def _check_tables(self) -> bool:
@@ -157,24 +153,18 @@ class Demo:
         self._say(holds, f"{counted(rewritten, 'partition')} rewritten")
         return holds
 
-    def _plan(
-        self, lineage: LineageSnapshot, changed: list[tuple[DatasetRef, KeySet | None]]
-    ) -> Plan:
-        request = Request(
-            changed=tuple(ChangedDataset(dataset=ref, keys=keys) for ref, keys in changed)
-        )
-        return app.make_plan(self._project, lineage, request, now=datetime.now(UTC))
+    def _plan(self, workspace: Workspace, changed: list[tuple[DatasetRef, KeySet | None]]) -> Plan:
+        roots = tuple(ChangedDataset(dataset=ref, keys=keys) for ref, keys in changed)
+        return Planning(workspace).plan(Request(changed=roots))
 
-    def _run(self, plan: Plan, lineage: LineageSnapshot) -> bool:
+    def _run(self, plan: Plan, workspace: Workspace) -> bool:
         reporter = progress(self._console)
+        options = DriveOptions(engines={"local": self._engine})
         with reporter.showing():
-            ended = app.start(
-                self._project, lineage, plan, reporter=reporter, engines={"local": self._engine}
-            )
-        return ended.state is BackfillState.SUCCEEDED
+            outcome = Runner(workspace, reporter, options).start(plan)
+        return outcome.state is BackfillState.SUCCEEDED
 
     def _declared_lineage(self) -> LineageSnapshot:
-        """Return what the jobs declare themselves: no run has told of them yet."""
         edges = self._call("declared:edges")
         return LineageSnapshot.of(
             JobNode(
@@ -185,12 +175,11 @@ class Demo:
             for job, datasets in edges.items()
         )
 
-    def _planned(self, lineage: LineageSnapshot, plan: Plan) -> dict[DatasetRef, set[Values]]:
+    def _planned(self, workspace: Workspace, plan: Plan) -> dict[DatasetRef, set[Values]]:
         """Return the partitions that the plan writes; in this example a label is its value."""
-        resolver = Resolver(lineage, self._project.declarations, now=datetime.now(UTC))
         planned: dict[DatasetRef, set[Values]] = {ref: set() for ref in self._tables}
         for write in (write for run in plan.runs or () for write in run.writes):
-            calendar = resolver.calendar(write.dataset)
+            calendar = workspace.resolver.calendar(write.dataset)
             assert calendar is not None, "every table of the example is declared"
             keys = expand(calendar, parse(calendar, write.keys))
             planned[write.dataset] |= {() if calendar.is_whole else (str(k.label),) for k in keys}

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lineage_backfill.cli import terminal
+from lineage_backfill.demo.story import run_demo
+
 
 def demo(
     folder: Annotated[
@@ -15,9 +18,6 @@ def demo(
     year: Annotated[bool, typer.Option("--year", help="All of 2013 instead of its March.")] = False,
 ) -> None:
     """Break a feed of real flights, fix it, and see exactly what it broke re-run on Spark."""
-    from lineage_backfill.cli import terminal
-    from lineage_backfill.demo.story import run_demo
-
     code = run_demo(folder, year=year, console=terminal.out())
     if code:
         raise typer.Exit(code)

@@ -6,13 +6,10 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
-
-if TYPE_CHECKING:
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -34,15 +31,6 @@ def _member(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "]"
     return json.dumps(value)
-
-
-def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
-    """Return the members that say which lineage a document is about."""
-    return {
-        "source": snapshot.source,
-        "hash": snapshot.content_hash,
-        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
-    }
 
 
 def emit(document: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ the lineage is escaped for each language.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape
@@ -231,3 +231,7 @@ def _drawn(edge: Edge, path: str, at: str) -> str:
     faint = " faint" if edge.faint else ""
     label = f'<text class="label" {at}>{escape(safe(edge.label))}</text>' if edge.label else ""
     return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'
+
+
+#: What writes a drawing down, by the name of the language.
+WRITERS: Mapping[str, Callable[[Drawing], str]] = {"mermaid": mermaid, "dot": dot, "svg": svg}

@@ -18,7 +18,6 @@ from lineage_backfill.lineage.snapshot import (
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import counted, safe
 
@@ -142,7 +141,7 @@ def document(
     return {
         "schema_version": 1,
         "kind": "lineage",
-        **documents.origin(snapshot),
+        **origin(snapshot),
         "jobs": [_job(node) for node in jobs],
         "datasets": [_dataset(node) for node in datasets],
         "families": [
@@ -154,6 +153,15 @@ def document(
             for family in families
         ],
         "warnings": list(snapshot.warnings),
+    }
+
+
+def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
+    """Return the members that say which lineage a document is about."""
+    return {
+        "source": snapshot.source,
+        "hash": snapshot.content_hash,
+        "taken_at": snapshot.taken_at and snapshot.taken_at.isoformat(),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
@@ -14,9 +13,7 @@ from lineage_backfill.presentation.draw import Drawing, Edge, Node
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import counted
 from lineage_backfill.presentation.words import before, lasting, mapping_in_words
-
-if TYPE_CHECKING:
-    from lineage_backfill.runs.simulate import Estimate, Spread
+from lineage_backfill.runs.simulate import Estimate, Spread
 
 
 def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.view import View
-from lineage_backfill.presentation import documents, draw
+from lineage_backfill.presentation import draw
+from lineage_backfill.presentation.lineage import origin
 from lineage_backfill.presentation.names import Names
 
 
@@ -15,7 +16,7 @@ def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "kind": "graph",
-        **documents.origin(snapshot),
+        **origin(snapshot),
         "nodes": [
             {
                 "id": f"n{number}",

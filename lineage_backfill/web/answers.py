@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill import workspace as app
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.ports import RunStore
 from lineage_backfill.presentation import documents, draw
 from lineage_backfill.web.cache import Cache
 
@@ -28,17 +25,10 @@ _PARAMETERS = frozenset(
 routes = Blueprint("pages", __name__)
 
 
-def known() -> Cache:
+def cache() -> Cache:
     """Return what the pages know."""
     found: Cache = current_app.extensions["cache"]
     return found
-
-
-@contextmanager
-def reading() -> Iterator[RunStore]:
-    """Open the run store to read it."""
-    with app.open_store(known().project, read_only=True) as store:
-        yield store
 
 
 def here(**changed: Any) -> str:

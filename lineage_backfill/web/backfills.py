@@ -9,7 +9,6 @@ from typing import Any
 from flask import Response, render_template, request
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill import workspace as app
 from lineage_backfill.errors import (
     LineageError,
     UnknownNameError,
@@ -21,8 +20,8 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.presentation import backfills, plans, words
 from lineage_backfill.presentation.names import Names
-from lineage_backfill.web import view_models as shown
-from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, known, number, reading, routes
+from lineage_backfill.web import view_models
+from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page
 
 _BACKFILLS, _RUNS, _JOBS, _OTHERS = 25, 100, 50, 100  # rows on a page
@@ -34,10 +33,9 @@ _REPORTED = 5_000  # runs of the largest backfill whose verdict stands on its fi
 @routes.get("/")
 def history() -> str:
     """List the backfills, the newest first."""
-    with reading() as store:
-        every = app.history(known().project, store=store)["backfills"]
-        page = Page.of(every, number("page"), size=_BACKFILLS)
-        tallies = store.tallies([one["id"] for one in page.items])
+    with cache().backfills() as kept:
+        page = Page.of(kept.history()["backfills"], number("page"), size=_BACKFILLS)
+        tallies = kept.tallies(one["id"] for one in page.items)
     is_live = any(BackfillState(one["state"]).is_under_way for one in page.items)
     return render_template("history.html", page=page, tallies=tallies, is_live=is_live)
 
@@ -45,32 +43,32 @@ def history() -> str:
 @routes.get("/history.json")
 def history_json() -> Response:
     """Return what `history --json` prints."""
-    with reading() as store:
-        return as_json(app.history(known().project, store=store))
+    with cache().backfills() as kept:
+        return as_json(kept.history())
 
 
 @routes.get("/backfills/<backfill>")
 def backfill(backfill: str) -> str:
     """Show one backfill."""
-    with reading() as store:
-        status = app.status(known().project, backfill, store=store)
+    with cache().backfills() as kept:
+        status = kept.status(backfill)
         lineage_says = ""
         spans: Mapping[str, tuple[Span, ...]] = {}
         try:
-            spans = known().spans(status, store)
+            spans = cache().spans(status, kept)
         except (LineageError, UsageError) as error:
             lineage_says = f"{error} {error.hint}"
         is_live = BackfillState(status["state"]).is_under_way
         report, no_report = None, ""
         if not is_live and len(status["runs"]) <= _REPORTED:
             try:
-                report = known().report(status, store)
+                report = cache().report(status, kept)
             except (LineageError, UsageError) as error:
                 no_report = f"{error} {error.hint}"
     runs = status["runs"]
-    rows = Page.of(shown.job_rows(runs), number("jobs"), size=_JOBS)
-    periods = shown.fill(rows.items, runs, spans, known().project.declarations.zone)
-    state, job = request.args.get("state"), _asked_job()
+    rows = Page.of(view_models.job_rows(runs), number("jobs"), size=_JOBS)
+    periods = view_models.fill(rows.items, runs, spans, cache().project.declarations.zone)
+    state, job = request.args.get("state"), _chosen_job()
     listed = [
         run
         for run in runs
@@ -85,7 +83,7 @@ def backfill(backfill: str) -> str:
         rows=rows,
         periods=periods,
         lineage_says=lineage_says,
-        troubles=Page.of(shown.troubles(runs), 1, size=_JOBS),
+        troubles=Page.of(view_models.troubles(runs), 1, size=_JOBS),
         cut_off=[run for run in runs if run["cut_off"]][:_JOBS],
         runs=Page.of(listed, number("page"), size=_RUNS),
         state=state,
@@ -98,7 +96,7 @@ def backfill(backfill: str) -> str:
     )
 
 
-def _asked_job() -> JobRef | None:
+def _chosen_job() -> JobRef | None:
     name, namespace = request.args.get("job"), request.args.get("namespace")
     return None if name is None or namespace is None else JobRef(namespace, name)
 
@@ -123,8 +121,8 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
 @routes.get("/backfills/<backfill>.json")
 def backfill_json(backfill: str) -> Response:
     """Return what `status --json` prints."""
-    with reading() as store:
-        return as_json(app.status(known().project, backfill, store=store))
+    with cache().backfills() as kept:
+        return as_json(kept.status(backfill))
 
 
 @routes.get("/backfills/<backfill>/report")
@@ -153,17 +151,16 @@ def report_json(backfill: str) -> Response:
 
 
 def _report(backfill: str) -> Mapping[str, Any]:
-    with reading() as store:
-        status = app.status(known().project, backfill, store=store)
-        return known().report(status, store)
+    with cache().backfills() as kept:
+        status = kept.status(backfill)
+        return cache().report(status, kept)
 
 
 @routes.get("/backfills/<backfill>/runs/<run>")
 def run(backfill: str, run: str) -> str:
     """Show one run: its attempts, what it was told, what it waits for and what it has printed."""
-    project = known().project
-    with reading() as store:
-        document = app.run_of(project, backfill, run, store=store)
+    with cache().backfills() as kept:
+        document = kept.run(backfill, run)
     tried = [one["attempt"] for one in document["attempts"]]
     chosen = request.args.get("attempt", tried[-1] if tried else 0, type=int)
     if tried and chosen not in tried:
@@ -173,11 +170,11 @@ def run(backfill: str, run: str) -> str:
     if tried:
         place = document["backfill"], document["id"], chosen
         try:
-            spec = app.attempt_spec(project, *place)
+            spec = kept.attempt_spec(*place)
         except UnknownNameError as error:
             missing.append(f"{error}. {error.hint}")
         try:
-            log = app.attempt_log(project, *place, most=_TAIL)
+            log = kept.attempt_log(*place, most=_TAIL)
         except UnknownNameError as error:
             missing.append(f"{error}. {error.hint}")
     upstream = document["upstream"]
@@ -201,17 +198,16 @@ def run(backfill: str, run: str) -> str:
 @routes.get("/backfills/<backfill>/runs/<run>.json")
 def run_json(backfill: str, run: str) -> Response:
     """Return the document of one run."""
-    with reading() as store:
-        return as_json(app.run_of(known().project, backfill, run, store=store))
+    with cache().backfills() as kept:
+        return as_json(kept.run(backfill, run))
 
 
 @routes.get("/backfills/<backfill>/runs/<run>/<int:attempt>.txt")
 def log(backfill: str, run: str, attempt: int) -> Response:
     """Return what an attempt has printed."""
-    project = known().project
-    with reading() as store:
-        found = app.run_of(project, backfill, run, store=store)
-    text = app.attempt_log(project, found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
+    with cache().backfills() as kept:
+        found = kept.run(backfill, run)
+    text = kept.attempt_log(found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
     return Response(text, mimetype="text/plain")
 
 
@@ -230,8 +226,8 @@ class _Planned:
 
 
 def _planned(backfill: str) -> _Planned:
-    with reading() as store:
-        id_, every = app.plan_documents(known().project, backfill, store=store)
+    with cache().backfills() as kept:
+        id_, every = kept.plan_documents(backfill)
     part = number("part")
     if not 1 <= part <= len(every):
         raise NotFound("It has no such plan.")

@@ -1,24 +1,18 @@
-"""What the pages know: lineage and plans, kept for a while, for they take long to read."""
+"""What the pages know: lineage and plans, kept for a while, as reading them takes long."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from lineage_backfill import workspace as app
-
-if TYPE_CHECKING:
-    from lineage_backfill.lineage.families import Family
-    from lineage_backfill.lineage.select import Neighbours
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
-    from lineage_backfill.planning.resolver import Resolver
-    from lineage_backfill.planning.timeline import Span
-    from lineage_backfill.ports import RunStore
-    from lineage_backfill.project import Project
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.planning.timeline import Span
+from lineage_backfill.project import Project
+from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.workspace import Workspace
 
 _FRESH = 30.0  # seconds for which lineage is not read again
 _KEPT = 16  # values of each kind
@@ -44,60 +38,46 @@ class LruCache(Generic[T]):
             return self._values[key]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lineage:
-    """The lineage as it was read at one time, and what follows from it."""
-
-    project: Project
-    snapshot: LineageSnapshot
-
-    @cached_property
-    def neighbours(self) -> Neighbours:
-        """The graph as plans see it."""
-        return app.neighbours(self.project, self.snapshot)
-
-    @cached_property
-    def resolver(self) -> Resolver:
-        """What is known of partitions."""
-        return app.partitioning(self.project, self.snapshot)
-
-    @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """What looks like partitions, and is not declared."""
-        return app.families(self.project, self.snapshot)
-
-
 class Cache:
     """Answers for one project; the clock tells seconds and only goes forward."""
 
     def __init__(self, project: Project, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.project = project
         self._clock = clock
-        self._lineage: tuple[float, Lineage] | None = None
+        self._read: tuple[float, Workspace] | None = None
         self._reading = Lock()
-        self._spans = LruCache[Mapping[str, "tuple[Span, ...]"]]()
+        self._spans = LruCache[Mapping[str, tuple[Span, ...]]]()
         self._reports = LruCache[dict[str, Any]]()
 
-    def lineage(self) -> Lineage:
-        """Return the lineage, at most half a minute old; raises LineageError, ConfigError."""
-        with self._reading:
-            if self._lineage is None or self._clock() - self._lineage[0] > _FRESH:
-                snapshot = app.read_lineage(self.project)
-                read = Lineage(project=self.project, snapshot=snapshot)
-                self._lineage = self._clock(), read
-            return self._lineage[1]
+    def workspace(self) -> Workspace:
+        """Return a workspace whose lineage is read, at most half a minute old.
 
-    def spans(self, status: Mapping[str, Any], store: RunStore) -> Mapping[str, tuple[Span, ...]]:
+        Raises LineageError or ConfigError.
+        """
+        with self._reading:
+            if self._read is None or self._clock() - self._read[0] > _FRESH:
+                workspace = Workspace(self.project)
+                workspace.snapshot  # noqa: B018 - one that cannot be read is not kept
+                self._read = self._clock(), workspace
+            return self._read[1]
+
+    @contextmanager
+    def backfills(self) -> Iterator[Backfills]:
+        """Open the run store to read it; the lineage is read only where it is needed."""
+        with Workspace(self.project).open_store(read_only=True) as store:
+            yield Backfills(Workspace(self.project, store=store, read=self._snapshot))
+
+    def _snapshot(self) -> LineageSnapshot:
+        return self.workspace().snapshot
+
+    def spans(
+        self, status: Mapping[str, Any], backfills: Backfills
+    ) -> Mapping[str, tuple[Span, ...]]:
         """Return where the keys of each run of a backfill lie in time; raises LineageError."""
         key = status["id"], len(status["runs"])  # a tail adds runs; else they stay what they are
+        return self._spans.get(key, lambda: backfills.spans(status["id"]))
 
-        def make() -> Mapping[str, tuple[Span, ...]]:
-            snapshot = self.lineage().snapshot
-            return app.run_spans(self.project, snapshot, status["id"], store=store)
-
-        return self._spans.get(key, make)
-
-    def report(self, status: Mapping[str, Any], store: RunStore) -> dict[str, Any]:
+    def report(self, status: Mapping[str, Any], backfills: Backfills) -> dict[str, Any]:
         """Return the report of a backfill, made again once one of its runs has gone on."""
         key = status["id"], status["updated_at"], *status["totals"].values()
-        return self._reports.get(key, lambda: app.report(self.project, status["id"], store=store))
+        return self._reports.get(key, lambda: backfills.report(status["id"]))

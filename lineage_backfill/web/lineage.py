@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
 from flask import Response, render_template, request
@@ -14,13 +13,14 @@ from lineage_backfill.errors import (
 from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.presentation import lineage as told
+from lineage_backfill.presentation import lineage as presentation
 from lineage_backfill.presentation import views, words
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import counted
-from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, known, number, routes
-from lineage_backfill.web.cache import Lineage
+from lineage_backfill.project.resolver import DatasetFacts, JobFacts
+from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page
+from lineage_backfill.workspace.workspace import Workspace
 
 _NODES = 100  # rows on a page
 
@@ -28,8 +28,8 @@ _NODES = 100  # rows on a page
 @routes.get("/lineage")
 def lineage() -> str:
     """List the jobs or the datasets of the lineage, those that are searched for."""
-    read = known().lineage()
-    snapshot = read.snapshot
+    workspace = cache().workspace()
+    snapshot = workspace.snapshot
     kind = "dataset" if request.args.get("kind") == "dataset" else "job"
     wanted = request.args.get("q", "").strip()
     nodes: list[Any] = list((snapshot.datasets if kind == "dataset" else snapshot.jobs).values())
@@ -44,8 +44,8 @@ def lineage() -> str:
         wanted=wanted,
         page=Page.of(found, number("page"), size=_NODES),
         names=Names([*snapshot.jobs, *snapshot.datasets]),
-        calendar=lambda ref: _calendar(read, ref),
-        families=read.families,
+        calendar=lambda ref: _calendar(workspace, ref),
+        families=workspace.families,
         is_drawn=not wanted and len(snapshot.jobs) + len(snapshot.datasets) <= DRAWN,
     )
 
@@ -53,91 +53,99 @@ def lineage() -> str:
 @routes.get("/lineage.json")
 def lineage_json() -> Response:
     """Return what `lineage show --json` prints."""
-    read = known().lineage()
-    snapshot = read.snapshot
+    workspace = cache().workspace()
+    snapshot = workspace.snapshot
     jobs, datasets = snapshot.jobs.values(), snapshot.datasets.values()
-    return as_json(told.document(snapshot, jobs, datasets, read.families))
+    return as_json(presentation.document(snapshot, jobs, datasets, workspace.families))
 
 
 @routes.get("/graph.json")
 def graph_json() -> Response:
     """Return what `graph --json` prints."""
-    read = known().lineage()
-    return as_json(views.document(_seen(read), read.snapshot))
+    workspace = cache().workspace()
+    return as_json(views.document(_view(workspace), workspace.snapshot))
 
 
 @routes.get("/graph.svg")
 def graph_svg() -> Response:
     """Draw the lineage, or what is one job away from `name`."""
-    return as_svg(views.drawing(_seen(known().lineage())))
+    return as_svg(views.drawing(_view(cache().workspace())))
 
 
-def _seen(read: Lineage) -> view.View:
+def _view(workspace: Workspace) -> view.View:
     """Return what is asked for: all of the lineage, or what is one job away from one name."""
     if "name" not in request.args:
-        return view.whole(read.neighbours, read.snapshot.datasets)
-    return _around(read, _ref(read, request.args.get("kind", "job")))
+        return view.whole(workspace.neighbours, workspace.snapshot.datasets)
+    return _around(workspace, _ref(workspace, request.args.get("kind", "job")))
 
 
 @routes.get("/lineage/<any(job, dataset):kind>")
 def node(kind: str) -> str:
     """Show all that is known of one job or dataset."""
-    read = known().lineage()
-    ref = _ref(read, kind)
-    seen = _around(read, ref)
-    names = Names(seen.nodes)
+    workspace = cache().workspace()
+    ref = _ref(workspace, kind)
+    around = _around(workspace, ref)
+    names = Names(around.nodes)
     return render_template(
         "node.html",
         ref=ref,
         name=names(ref),
         names=names,
-        lines=[(title, says) for title, says in told.lines(ref, read.snapshot, names) if says],
-        facts=read.resolver.job(ref) if isinstance(ref, JobRef) else read.resolver.dataset(ref),
-        calendar=_calendar(read, ref),
-        evidence=_evidence(read, ref),
+        lines=[
+            (title, says)
+            for title, says in presentation.lines(ref, workspace.snapshot, names)
+            if says
+        ],
+        facts=workspace.resolver.job(ref)
+        if isinstance(ref, JobRef)
+        else workspace.resolver.dataset(ref),
+        calendar=_calendar(workspace, ref),
+        evidence=_origin_of(workspace, ref),
         mapping=lambda edge: (
             "unknown" if edge.mapping is None else words.mapping_in_words(edge.mapping.name)
         ),
-        above=[one for one, other in seen.edges if other == ref][:_NODES],
-        below=[other for one, other in seen.edges if one == ref][:_NODES],
-        is_drawn=1 < len(seen.nodes) <= DRAWN,
+        above=[one for one, other in around.edges if other == ref][:_NODES],
+        below=[other for one, other in around.edges if one == ref][:_NODES],
+        is_drawn=1 < len(around.nodes) <= DRAWN,
     )
 
 
 @routes.get("/lineage/<any(job, dataset):kind>.json")
 def node_json(kind: str) -> Response:
     """Return what `lineage show NAME --json` prints."""
-    read = known().lineage()
-    found = told.around(read.snapshot, _ref(read, kind))
-    return as_json(told.document(read.snapshot, *found, read.families))
+    workspace = cache().workspace()
+    found = presentation.around(workspace.snapshot, _ref(workspace, kind))
+    return as_json(presentation.document(workspace.snapshot, *found, workspace.families))
 
 
-def _around(read: Lineage, ref: Ref) -> view.View:
-    return view.around(read.neighbours, [ref], up=True, down=True, depth=1)
+def _around(workspace: Workspace, ref: Ref) -> view.View:
+    return view.around(workspace.neighbours, [ref], up=True, down=True, depth=1)
 
 
-def _ref(read: Lineage, kind: str) -> Ref:
+def _ref(workspace: Workspace, kind: str) -> Ref:
     """Return what the address names; raises UnknownNameError."""
     name, namespace = request.args.get("name", ""), request.args.get("namespace", "")
     ref: Ref = JobRef(namespace, name) if kind == "job" else DatasetRef(namespace, name)
-    snapshot, edges = read.snapshot, read.resolver.edges
-    nodes: tuple[Container[object], ...] = (
-        (snapshot.jobs, edges.jobs) if kind == "job" else (snapshot.datasets, edges.datasets)
-    )
-    if not any(ref in one for one in nodes):
+    edges = workspace.resolver.edges  # they hold all that the snapshot holds
+    if ref not in (edges.jobs if kind == "job" else edges.datasets):
         raise UnknownNameError(
             f"no {kind} is called {ref}", hint="The lineage may have changed; look for it there."
         )
     return ref
 
 
-def _calendar(read: Lineage, ref: Ref) -> str:
+def _facts(workspace: Workspace, ref: Ref) -> JobFacts | DatasetFacts:
+    resolver = workspace.resolver
+    return resolver.job(ref) if isinstance(ref, JobRef) else resolver.dataset(ref)
+
+
+def _calendar(workspace: Workspace, ref: Ref) -> str:
     """Return how a dataset or the runs of a job are partitioned; empty where that is unknown."""
     try:
-        facts = read.resolver.job(ref) if isinstance(ref, JobRef) else read.resolver.dataset(ref)
+        calendar = _facts(workspace, ref).calendar
     except UsageError as error:
         return str(error)
-    return "" if facts.calendar is None else _in_words(facts.calendar)
+    return "" if calendar is None else _in_words(calendar)
 
 
 def _in_words(calendar: Calendar) -> str:
@@ -152,13 +160,13 @@ def _in_words(calendar: Calendar) -> str:
     return " x ".join(parts)
 
 
-def _evidence(read: Lineage, ref: Ref) -> str:
+def _origin_of(workspace: Workspace, ref: Ref) -> str:
     """Return why it is held to be partitioned so."""
     if isinstance(ref, JobRef):
-        facts = read.resolver.job(ref)
-        evidence = read.resolver.evidence(facts)
+        facts = workspace.resolver.job(ref)
+        evidence = workspace.resolver.evidence(facts)
         return _origin(facts.origin) + (f": {evidence}" if evidence else "")
-    return _origin(read.resolver.dataset(ref).origin)
+    return _origin(workspace.resolver.dataset(ref).origin)
 
 
 def _origin(origin: str | None) -> str:

@@ -24,11 +24,11 @@ from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.project import Project
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
-from lineage_backfill.web import view_models as shown
+from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import (
     as_json,
+    cache,
     here,
-    known,
     link,
     routes,
 )
@@ -47,10 +47,10 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     pages.jinja_env.trim_blocks = pages.jinja_env.lstrip_blocks = True
     pages.jinja_env.globals.update(
         counted=counted,
-        in_states=shown.in_states,
-        bar=shown.bar,
-        worst=shown.worst,
-        signs=shown.SIGNS,
+        in_states=view_models.in_states,
+        bar=view_models.bar,
+        worst=view_models.worst,
+        signs=view_models.SIGNS,
         here=here,
         link=link,
         project_name=project.root.name or str(project.root),
@@ -67,12 +67,12 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     )
     guard(pages, names)
     pages.register_blueprint(routes)
-    pages.register_error_handler(BackfillError, _told)
+    pages.register_error_handler(BackfillError, _failed)
     pages.register_error_handler(HTTPException, _refused)
     return pages
 
 
-def _told(error: BackfillError) -> tuple[Any, int]:
+def _failed(error: BackfillError) -> tuple[Any, int]:
     status = 404 if isinstance(error, UnknownNameError) else 503
     if isinstance(error, UsageError) and status != 404:
         status = 409 if isinstance(error, DeclarationError) else 400
@@ -82,28 +82,26 @@ def _told(error: BackfillError) -> tuple[Any, int]:
 def _refused(error: HTTPException) -> Any:
     if error.response is not None or (error.code or 500) < 400:
         return error
-    said = error.description or error.name
-    made, status = _error(error.code or 500, said, "", "")
-    answer = current_app.make_response((made, status))
+    page, status = _error(error.code or 500, error.description or error.name, "", "")
+    answer = current_app.make_response((page, status))
     answer.headers.extend((name, text) for name, text in error.get_headers() if name == "Allow")
     return answer
 
 
-def _error(status: int, said: str, code: str, hint: str) -> tuple[Any, int]:
+def _error(status: int, message: str, code: str, hint: str) -> tuple[Any, int]:
     if request.path.endswith(".json"):
-        return as_json({"error": {"code": code, "message": said, "hint": hint}}), status
-    page = render_template("error.html", status=status, said=said, code=code, hint=hint)
+        return as_json({"error": {"code": code, "message": message, "hint": hint}}), status
+    page = render_template("error.html", status=status, message=message, code=code, hint=hint)
     return page, status
 
 
 @routes.get("/settings")
 def configuration() -> str:
     """Show every setting, secrets masked."""
-    document = settings.document(known().project)
-    return render_template("settings.html", document=document)
+    return render_template("settings.html", document=settings.document(cache().project))
 
 
 @routes.get("/settings.json")
 def configuration_json() -> Response:
     """Return what `config show --json` prints."""
-    return as_json(settings.document(known().project))
+    return as_json(settings.document(cache().project))

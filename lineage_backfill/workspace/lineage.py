@@ -4,136 +4,138 @@ from __future__ import annotations
 
 import hashlib
 import time
-from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from lineage_backfill.errors import (
-    ConfigError,
-    DeclarationError,
-    UsageError,
-)
+import platformdirs
+
+from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
+from lineage_backfill.lineage.merge import fold_children
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.folding import Folding
+from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
-from lineage_backfill.workspace.project import log_time, state_dir
-
-if TYPE_CHECKING:
-    from lineage_backfill.lineage.snapshot import LineageSnapshot
-    from lineage_backfill.model import DatasetRef, JobRef
-    from lineage_backfill.planning.draft import Draft
-    from lineage_backfill.project.declarations import Declarations
-
+from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.sources.names import keep_names, kept_names
+from lineage_backfill.workspace.environment import (
+    EVENT_SOURCE,
+    MARQUEZ_SOURCE,
+    SAVE_SNAPSHOT,
+    SNAPSHOT_SOURCE,
+    WEB_SETTINGS,
+    load,
+    log_time,
+    state_dir,
+)
 
 _QUICKLY_READ = 2_000_000  # bytes of lineage
 
 
-def draft_project(project: Project, folder: Path, *, now: datetime) -> Draft:
-    """Return a first project file for the lineage that `project` names, to stand in `folder`.
-
-    Raises LineageError, and ConfigError where no lineage is named.
-    """
-    from lineage_backfill.planning.draft import draft
-
-    snapshot = read_source(project)
-    lineage = project.lineage
-    source: dict[str, str | list[str]] = {}
-    if lineage.events:
-        source["events"] = [_relative(path, folder) for path in lineage.events]
-    elif lineage.snapshot:
-        source["snapshot"] = _relative(str(lineage.snapshot), folder)
-    elif lineage.marquez and "@" not in urlsplit(lineage.marquez).netloc:
-        source["marquez"] = lineage.marquez
-    return draft(snapshot, source, now=now)
-
-
-def _relative(path: str, folder: Path) -> str:
-    """Return the path as a project file in the folder names it, whole where it lies elsewhere."""
-    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
-
-
-def read_lineage(project: Project) -> LineageSnapshot:
-    """Return the lineage that the project names, as its declarations make it.
+class ProjectLineage:
+    """The lineage that a project names.
 
     One dataset stands for all names that a `pattern` matches, and declared parents for their
-    children. Raises LineageError, ConfigError where no lineage is named, DeclarationError where a
-    parent and a job below it are both declared.
+    children. Reading raises LineageError, ConfigError where no lineage is named, DeclarationError
+    where a parent and a job below it are both declared.
     """
-    from lineage_backfill.sources.names import keep_names
 
-    began = time.monotonic()
-    snapshot = _declared(project, read_source(project))
-    log_time(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
-    keep_names(snapshot, _names_file(project))
-    return snapshot
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
+    def read(self) -> LineageSnapshot:
+        """Return the lineage as it is now."""
+        began = time.monotonic()
+        snapshot = self._declared(self.read_source())
+        log_time(began, f"lineage: {len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets")
+        keep_names(snapshot, self._names_file)
+        return snapshot
 
-def known_names(project: Project) -> tuple[list[DatasetRef], list[JobRef]]:
-    """Return the datasets and jobs of the lineage as it was last read here; for completion.
+    def read_source(self) -> LineageSnapshot:
+        """Return the lineage just as its source gives it, without the declarations."""
+        return self._source().read()
 
-    Where it was not read yet, small files are read now. Raises OSError, ValueError or LineageError.
-    """
-    from lineage_backfill.sources.names import kept_names
+    def read_file(self, file: Path) -> LineageSnapshot:
+        """Return the lineage of a saved snapshot."""
+        source: LineageSource = load(SNAPSHOT_SOURCE)(file)
+        return self._declared(source.read())
 
-    if _names_file(project).exists():
-        return kept_names(_names_file(project))
-    lineage = project.lineage
-    if lineage.events:
-        from lineage_backfill.sources.events import EventSource
+    def known_names(self) -> tuple[list[DatasetRef], list[JobRef]]:
+        """Return the datasets and jobs as they were last read here; for completion.
 
-        size = EventSource(lineage.events).size()
-    elif lineage.snapshot:
-        size = lineage.snapshot.stat().st_size
-    else:
-        return [], []
-    if size > _QUICKLY_READ:
-        return [], []
-    snapshot = _declared(project, read_source(project))
-    return sorted(snapshot.datasets), sorted(snapshot.jobs)
+        Where they were not read yet, small files are read now. Raises OSError, ValueError or
+        LineageError.
+        """
+        if self._names_file.exists():
+            return kept_names(self._names_file)
+        lineage = self._project.lineage
+        if lineage.events:
+            size = load(EVENT_SOURCE)(lineage.events).size()
+        elif lineage.snapshot:
+            size = lineage.snapshot.stat().st_size
+        else:
+            return [], []
+        if size > _QUICKLY_READ:
+            return [], []
+        snapshot = self._declared(self.read_source())
+        return sorted(snapshot.datasets), sorted(snapshot.jobs)
 
+    def save(self, file: Path) -> LineageSnapshot:
+        """Save the lineage as a snapshot, just as its source gives it, and return it.
 
-def _names_file(project: Project) -> Path:
-    """Return where the user keeps the names for a project: to look leaves nothing behind in it."""
-    import platformdirs
+        Declarations are applied where it is read, so later ones apply to it too. Raises UsageError
+        where it cannot be written.
+        """
+        snapshot = self.read_source()
+        try:
+            load(SAVE_SNAPSHOT)(snapshot, file)
+        except OSError as error:
+            raise UsageError(
+                f"{file} cannot be written: {error.strerror}", hint="Name another file with --out."
+            ) from error
+        return snapshot
 
-    place = hashlib.sha256(str(project.root).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return platformdirs.user_cache_path("lineage-backfill") / f"names-{place}.json"
+    def _source(self) -> LineageSource:
+        project, lineage = self._project, self._project.lineage
+        source: LineageSource
+        if lineage.events:
+            source = load(EVENT_SOURCE)(lineage.events)
+        elif lineage.snapshot:
+            source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
+        elif lineage.marquez:
+            source = load(MARQUEZ_SOURCE)(
+                lineage.marquez,
+                view=lineage.view,
+                api_key=lineage.api_key,
+                settings=load(WEB_SETTINGS)(
+                    headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
+                ),
+                cache=state_dir(project) / "cache",
+            )
+        else:
+            raise ConfigError(
+                "no lineage is named",
+                hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the"
+                " project.",
+            )
+        return source
 
+    @cached_property
+    def _names_file(self) -> Path:
+        """The user's cache of the names of this project: completion writes nothing into it."""
+        place = str(self._project.root).encode("utf-8", "surrogateescape")
+        name = f"names-{hashlib.sha256(place).hexdigest()[:16]}.json"
+        return platformdirs.user_cache_path("lineage-backfill") / name
 
-def pull_lineage(project: Project, file: Path) -> LineageSnapshot:
-    """Save the lineage that the project names as a snapshot, just as its source gave it.
-
-    Declarations are applied where it is read, so that it serves whatever they come to be. Raises
-    LineageError, ConfigError where no lineage is named, UsageError where it cannot be written.
-    """
-    from lineage_backfill.sources.snapshot import save_snapshot
-
-    snapshot = read_source(project)
-    try:
-        save_snapshot(snapshot, file)
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be written: {error.strerror}", hint="Name another file with --out."
-        ) from error
-    return snapshot
-
-
-def read_snapshot(project: Project, file: Path) -> LineageSnapshot:
-    """Return the lineage of a saved snapshot, as the project's declarations make it."""
-    from lineage_backfill.sources.snapshot import SnapshotSource
-
-    return _declared(project, SnapshotSource(file).read())
-
-
-def _declared(project: Project, snapshot: LineageSnapshot) -> LineageSnapshot:
-    from lineage_backfill.planning.folding import Folding
-
-    return _folded(Folding(project.declarations).fold(snapshot), project.declarations)
+    def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
+        declarations = self._project.declarations
+        return _folded(Folding(declarations).fold(snapshot), declarations)
 
 
 def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
     """Fold children into the parents without edges of their own that are declared by name.
 
-    Whoever declares an Airflow DAG or a Spark application says that it is run as a whole.
+    Declaring an Airflow DAG or a Spark application says that it is run as a whole.
     """
     named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
 
@@ -150,8 +152,6 @@ def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSna
     }
     if not whole:
         return snapshot
-    from lineage_backfill.lineage.merge import fold_children
-
     folded = fold_children(snapshot, whole)
     for ref in jobs:
         if ref not in folded.jobs and is_declared(ref):
@@ -160,37 +160,3 @@ def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSna
                 hint="Keep the [[job]] of the one that is to be run, and leave the other one out.",
             )
     return folded
-
-
-def read_source(project: Project) -> LineageSnapshot:
-    """Return the lineage that the project names, just as its source gives it.
-
-    Raises LineageError, and ConfigError where no lineage is named.
-    """
-    lineage = project.lineage
-    if lineage.events:
-        from lineage_backfill.sources.events import EventSource
-
-        return EventSource(lineage.events).read()
-    if lineage.snapshot:
-        from lineage_backfill.sources.snapshot import SnapshotSource
-
-        return SnapshotSource(lineage.snapshot).read()
-    if lineage.marquez:
-        from lineage_backfill.sources.marquez import MarquezSource
-        from lineage_backfill.sources.web import WebSettings
-
-        settings = WebSettings(
-            headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
-        )
-        return MarquezSource(
-            lineage.marquez,
-            view=lineage.view,
-            api_key=lineage.api_key,
-            settings=settings,
-            cache=state_dir(project) / "cache",
-        ).read()
-    raise ConfigError(
-        "no lineage is named",
-        hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the project.",
-    )

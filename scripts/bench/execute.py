@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,23 +32,24 @@ from unittest import mock
 import pyspark
 from rich.console import Console
 
-from lineage_backfill import workspace as app
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH
 from lineage_backfill.demo.story import FAULT, Demo
 from lineage_backfill.engines.local import LocalEngine
-from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.ports import Settings
 from lineage_backfill.project import Project
 from lineage_backfill.project.settings import FILE_NAME
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.scheduler import Scheduler
 from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
+from lineage_backfill.workspace.workspace import Workspace
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
 
@@ -73,7 +74,7 @@ class Bench:
     def __init__(self, project: Project, engine: LocalEngine) -> None:
         self.project = project
         self.engine = engine
-        self.lineage: LineageSnapshot
+        self.workspace: Workspace
         self.plan: Plan
         self.runs: list[dict[str, Any]]
 
@@ -82,11 +83,11 @@ class Bench:
         assert Demo(self.project, self.engine, MARCH, Console(stderr=True)).build()
         self.call("pipeline.feed:repair", root=str(self.project.root), hours=FAULT)
         shutil.copy(HERE / "by_hand.py", self.project.root)
-        self.lineage = app.read_lineage(self.project)
+        self.workspace = Workspace(self.project)
         ref = DatasetRef(self.project.declarations.namespace or "", "flights_hourly")
         fixed = ChangedDataset(dataset=ref, keys=(f"{FAULT[0]}..{FAULT[-1]}",))
         request = Request(changed=(fixed,))
-        self.plan = app.make_plan(self.project, self.lineage, request, now=datetime.now(UTC))
+        self.plan = Planning(self.workspace).plan(request)
         self.runs = self._described()
 
     def call(self, function: str, **arguments: Any) -> Any:
@@ -96,15 +97,10 @@ class Bench:
     def ours(self, *, fingerprints: bool) -> None:
         """Run the backfill."""
         self.call("by_hand:set_conf", name=SETTING, value=str(fingerprints).lower())
-        ended = app.start(
-            self.project,
-            self.lineage,
-            self.plan,
-            reporter=Reporter(),
-            engines={"local": self.engine},
-            settings=Settings(cutoff=False, tail=False),  # each round does the same work
-        )
-        assert ended.state is BackfillState.SUCCEEDED, ended
+        runner = Runner(self.workspace, options=DriveOptions(engines={"local": self.engine}))
+        # Each round does the same work.
+        outcome = runner.start(self.plan, Submission(settings=Settings(cutoff=False, tail=False)))
+        assert outcome.state is BackfillState.SUCCEEDED, outcome
 
     def by_hand(self) -> None:
         """Do the runs by hand in the same session."""
@@ -129,7 +125,7 @@ class Bench:
 
     def _described(self) -> list[dict[str, Any]]:
         """Return the runs of the plan as `by_hand` takes them."""
-        resolver = Resolver(self.lineage, self.project.declarations, now=datetime.now(UTC))
+        resolver = self.workspace.resolver
         tables = {table.name: table for table in self.project.declarations.datasets}
 
         def keys(dataset: DatasetRef, partitions: KeySet | None) -> list[str]:
@@ -166,7 +162,7 @@ class Bench:
         with timed() as seconds:
             total = self.taken(lambda: self.ours(fingerprints=True)).wall
         within = self.call("by_hand:parts")
-        with app.open_store(self.project) as store:
+        with self.workspace.open_store() as store:
             newest = store.backfills()[0]
             results = [one.result for one in store.attempts(newest.id) if one.result]
         at_work = sum(_span(one["started_at"], one["ended_at"]) for one in results)
@@ -250,8 +246,8 @@ def submits(bench: Bench, count: int) -> dict[str, Any]:
 
 def measure(folder: Path, rounds: int, count: int) -> None:
     """Build the demo in the folder, and print what each way takes."""
-    project = app.open_project(prepare(folder, MARCH) / FILE_NAME)
-    with app.open_engines(project) as engines:
+    project = open_project(prepare(folder, MARCH) / FILE_NAME)
+    with Workspace(project).open_engines() as engines:
         engine = engines["local"]
         assert isinstance(engine, LocalEngine)
         began = time.perf_counter()

@@ -11,12 +11,13 @@ import networkx as nx
 import pytest
 import responses
 
-from lineage_backfill import workspace as app
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.events import EventSource
 from lineage_backfill.sources.marquez import MarquezSource, View
 from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.lineage import ProjectLineage
 from tests.contract.marquez_replay import ADDRESS, VERSIONS, Replay, scenarios
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -102,7 +103,7 @@ def test_patterns_fold_the_names_of_every_source(kind: str, tmp_path: Path) -> N
     file.write_text(f'[lineage]\n{kind} = "{named}"\n[[dataset]]\npattern = "d{{n}}"\n')
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         replay.install(mock)
-        folded = app.read_lineage(app.open_project(file))
+        folded = ProjectLineage(open_project(file)).read()
     whole = DatasetRef("depth_cut", "d")
     assert len(taken.datasets) > 40
     assert list(folded.datasets) == [whole]

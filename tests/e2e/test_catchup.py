@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import workspace as app
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.request import ChangedJob, Request
-from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.ports import Settings
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.lineage import ProjectLineage
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
+from lineage_backfill.workspace.workspace import Workspace
 from tests.events import event, write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
@@ -82,8 +86,13 @@ class Shop:
         )
         file = folder / "lineage-backfill.toml"
         file.write_text(PROJECT + "".join(map(TABLE.format, ("raw", "clean", "rolling"))))
-        self.project = app.open_project(file)
-        self.snapshot = app.read_lineage(self.project)
+        self.project = open_project(file)
+        self.snapshot = ProjectLineage(self.project).read()
+
+    def workspace(self, today: int) -> Workspace:
+        """Return the workspace as of a day of January."""
+        as_of = datetime(2024, 1, today, tzinfo=UTC)
+        return Workspace(self.project, as_of=as_of, read=lambda: self.snapshot)
 
     def feed(self, day: int, *numbers: int) -> None:
         """Let somebody write a day of the raw data, anew if it is there."""
@@ -105,22 +114,12 @@ class Shop:
         return self.run(today, *asked)
 
     def run(self, today: int, *asked: ChangedJob) -> dict[str, tuple[Any, ...]]:
-        plan = app.make_plan(
-            self.project,
-            self.snapshot,
-            Request(jobs=asked),
-            now=datetime(2024, 1, today, tzinfo=UTC),
-        )
-        ended = app.start(
-            self.project,
-            self.snapshot,
-            plan,
-            reporter=Reporter(),
-            engines={"local": self.engine},
-            # By the clock of the machine every day is long over; here it is January.
-            settings=Settings(tail=False),
-        )
-        assert ended.state is BackfillState.SUCCEEDED
+        workspace = self.workspace(today)
+        plan = Planning(workspace).plan(Request(jobs=asked))
+        runner = Runner(workspace, options=DriveOptions(engines={"local": self.engine}))
+        # By the clock of the machine every day is long over; here it is January.
+        outcome = runner.start(plan, Submission(settings=Settings(tail=False)))
+        assert outcome.state is BackfillState.SUCCEEDED
         return {one.job.name: one.partitions for one in plan.jobs}
 
     def is_right(self, last: int) -> bool:
@@ -142,8 +141,7 @@ class Shop:
         return self.engine.call("catchup_jobs:content", place)
 
     def _found(self, today: int) -> Any:
-        now = datetime(2024, 1, today, tzinfo=UTC)
-        jobs, silent = app.find_stale(self.project, self.snapshot, now=now)
+        jobs, silent = Planning(self.workspace(today)).find_stale()
         assert not silent
         return jobs
 

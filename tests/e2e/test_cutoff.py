@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import workspace as app
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Reporter
+from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.runner import DriveOptions, Runner
+from lineage_backfill.workspace.workspace import Workspace
 from tests.e2e.test_cli import FIX, Shop, read_until, wait_for
 from tests.events import event, write_events
 from tests.sessions import INTERPRETED
@@ -253,8 +257,9 @@ class SparkShop:
         )
         self.folder = folder
         self.engine = engine
-        self.project = app.open_project(folder / "lineage-backfill.toml")
-        self.snapshot = app.read_lineage(self.project)
+        self.project = open_project(folder / "lineage-backfill.toml")
+        self.workspace = Workspace(self.project, as_of=datetime(2024, 1, 3, tzinfo=UTC))
+        self.backfills = Backfills(self.workspace)
 
     def feed(self, into: str = "raw", **values: int) -> None:
         """Write hours of the feed, or of another table, by hand; `h0` is the first one."""
@@ -275,27 +280,17 @@ class SparkShop:
     ) -> dict[str, Any]:
         """Repair what reads the feed, or hours of another table; returns the runs by job."""
         changed = ChangedDataset(dataset=DatasetRef("w", table), keys=hours)
-        now = datetime(2024, 1, 3, tzinfo=UTC)
-        plan = app.make_plan(self.project, self.snapshot, Request(changed=(changed,)), now=now)
-        ended = app.start(
-            self.project,
-            self.snapshot,
-            plan,
-            reporter=reporter or Reporter(),
-            engines={"local": self.engine},
-        )
-        runs = {run["job"]["name"]: run for run in app.status(self.project, ended.id)["runs"]}
+        plan = Planning(self.workspace).plan(Request(changed=(changed,)))
+        outcome = self.runner(reporter).start(plan)
+        runs = {run["job"]["name"]: run for run in self.backfills.status(outcome.id)["runs"]}
         assert {run["state"] for run in runs.values()} <= {"succeeded", "skipped", "cancelled"}
         return runs
 
-    def undo(self, backfill: str) -> app.Ended:
-        return app.undo(
-            self.project,
-            backfill,
-            ask=lambda _plan: None,
-            reporter=Reporter(),
-            engines={"local": self.engine},
-        )
+    def undo(self, backfill: str) -> BackfillOutcome:
+        return self.runner().undo(backfill, confirm=lambda _plan: None)
+
+    def runner(self, reporter: Reporter | None = None) -> Runner:
+        return Runner(self.workspace, reporter, DriveOptions(engines={"local": self.engine}))
 
 
 class CancelsOnce(Reporter):
@@ -305,7 +300,7 @@ class CancelsOnce(Reporter):
         self.shop = shop
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
-        app.cancel(self.shop.project, None, reporter=Reporter())
+        Runner(self.shop.workspace).cancel()
         time.sleep(2.5)  # for as long as it takes to be heard
 
 
@@ -332,20 +327,20 @@ def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
     assert runs["clean"]["cut_off"] == []
     assert (runs["daily"]["state"], runs["daily"]["cut_off"]) == ("succeeded", ["2024-01-02"])
     assert shop.rows("daily") == [["2024-01-01", 21], ["2024-01-02", 3]]
-    report = app.report(shop.project, None)
+    report = shop.backfills.report()
     assert report["touched_is_planned"], report
 
     assert shop.run()["daily"]["state"] == "skipped"
 
-    newest, mended, *_ = (one["id"] for one in app.history(shop.project)["backfills"])
+    newest, mended, *_ = (one["id"] for one in shop.backfills.history()["backfills"])
     refused = shop.undo(mended)
     assert refused.state is BackfillState.FAILED
-    (why,) = app.report(shop.project, refused.id)["not_succeeded"]
+    (why,) = shop.backfills.report(refused.id)["not_succeeded"]
     assert newest in why["error"]  # which has written the same partitions since
     assert shop.undo(newest).state is BackfillState.SUCCEEDED
     assert shop.undo(mended) == replace(refused, state=BackfillState.SUCCEEDED)
     assert shop.rows("daily") == [["2024-01-01", 3], ["2024-01-02", 3]]
-    assert app.report(shop.project, refused.id)["touched_is_planned"]
+    assert shop.backfills.report(refused.id)["touched_is_planned"]
     assert shop.run()["daily"]["cut_off"] == ["2024-01-02"]
 
 

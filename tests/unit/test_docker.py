@@ -26,8 +26,8 @@ import requests
 import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.main import main
+from lineage_backfill.workspace.environment import open_project
 from tests.unit.docker_rules import compose_faults, dockerfile_faults, instructions
 
 ROOT = Path(__file__).parents[2]
@@ -210,7 +210,7 @@ def test_the_project_in_the_container_plans_food_delivery(
 ) -> None:
     shutil.copy(DOCKER / "lineage-backfill.toml", tmp_path)
     config = str(tmp_path / "lineage-backfill.toml")
-    project = app.open_project(Path(config))
+    project = open_project(Path(config))
     assert project.lineage.marquez == "http://marquez:5000"
     given = ["--config", config, "--events", str(FOOD), "--now", "2020-03-01T00:00:00Z"]
     main(["impact", "public.orders", "--partitions", "2020-02-10", "--json", *given])

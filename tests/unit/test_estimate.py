@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import Move
 from lineage_backfill.project import Project
 from lineage_backfill.runs.simulate import Estimate, Spread
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 from tests.fakes import NOW, backfill_record, planned_run
 
 PROJECT = """
@@ -61,18 +63,17 @@ def project(folder: Path) -> Project:
     ]
     (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
     (folder / "lineage-backfill.toml").write_text(PROJECT)
-    return app.open_project(folder / "lineage-backfill.toml")
+    return open_project(folder / "lineage-backfill.toml")
 
 
 def plan(opened: Project, **limits: Any) -> Plan:
     raw = ChangedDataset(dataset=DatasetRef("n", "raw"), keys=("2024-01-02..2024-01-04",))
     request = Request(changed=(raw,), **limits)
-    return app.make_plan(opened, app.read_lineage(opened), request, now=NOW)
+    return Planning(Workspace(opened, as_of=NOW)).plan(request)
 
 
 def estimate(opened: Project, made: Plan, max_parallel: int | None = None) -> Estimate:
-    snapshot = app.read_lineage(opened)
-    found = app.estimate(opened, snapshot, made, max_parallel=max_parallel)
+    found = Planning(Workspace(opened)).estimate(made, max_parallel=max_parallel)
     assert found is not None
     return found
 
@@ -94,7 +95,7 @@ def test_what_the_run_store_tells_of_a_job_comes_first(tmp_path: Path) -> None:
     opened = project(tmp_path)
     made = plan(opened)
     runs = [planned_run(f"r{number}", job="daily") for number in range(3)]
-    with app.open_store(opened, create=True) as store:
+    with Workspace(opened).open_store(create=True) as store:
         store.create(backfill_record(), {}, runs)
         lease = store.acquire("b-1", "me", now=NOW, ttl=timedelta(seconds=30))
         for run in runs:
@@ -111,4 +112,4 @@ def test_what_the_run_store_tells_of_a_job_comes_first(tmp_path: Path) -> None:
 def test_a_plan_without_its_runs_has_no_estimate(tmp_path: Path) -> None:
     opened = project(tmp_path)
     made = plan(opened).detailed(runs=None)
-    assert app.estimate(opened, app.read_lineage(opened), made) is None
+    assert Planning(Workspace(opened)).estimate(made) is None

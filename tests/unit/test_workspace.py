@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import workspace as app
 from lineage_backfill.errors import DeclarationError, TableLogError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.ports import TableHistory, TablePlace
-from lineage_backfill.workspace.planning import told_by_logs
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
 NOW = datetime(2024, 1, 5, tzinfo=UTC)
 PROJECT = """
@@ -70,10 +71,9 @@ def folder(tmp_path: Path) -> Path:
 def plan(folder: Path, declared: str) -> Plan:
     """Return the plan for a fix of `orders`."""
     (folder / "lineage-backfill.toml").write_text(PROJECT + declared)
-    project = app.open_project(folder / "lineage-backfill.toml")
+    project = open_project(folder / "lineage-backfill.toml")
     orders = ChangedDataset(dataset=DatasetRef("lake", "orders"), keys=("2024-01-02",))
-    snapshot = app.read_lineage(project)
-    return app.make_plan(project, snapshot, Request(changed=(orders,)), now=NOW)
+    return Planning(Workspace(project, as_of=NOW)).plan(Request(changed=(orders,)))
 
 
 def names(made: Plan) -> list[str]:
@@ -149,11 +149,12 @@ def test_a_running_backfill_starts_no_spark_for_logs_and_does_without(
 ) -> None:
     declared = PROJECT.partition("[[dataset]]")[0] + TABLES
     (folder / "lineage-backfill.toml").write_text(declared)
-    project = app.open_project(folder / "lineage-backfill.toml")
-    catalog = app.partitioning(project, app.read_lineage(project))
+    project = open_project(folder / "lineage-backfill.toml")
+    planning = Planning(Workspace(project))
     asked = [DatasetRef("lake", name) for name in ("orders", "mart", "page")]
     monkeypatch.setattr("lineage_backfill.sources.table_logs.DeltaTableLogs", logs)
-    assert [ref.name for ref in told_by_logs(project, catalog, asked)] == known
+    found = planning.records_without_spark(planning.workspace.resolver, asked)
+    assert [ref.name for ref in found] == known
 
 
 def test_a_parent_with_edges_of_its_own_stays_beside_its_children(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.workspace.lineage import ProjectLineage
 from tests.delta_logs import METADATA, Log, add
 from tests.events import ENDED
 from tests.unit.cli.documents import fits
@@ -130,11 +131,11 @@ def test_lineage_is_read_once_though_it_fails(
 ) -> None:
     asked = []
 
-    def fails(project: Any) -> None:
-        asked.append(project)
+    def fails(lineage: ProjectLineage) -> None:
+        asked.append(lineage)
         raise ServiceUnreachableError("no answer", hint="start it")
 
-    monkeypatch.setattr("lineage_backfill.workspace.read_lineage", fails)
+    monkeypatch.setattr(ProjectLineage, "read", fails)
     found = checks()
     assert len(asked) == 1
     for name in ("lineage", "tables", "undo", "clock"):

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.progress import progress
-from lineage_backfill.cli.remaining import Remaining
+from lineage_backfill.cli.progress import Remaining, progress
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.ports import PastRun
 from lineage_backfill.runs.simulate import Estimate, estimate
 from lineage_backfill.runs.watching import _Watch
+from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.workspace.workspace import Workspace
 from tests.fakes import planned_run
 from tests.unit.cli import plans
 from tests.unit.cli.documents import fits
@@ -167,7 +167,7 @@ def test_what_is_left_of_a_backfill_is_estimated_from_its_own_runs(
     runs = shop.backfill()
     shop.drive(runs[:20], RunState.SUCCEEDED, took=10)
     shop.drive(runs[20:21], RunState.FAILED, took=3, error="no such column")
-    takes = app.estimate_left(shop.project, None, again=again, max_parallel=max_parallel)
+    takes = Backfills(Workspace(shop.project)).estimate_left(again=again, max_parallel=max_parallel)
     assert takes.makespan
     assert takes.makespan.p50 == typical
     assert [job.name for job in takes.unknown] == [runs[-1].job.name]

@@ -18,13 +18,14 @@ from lineage_backfill.cli.options import (
     View,
     takes_options,
 )
-from lineage_backfill.cli.requests import Names, read_request
+from lineage_backfill.cli.requests import NameLookup, read_request
 from lineage_backfill.cli.values import read_duration, read_instant
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.request import ChangedDataset, ChangedJob
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import Declarations
 
 RAW, CLEAN = DatasetRef("shop", "raw"), DatasetRef("shop", "clean")
@@ -35,6 +36,12 @@ SNAPSHOT = LineageSnapshot.of(
     ]
 )
 DECLARATIONS = Declarations(namespace="shop")
+
+
+def resolver(
+    declarations: Declarations = DECLARATIONS, snapshot: LineageSnapshot = SNAPSHOT
+) -> Resolver:
+    return Resolver(snapshot, declarations, now=datetime(2024, 7, 1, tzinfo=UTC))
 
 
 def test_a_command_takes_dataclasses_whole() -> None:
@@ -84,7 +91,7 @@ CASES = [
 
 @pytest.mark.parametrize(("what", "options", "keys"), CASES, ids=[case[0] for case in CASES])
 def test_keys(what: str, options: dict[str, Any], keys: KeySet | None) -> None:
-    request = read_request(["raw"], RequestOptions(**options), SNAPSHOT, DECLARATIONS)
+    request = read_request(["raw"], RequestOptions(**options), resolver())
     assert request.changed == (ChangedDataset(dataset=RAW, keys=keys),)
 
 
@@ -92,7 +99,7 @@ def test_keys_from_a_file(tmp_path: Path) -> None:
     boxes = [{"day": ["2024-06-01..2024-06-03"], "region": ["eu"]}]
     (tmp_path / "keys.json").write_text(json.dumps(boxes))
     options = RequestOptions(partitions=f"@{tmp_path / 'keys.json'}")
-    request = read_request(["raw"], options, SNAPSHOT, DECLARATIONS)
+    request = read_request(["raw"], options, resolver())
     assert request.changed[0].keys == tuple(boxes)
 
 
@@ -107,7 +114,7 @@ def test_the_whole_request_from_a_file(tmp_path: Path) -> None:
             }
         )
     )
-    request = read_request([], RequestOptions(request=file), SNAPSHOT, DECLARATIONS)
+    request = read_request([], RequestOptions(request=file), resolver())
     assert request.changed == (
         ChangedDataset(dataset=RAW, keys=("1",)),
         ChangedDataset(dataset=RAW, keys=None),
@@ -125,7 +132,7 @@ def test_all_else_is_passed_on() -> None:
         allow_protected=True,
         allow_max_runs=True,
     )
-    request = read_request([], options, SNAPSHOT, DECLARATIONS)
+    request = read_request([], options, resolver())
     assert request.jobs == (ChangedJob(job=JobRef("shop", "cleaning"), keys=None),)
     assert request.columns == ("price", "tax", "id")
     assert (request.exclude, request.depth, request.reverse) == (("tag:slow",), 2, True)
@@ -146,7 +153,7 @@ REFUSED = [
 )
 def test_refused(what: str, datasets: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read_request(datasets, RequestOptions(**options), SNAPSHOT, DECLARATIONS)
+        read_request(datasets, RequestOptions(**options), resolver())
 
 
 @pytest.mark.parametrize(
@@ -164,16 +171,16 @@ def test_request_files_that_are_none(tmp_path: Path, document: str) -> None:
     file = tmp_path / "request.json"
     file.write_text(document)
     with pytest.raises(UsageError, match=r"request\.json"):
-        read_request([], RequestOptions(request=file), SNAPSHOT, DECLARATIONS)
+        read_request([], RequestOptions(request=file), resolver())
 
 
 def test_names_are_matched_never_split() -> None:
-    request = read_request(["x:y/z"], RequestOptions(), SNAPSHOT, DECLARATIONS)
+    request = read_request(["x:y/z"], RequestOptions(), resolver())
     assert request.changed[0].dataset == DatasetRef("other", "x:y/z")
     with pytest.raises(UnknownNameError):
-        read_request(["rwa"], RequestOptions(), SNAPSHOT, DECLARATIONS)
+        read_request(["rwa"], RequestOptions(), resolver())
     with pytest.raises(AmbiguousNameError):
-        read_request([], RequestOptions(job=["cleaning"]), SNAPSHOT, Declarations())
+        read_request([], RequestOptions(job=["cleaning"]), resolver(Declarations()))
 
 
 JOBS = LineageSnapshot.of([JobNode(ref=JobRef("shop", name)) for name in ("a", "a@b", "c:d")])
@@ -189,19 +196,19 @@ WHY = [
 
 @pytest.mark.parametrize(("text", "job", "keys"), WHY, ids=[case[0] for case in WHY])
 def test_a_job_and_its_keys(text: str, job: str, keys: KeySet | None) -> None:
-    names = Names(JOBS, DECLARATIONS)
+    names = NameLookup(resolver(snapshot=JOBS))
     assert names.job_and_keys(text) == (JobRef("shop", job), keys)
 
 
 @pytest.mark.parametrize("text", ["b", "b@a", "a@", "@", ""])
 def test_a_job_that_nobody_knows_or_a_key_that_is_none(text: str) -> None:
     with pytest.raises(UsageError):
-        Names(JOBS, DECLARATIONS).job_and_keys(text)
+        NameLookup(resolver(snapshot=JOBS)).job_and_keys(text)
 
 
 def test_keys_of_a_job_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text('["1", "3..4"]')
-    found = Names(JOBS, DECLARATIONS).job_and_keys(f"a@@{tmp_path / 'keys.json'}")
+    found = NameLookup(resolver(snapshot=JOBS)).job_and_keys(f"a@@{tmp_path / 'keys.json'}")
     assert found == (JobRef("shop", "a"), ("1", "3..4"))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill import workspace as app
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.lineage.build import LineageBuilder
@@ -26,7 +25,8 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.sources.snapshot import save_snapshot
-from lineage_backfill.workspace.lineage import read_source
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.lineage import ProjectLineage
 
 FIRST = date(2021, 6, 1)
 ORDERS, WEEK, RAW = (DatasetRef("db", name) for name in ("public.orders", "/lake/week", "raw"))
@@ -260,10 +260,10 @@ def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
     project: Project, tmp_path: Path
 ) -> None:
     options = project(PATTERNS)
-    opened = app.open_project(Path(options[1]))
+    opened = open_project(Path(options[1]))
     save_snapshot(Folding(Declarations()).fold(raw_lineage(opened)), tmp_path / "taken.json.gz")
-    again = app.open_project(Path(options[1]), snapshot=tmp_path / "taken.json.gz")
-    one, other = app.read_lineage(opened), app.read_lineage(again)
+    again = open_project(Path(options[1]), snapshot=tmp_path / "taken.json.gz")
+    one, other = ProjectLineage(opened).read(), ProjectLineage(again).read()
     assert set(one.datasets) == {ORDERS, WEEK, RAW}
     assert (one.jobs, one.datasets, one.content_hash) == (
         other.jobs,
@@ -273,7 +273,7 @@ def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
 
 
 def raw_lineage(project: Any) -> LineageSnapshot:
-    return read_source(project)
+    return ProjectLineage(project).read_source()
 
 
 def job(name: str, reads: str = "", writes: str = "", **more: Any) -> JobNode:

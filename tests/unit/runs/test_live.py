@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill import workspace as app
 from lineage_backfill.engines.live import LiveCommand
 from lineage_backfill.errors import ConfigError, ConflictError, EngineError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, ObservedRun
@@ -23,7 +22,8 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.runs.external import OutsideRuns
 from lineage_backfill.runs.live import SILENT, LiveRuns
-from lineage_backfill.workspace.project import live_by_engine
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.workspace import Workspace
 from tests.fakes import FakeEngine, planned_run
 
 NOW = datetime(2024, 3, 9, 12, tzinfo=UTC)
@@ -181,8 +181,10 @@ def test_a_program_comes_before_what_the_engine_itself_knows(tmp_path: Path) -> 
     (tmp_path / "lineage-backfill.toml").write_text(
         '[engines.asked]\nkind = "command"\nargv = ["run"]\nlive = ["echo", "[1]"]\n'
     )
-    project = app.open_project(tmp_path / "lineage-backfill.toml")
-    found = live_by_engine(project, {"asked": Knowing(), "knows": Knowing(), "not": FakeEngine()})
+    project = open_project(tmp_path / "lineage-backfill.toml")
+    found = Workspace(project).live_keys(
+        {"asked": Knowing(), "knows": Knowing(), "not": FakeEngine()}
+    )
     assert {name: ask(JOB) for name, ask in found.items()} == {
         "asked": (1,),
         "knows": ("of daily",),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill import plan_to_dict
-from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.planning.request import ChangedDataset, Request
@@ -20,6 +19,9 @@ from lineage_backfill.project import Project
 from lineage_backfill.runs.owner import owner
 from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 from tests.events import event, write_events
 
 NOW = datetime(2024, 1, 5, tzinfo=UTC)
@@ -75,7 +77,7 @@ class Shop:
         write_events(
             folder / "events.ndjson", *(event(one, [reads], [to]) for one, reads, to in every)
         )
-        return cls(folder, app.open_project(folder / "lineage-backfill.toml"))
+        return cls(folder, open_project(folder / "lineage-backfill.toml"))
 
     def store(self) -> closing[SqlRunStore]:
         return closing(SqlRunStore(self.project.store_url))
@@ -86,7 +88,7 @@ class Shop:
         """Write a backfill of the hours from the first one to 2024-01-02T23, all runs pending."""
         keys = (f"{first}..2024-01-02T23",)
         asked = Request(changed=(ChangedDataset(dataset=DatasetRef("shop", "feed"), keys=keys),))
-        plan = app.make_plan(self.project, app.read_lineage(self.project), asked, now=NOW)
+        plan = Planning(Workspace(self.project, as_of=NOW)).plan(asked)
         submitted = NOW + timedelta(minutes=int(backfill_id.removeprefix("b-")))
         record = BackfillRecord(
             id=backfill_id,

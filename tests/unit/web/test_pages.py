@@ -13,11 +13,11 @@ from urllib.parse import quote
 import pytest
 from flask.testing import FlaskClient
 
-from lineage_backfill import workspace as app
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.store.schema import UNRELEASED, VERSION_TABLE
 from lineage_backfill.web.pages import make_pages
+from lineage_backfill.workspace.environment import open_project
 from tests.unit.cli.documents import fits
 from tests.unit.web.shop import HOSTILE, Shop
 
@@ -227,7 +227,7 @@ def test_settings_are_masked_as_config_show_masks_them(tmp_path: Path) -> None:
     shop = Shop.of(tmp_path)
     with (tmp_path / "lineage-backfill.toml").open("a") as file:
         file.write('\n[store]\nurl = "postgresql+psycopg://me:hunter2@db/runs"\n')
-    pages = make_pages(app.open_project(shop.project.file)).test_client()
+    pages = make_pages(open_project(shop.project.file)).test_client()
     assert "me:***@db" in str(read(pages, "/settings"))
     assert "hunter2" not in pages.get("/settings").text + pages.get("/settings.json").text
     assert document(pages, "/settings.json", "config")["file"] == str(shop.project.file)

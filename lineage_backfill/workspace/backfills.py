@@ -1,0 +1,301 @@
+"""Backfills as the run store keeps them: found, reported, watched, paused and deleted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.errors import (
+    AmbiguousNameError,
+    ConflictError,
+    DeclarationError,
+    UnknownNameError,
+)
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import BackfillState, DatasetRef, RunState
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.document import plan_from_dict
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.timeline import Span, spans
+from lineage_backfill.ports import BackfillRecord, ControlRequest, Reporter, RunStore
+from lineage_backfill.project.settings import masked
+from lineage_backfill.runs import reports
+from lineage_backfill.runs.cutoff import without
+from lineage_backfill.runs.owner import LEASE, is_dead, owner, standing
+from lineage_backfill.runs.run_loop import spec_file
+from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
+from lineage_backfill.runs.watching import follow
+from lineage_backfill.workspace.environment import state_dir
+from lineage_backfill.workspace.workspace import Workspace
+
+POLL = 0.5  # seconds between two reads of a backfill that another process drives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillOutcome:
+    """The state in which a verb left a backfill; `timed_out` where its time was up before the end.
+
+    `is_orphan` where the backfill has not ended, and the process that drove it is gone.
+    """
+
+    id: str
+    state: BackfillState
+    timed_out: bool = False
+    is_orphan: bool = False
+
+
+class Backfills:
+    """The backfills in the run store of a workspace; None names the newest one."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self._state_dir = state_dir(workspace.project)
+
+    # --- documents ------------------------------------------------------------------------------
+
+    def history(self) -> dict[str, Any]:
+        """Return the document that lists all backfills but those that have expired."""
+        now = datetime.now(UTC)
+        with self.workspace.open_store() as store:
+            records = [
+                standing(store, one.id, now)[0] if one.state.is_under_way else one
+                for one in store.backfills()
+            ]
+        return reports.history(
+            one
+            for one in records
+            if one.state.is_under_way or one.expires_at is None or now < one.expires_at
+        )
+
+    def tallies(self, ids: Iterable[str]) -> Mapping[str, Mapping[RunState, int]]:
+        """Return how many runs of each backfill are in which state."""
+        with self.workspace.open_store() as store:
+            return store.tallies(list(ids))
+
+    def status(self, backfill: str | None = None) -> dict[str, Any]:
+        """Return the status document of a backfill."""
+        with self.workspace.open_store() as store:
+            record, driver = standing(store, find(store, backfill).id, datetime.now(UTC))
+            return reports.status(record, store.plan(record.id), store.runs(record.id), driver)
+
+    def report(self, backfill: str | None = None) -> dict[str, Any]:
+        """Return the report document of a backfill."""
+        with self.workspace.open_store() as store:
+            record = find(store, backfill)
+            plans = plans_of(store, record.id)
+            runs, attempts = store.runs(record.id), store.attempts(record.id)
+        newest = plans[-1]  # it knows the keys of all
+        resolver = cache(partial(self.workspace.resolver_of, newest))
+
+        def cut(run: PlannedRun, keys: KeySet) -> PlannedRun:
+            return without(resolver(), run, keys)
+
+        calendars = self._calendars(datetime.fromisoformat(newest.now))
+        return reports.report(record, plans, runs, attempts, calendars, cut)
+
+    def plan_documents(self, backfill: str) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+        """Return the whole id of a backfill, and the documents of its plan and of its tails."""
+        with self.workspace.open_store() as store:
+            id_ = find(store, backfill).id
+            return id_, _plan_documents(store, id_)
+
+    def run(self, backfill: str, run_id: str) -> dict[str, Any]:
+        """Return the document of one run of a backfill; raises UnknownNameError."""
+        with self.workspace.open_store() as store:
+            record = find(store, backfill)
+            plans = _plan_documents(store, record.id)
+            runs = (run for plan in plans for run in plan.get("runs") or () if run["id"] == run_id)
+            found = next(runs, None)
+            if found is None:
+                raise UnknownNameError(
+                    f"{record.id} has no run {run_id!r}",
+                    hint=f"`lineage-backfill status {record.id} --json` lists its runs.",
+                )
+            return reports.run(record, found, store.runs(record.id), store.attempts(record.id))
+
+    def spans(self, backfill: str) -> Mapping[str, tuple[Span, ...]]:
+        """Return where the keys of each run of a backfill lie in time, by the ids of the runs."""
+        with self.workspace.open_store() as store:
+            plan = plans_of(store, backfill)[-1]
+            runs = store.runs(backfill)
+        resolver = self.workspace.resolver_of(plan)
+        return {run.run_id: spans(resolver.job(run.job).calendar, run.partitions) for run in runs}
+
+    def _calendars(self, now: datetime) -> Callable[[DatasetRef], Calendar]:
+        """Return each dataset's calendar; lineage is read only where it is not declared."""
+        declarations = self.workspace.project.declarations
+        declared = Resolver(LineageSnapshot.of([]), declarations, now=now)
+        known = cache(lambda: Resolver(self.workspace.snapshot, declarations, now=now))
+
+        @cache
+        def calendar_of(dataset: DatasetRef) -> Calendar:
+            calendar = declared.calendar(dataset) or known().calendar(dataset)
+            if calendar is None:
+                raise DeclarationError(
+                    f"the partitioning of {dataset} is no longer known",
+                    hint="Declare it as it was when the backfill was planned.",
+                )
+            return calendar
+
+        return calendar_of
+
+    # --- files of attempts ----------------------------------------------------------------------
+
+    def attempt_spec(self, backfill: str, run_id: str, number: int) -> dict[str, Any]:
+        """Return the run spec of an attempt, secrets masked.
+
+        Raises UnknownNameError where it is not in the project's own folder.
+        """
+        files = self._attempt_files(backfill, run_id, number)
+        if not self._is_ours(files.spec_path):
+            raise UnknownNameError(
+                "its run spec is not kept here", hint="Its engine may know more."
+            )
+        try:
+            spec: dict[str, Any] = masked(files.spec())
+        except (OSError, ValueError) as error:
+            raise UnknownNameError(f"its run spec cannot be read: {error}") from error
+        return spec
+
+    def attempt_log(self, backfill: str, run_id: str, number: int, *, most: int) -> str:
+        """Return the end of what an attempt has printed, at most so many bytes.
+
+        Raises UnknownNameError where it is not in the project's own folder.
+        """
+        place, begin = self._attempt_files(backfill, run_id, number).log_place()
+        if not self._is_ours(place):
+            raise UnknownNameError("its log is not kept here", hint="Its engine may know more.")
+        with place.open("rb") as file:
+            file.seek(max(begin, place.stat().st_size - most))
+            return file.read(most).decode(errors="replace")
+
+    def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
+        return AttemptFiles(spec_file(self._state_dir / "backfills" / backfill, run_id, number))
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether there is such a file, and it really lies among those that backfills leave."""
+        return path.is_file() and path.resolve().is_relative_to(self._state_dir.resolve())
+
+    # --- verbs that drive nothing ---------------------------------------------------------------
+
+    def estimate_left(
+        self, backfill: str | None = None, *, again: bool = False, max_parallel: int | None = None
+    ) -> Estimate:
+        """Return how long what is left of a backfill will take, as past runs in its store tell.
+
+        With `again` what did not succeed is left as well. The lineage is not needed.
+        """
+        with self.workspace.open_store() as store:
+            record = find(store, backfill)
+            plans, past = plans_of(store, record.id), store.past_runs(LOOKED_AT)
+            ids = {
+                run.run_id
+                for run in store.runs(record.id)
+                if not (run.state.is_good if again else run.state.is_final)
+            }
+        runs = [
+            replace(run, upstream=tuple(one for one in run.upstream if one in ids))
+            for plan in plans
+            for run in plan.runs or ()
+            if run.id in ids
+        ]
+        declarations = self.workspace.project.declarations
+        most = max_parallel or record.settings.max_parallel or declarations.limits.max_parallel
+        return estimate(
+            runs,
+            past,
+            max_parallel=most,
+            jobs=self.workspace.limits_of(runs),
+            pools=declarations.pools,
+        )
+
+    def watch(
+        self, backfill: str | None, reporter: Reporter, *, timeout: timedelta | None = None
+    ) -> BackfillOutcome:
+        """Tell the reporter what happens to a backfill until it ends or the time is up; only reads.
+
+        It has ended as well where the process that drove it is gone.
+        """
+        deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
+
+        def wait() -> bool:
+            left = deadline - time.monotonic()
+            time.sleep(max(0.0, min(left, POLL)))
+            return left > 0
+
+        with self.workspace.open_store() as store:
+            id_ = find(store, backfill).id
+            state = follow(store, id_, reporter, now=partial(datetime.now, UTC), wait=wait)
+            is_orphan = not state.is_under_way and store.backfill(id_).state.is_under_way
+        timed_out = time.monotonic() >= deadline
+        return BackfillOutcome(id=id_, state=state, timed_out=timed_out, is_orphan=is_orphan)
+
+    def pause(self, backfill: str | None = None) -> BackfillOutcome:
+        """Request that no more runs of a backfill are started; returns the state it was in.
+
+        A backfill that no process drives is left as it is.
+        """
+        now = datetime.now(UTC)
+        with self.workspace.open_store() as store:
+            record, _ = standing(store, find(store, backfill).id, now)
+            if record.state.is_under_way:
+                store.request_control(record.id, ControlRequest.PAUSE, now=now)
+        return BackfillOutcome(id=record.id, state=record.state)
+
+    def delete(self, backfill: str) -> BackfillRecord:
+        """Mark a backfill as deleted, and release the partitions that it has locked; returns it.
+
+        Raises ConflictError while a process drives it, or one of its runs may still be under way.
+        """
+        now = datetime.now(UTC)
+        with self.workspace.open_store() as store:
+            record, driver = standing(store, find(store, backfill).id, now)
+            if record.deleted:
+                return record
+            if driver is None:
+                if any(run.state.is_under_way for run in store.runs(record.id)):
+                    raise ConflictError(
+                        f"runs of {record.id} may still be under way",
+                        hint=f"See to their end first: `cancel {record.id}`.",
+                    )
+                # So that nothing stays locked that a driver has left behind.
+                lease = store.acquire(record.id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
+                store.release(lease)
+            store.delete(record.id, now=now)
+            return store.backfill(record.id)
+
+
+def find(store: RunStore, backfill: str | None) -> BackfillRecord:
+    """Return the backfill whose id begins so, the newest one for None; a deleted one by its id."""
+    records = store.backfills()
+    if not records and backfill is None:
+        raise UnknownNameError(
+            "no backfill has been run here", hint="Start one with `lineage-backfill run`."
+        )
+    found = [one for one in records if one.id.startswith(backfill or "")]
+    if backfill is None or len(found) == 1:
+        return found[0]
+    if not found:
+        return store.backfill(backfill)  # raises, with what it may have meant
+    raise AmbiguousNameError(
+        f"{len(found)} backfills begin with {backfill}",
+        hint="Write more of it: " + " or ".join(one.id for one in found[:3]),
+    )
+
+
+def plans_of(store: RunStore, backfill_id: str) -> list[Plan]:
+    """Return the plan of a backfill and its tails."""
+    return [plan_from_dict(document) for document in _plan_documents(store, backfill_id)]
+
+
+def _plan_documents(store: RunStore, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
+    return store.plan(backfill_id), *store.tails(backfill_id)

@@ -1,0 +1,110 @@
+"""What surrounds a project: its file, its code, the account, and adapters loaded on use."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lineage_backfill.errors import DeclarationError
+from lineage_backfill.project import Project
+from lineage_backfill.workspace.configuration import load_project
+
+#: Where each adapter is found: what one of them imports is needed only where it is used.
+EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
+MARQUEZ_SOURCE = "lineage_backfill.sources.marquez:MarquezSource"
+SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
+SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
+WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
+SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
+
+_log = logging.getLogger(__name__)
+_SQLITE = "sqlite:///"
+
+
+def load(name: str) -> Any:
+    """Return what MODULE:NAME names; its module is imported now."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def open_project(
+    file: Path | None = None,
+    *,
+    search: bool = True,
+    events: Sequence[str] | None = None,
+    marquez: str | None = None,
+    snapshot: Path | None = None,
+    view: str | None = None,
+) -> Project:
+    """Return the project of `file`, or the one found upward; the lineage given comes first.
+
+    Without `file` and `search` it is one without a file. Raises ConfigError or DeclarationError.
+    """
+    flags = {
+        "lineage.events": list(events) if events else None,
+        "lineage.marquez": marquez,
+        "lineage.snapshot": snapshot and str(snapshot),
+        "lineage.view": view,
+    }
+    project = load_project(file=file, search=search, flags=flags)
+    _log.info("project file: %s", project.file or "none")
+    return project
+
+
+def log_time(began: float, what: str) -> None:
+    """Log what was done since `began`, an instant of the monotonic clock."""
+    _log.info("%s, in %.2f s", what, time.monotonic() - began)
+
+
+def sqlite_file(project: Project) -> Path | None:
+    """Return the file of the run store; None where a service has it."""
+    if not project.store_url.startswith(_SQLITE):
+        return None
+    return Path(project.store_url.removeprefix(_SQLITE))
+
+
+def state_dir(project: Project) -> Path:
+    """Return the folder of what backfills leave behind."""
+    return project.root / ".lineage-backfill"
+
+
+def code_version(root: Path) -> str:
+    """Return the commit of the project's code, marked if it was changed since; empty if unknown."""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()[:200]
+
+
+def load_functions(project: Project) -> dict[str, Callable[[Any], Any]]:
+    """Load the functions that `python` mappings name, from the project's code."""
+    names = {read.function for job in project.declarations.jobs for read in job.reads}
+    functions = {}
+    for name in sorted(name for name in names if name):
+        if str(project.code) not in sys.path:
+            sys.path.insert(0, str(project.code))
+        try:
+            functions[name] = load(name)
+        except (ImportError, AttributeError) as error:
+            raise DeclarationError(
+                f"the mapping function {name} cannot be loaded: {error}",
+                hint=f"It is looked for below {project.code}.",
+            ) from error
+    return functions
+
+
+def account() -> str:
+    """Return the name of the account that runs this; empty where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return ""

@@ -1,0 +1,314 @@
+"""Runs plans: starts backfills, resumes, retries, undoes and cancels them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
+
+from lineage_backfill.errors import ConflictError, EngineError, UnknownNameError, UsageError
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import BackfillState
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.ports import Engine, Reporter, RunStore, Settings
+from lineage_backfill.runs.context import ExecutionContext
+from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.live import LiveRuns
+from lineage_backfill.runs.owner import is_driving
+from lineage_backfill.runs.undo import UndoSpecs, undo_plan
+from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
+from lineage_backfill.workspace.environment import account, code_version, state_dir
+from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What is kept with a new backfill beside its plan; `parameters` are given to every job."""
+
+    settings: Settings = field(default_factory=Settings)
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    scheduled_for: datetime | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveOptions:
+    """How a backfill is driven.
+
+    After `timeout` no more runs are started. `engines` are used instead of new ones, and left open.
+    With `waits` it is not refused where another backfill writes the same partitions.
+    """
+
+    max_parallel: int | None = None
+    timeout: timedelta | None = None
+    waits: bool = False
+    engines: Mapping[str, Engine] | None = None
+
+
+class Runner:
+    """Drives the backfills of a workspace and tells a reporter what happens.
+
+    Its verbs raise UsageError for a job without an engine and GuardRailError for too many runs,
+    both before anything is written; EnvironmentMissingError and ConflictError before a run starts.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        reporter: Reporter | None = None,
+        options: DriveOptions | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._project = workspace.project
+        self._reporter = reporter or Reporter()
+        self._options = options or DriveOptions()
+
+    def start(self, plan: Plan, submission: Submission | None = None) -> BackfillOutcome:
+        """Run a plan to an end."""
+        submission = submission or Submission()
+        with (
+            self._workspace.open_store(create=True) as store,
+            self._executor([plan], store, must_open=submission.scheduled_for is None) as executor,
+        ):
+            return self._drive(executor, executor.drive, self._submit(executor, plan, submission))
+
+    def submit(self, plan: Plan, submission: Submission | None = None) -> str:
+        """Write a new backfill into the run store and return its id; `resume` drives it."""
+        with (
+            self._workspace.open_store(create=True) as store,
+            self._executor([plan], store) as executor,
+        ):
+            return self._submit(executor, plan, submission or Submission())
+
+    def _submit(self, executor: Executor, plan: Plan, submission: Submission) -> str:
+        return executor.start(
+            plan,
+            submitted_by=account(),
+            reason=plan.request.get("reason", ""),
+            code_version=code_version(self._project.root),
+            settings=submission.settings,
+            description=submission.description,
+            parameters=submission.parameters,
+            scheduled_for=submission.scheduled_for,
+            expires_at=submission.expires_at,
+        )
+
+    def detach(self, backfill: str, arguments: Sequence[str]) -> Path:
+        """Let a process of its own drive a backfill, and return its log once it does.
+
+        `arguments` name project and lineage to it. Raises EngineError with the end of its log where
+        it ends before it has begun.
+        """
+        log = state_dir(self._project) / "backfills" / backfill / "driver.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        with self._workspace.open_store() as store:
+            while not is_driving(store.holder(backfill), datetime.now(UTC)):
+                code = process.poll()
+                if code is None:
+                    time.sleep(POLL)
+                elif code:
+                    text = log.read_text(encoding="utf-8", errors="replace").strip()
+                    raise EngineError(
+                        f"the process that was to drive {backfill} ended with exit code {code}",
+                        hint=f"The end of {log}:",
+                        lines=tuple(text.splitlines()[-5:]),
+                    )
+                else:
+                    break  # it was very quick
+        return log
+
+    def resume(self, backfill: str | None = None) -> BackfillOutcome:
+        """Resume a backfill, the newest if none is named."""
+        return self._again(backfill, Executor.resume)
+
+    def retry(self, backfill: str | None = None) -> BackfillOutcome:
+        """Run again what did not succeed, and nothing else."""
+        return self._again(backfill, Executor.retry)
+
+    def undo(self, backfill: str | None, *, confirm: Callable[[Plan], None]) -> BackfillOutcome:
+        """Put back what a backfill wrote, the newest first, or resume that.
+
+        `confirm` is given what would be put back, and raises where that is not wanted. Raises
+        UsageError for a backfill that is an undo itself, or has written nothing.
+        """
+        with self._workspace.open_store() as store:
+            record = find(store, backfill)
+            if record.undo_of is not None:
+                raise UsageError(
+                    f"{record.id} is itself the undo of {record.undo_of}",
+                    hint="To repair again what it put back, `run` the same request.",
+                )
+            if record.undone_by is None:
+                plans = plans_of(store, record.id)
+                resolver = self._workspace.resolver_of(plans[-1])
+                attempts = store.attempts(record.id)
+                plan = undo_plan(plans, store.runs(record.id), attempts, resolver)
+                if not plan.runs:
+                    raise UsageError(
+                        f"{record.id} has written nothing", hint="There is nothing to put back."
+                    )
+                confirm(plan)
+                with self._executor([plan], store, undo_of=record.id, must_open=True) as executor:
+                    undo_id = executor.start(plan, submitted_by=account(), undo_of=record.id)
+                    return self._drive(executor, executor.drive, undo_id)
+            undoing = store.backfill(record.undone_by)
+        if undoing.state is BackfillState.SUCCEEDED:
+            return BackfillOutcome(id=undoing.id, state=undoing.state)
+        return self.retry(undoing.id)
+
+    def cancel(self, backfill: str | None = None, *, kill: bool = False) -> BackfillOutcome:
+        """Give up what a backfill has not started; `kill` stops what is running as well.
+
+        The state is RUNNING where another executor drives the backfill, which gets a request. A
+        backfill that has ended is left as it is. The lineage is not needed.
+        """
+        with self._workspace.open_store() as store:
+            record = find(store, backfill)
+            if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
+                return BackfillOutcome(id=record.id, state=record.state)
+            plans = plans_of(store, record.id)
+            with self._executor(plans, store, gives_up=True) as executor:
+                state = executor.cancel(record.id, kill=kill)
+        return BackfillOutcome(id=record.id, state=state or BackfillState.RUNNING)
+
+    def _again(
+        self, backfill: str | None, verb: Callable[[Executor, str], BackfillState]
+    ) -> BackfillOutcome:
+        with self._workspace.open_store() as store:
+            record = find(store, backfill)
+            with self._executor(
+                plans_of(store, record.id),
+                store,
+                max_parallel=record.settings.max_parallel,
+                undo_of=record.undo_of,
+            ) as executor:
+                return self._drive(executor, partial(verb, executor), record.id)
+
+    def _drive(
+        self, executor: Executor, verb: Callable[[str], BackfillState], backfill_id: str
+    ) -> BackfillOutcome:
+        timed_out = Event()
+
+        def stop() -> None:
+            timed_out.set()
+            executor.stop()
+
+        timeout = self._options.timeout
+        timer = Timer(timeout.total_seconds(), stop) if timeout else None
+        if timer:
+            timer.daemon = True
+            timer.start()
+        try:
+            state = verb(backfill_id)
+        except ConflictError:
+            if not timed_out.is_set():
+                raise
+            state = BackfillState.RUNNING  # another process drives it still
+        finally:
+            if timer:
+                timer.cancel()
+        return BackfillOutcome(id=backfill_id, state=state, timed_out=timed_out.is_set())
+
+    @contextmanager
+    def _executor(
+        self,
+        plans: Sequence[Plan],
+        store: RunStore,
+        *,
+        max_parallel: int | None = None,
+        must_open: bool = False,
+        undo_of: str | None = None,
+        gives_up: bool = False,
+    ) -> Iterator[Executor]:
+        """Make the executor of plans; one that only `gives_up` runs does without the lineage.
+
+        With `undo_of` the runs take back those of that backfill.
+        """
+        workspace, project, options = self._workspace, self._project, self._options
+        snapshot = LineageSnapshot.of([]) if gives_up else workspace.snapshot
+        planning = Planning(workspace)
+        context = ExecutionContext(
+            snapshot,
+            project.declarations,
+            plans,
+            store=store,
+            functions={} if gives_up else workspace.functions,
+            root=project.root,
+            outbox=project.outbox,
+            lineage_url=project.lineage.marquez,
+            is_ours=partial(_holds, store),
+            logs=planning.records_without_spark,
+        )
+        judges = not gives_up and undo_of is None
+        runs = [run for plan in plans for run in plan.runs or ()]
+        used = {run.engine for run in runs}
+        engines = options.engines
+        limits = project.declarations.limits
+        with nullcontext(engines) if engines else workspace.open_engines(used) as opened:
+            if must_open and used <= opened.keys():  # if not, the executor refuses the plan
+                for engine in (engine for name, engine in opened.items() if name in used):
+                    engine.open()
+            yield Executor(
+                store=store,
+                engines=opened,
+                spec_builder=(
+                    context.spec
+                    if undo_of is None
+                    else UndoSpecs(context.spec, store.attempts(undo_of))
+                ),
+                reporter=self._reporter,
+                max_parallel=options.max_parallel or max_parallel or limits.max_parallel,
+                pools=project.declarations.pools,
+                jobs=workspace.limits_of(runs),
+                state_dir=state_dir(project),
+                cutoff=context.cutoff if judges else None,
+                tail=context.tail if judges else None,
+                waits=options.waits,
+                check=partial(self._check_again, plans[0]) if judges else None,
+                live=self._live_runs(context, opened) if judges else None,
+            )
+
+    def _live_runs(
+        self, context: ExecutionContext, engines: Mapping[str, Engine]
+    ) -> Callable[[Sequence[PlannedRun]], str] | None:
+        """Return what names a run from outside that is under way, unless that is not wanted."""
+        if self._project.live_runs == "ignore":
+            return None
+        return LiveRuns(
+            context.outside(self._workspace.snapshot),
+            look=lambda: context.outside(self._workspace.lineage.read()),
+            engines=self._workspace.live_keys(engines),
+            calendar_of=lambda job: context.resolver.job(job).calendar,
+            now=partial(datetime.now, UTC),
+            refuses=self._project.live_runs == "refuse",
+        ).hindrance
+
+    def _check_again(self, plan: Plan) -> None:
+        """Raise StalePlanError if the lineage, as it is now, does not support the plan any more."""
+        Planning(Workspace(self._project)).check(plan)
+
+
+def _holds(store: RunStore, backfill_id: str) -> bool:
+    try:
+        store.backfill(backfill_id)
+    except UnknownNameError:
+        return False
+    return True

@@ -1,0 +1,196 @@
+"""The workspace: a project with its lineage, its run store and its engines, opened on use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.live import LiveCommand
+from lineage_backfill.errors import BackfillError
+from lineage_backfill.lineage.families import Family
+from lineage_backfill.lineage.select import Neighbours
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.folding import Folding
+from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.request_json import request_from_dict
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.ports import Engine, RunStore
+from lineage_backfill.project import Project
+from lineage_backfill.project.declarations import SPARK_ENGINES
+from lineage_backfill.project.matching import Matcher
+from lineage_backfill.runs.scheduler import JobLimits
+from lineage_backfill.store.empty import EmptyRunStore
+from lineage_backfill.workspace.environment import (
+    SQL_STORE,
+    load,
+    load_functions,
+    log_time,
+    sqlite_file,
+    state_dir,
+)
+from lineage_backfill.workspace.lineage import ProjectLineage
+
+
+class Workspace:
+    """A project with its lineage, its run store and its engines.
+
+    Plans are made as of `as_of`, else as of now. The lineage comes from `read` and the run store is
+    `store`, where they are given; such a store is left open.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        as_of: datetime | None = None,
+        read: Callable[[], LineageSnapshot] | None = None,
+        store: RunStore | None = None,
+    ) -> None:
+        self.project = project
+        self.lineage = ProjectLineage(project)
+        self._as_of = as_of
+        self._read = read or self.lineage.read
+        self._snapshot: LineageSnapshot | BackfillError | None = None
+        self._reading = Lock()
+        self._store = store
+
+    @property
+    def now(self) -> datetime:
+        """The instant that plans are made as of."""
+        return self._as_of or datetime.now(UTC)
+
+    @property
+    def snapshot(self) -> LineageSnapshot:
+        """The lineage, read when it is first needed, and only once even where that fails.
+
+        Raises LineageError, ConfigError or DeclarationError.
+        """
+        with self._reading:
+            if self._snapshot is None:
+                try:
+                    self._snapshot = self._read()
+                except BackfillError as error:
+                    self._snapshot = error
+        if isinstance(self._snapshot, BackfillError):
+            raise self._snapshot
+        return self._snapshot
+
+    @cached_property
+    def functions(self) -> Mapping[str, Callable[[Any], Any]]:
+        """The functions that `python` mappings name; raises DeclarationError."""
+        return load_functions(self.project)
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """What is known of the partitions of each dataset and job by now, without functions."""
+        return Resolver(self.snapshot, self.project.declarations, now=self.now)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The graph of jobs and datasets as plans see it: declared edges are in it."""
+        edges = self.resolver.edges
+        return Neighbours(
+            jobs=edges.jobs,
+            reads=edges.reads,
+            writes=edges.writes,
+            readers=edges.readers,
+            writers=edges.writers,
+        )
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """What looks like partitions in the lineage, and is not declared."""
+        return Folding(self.project.declarations).families(self.snapshot)
+
+    def resolver_of(self, plan: Plan, *, now: datetime | None = None) -> Resolver:
+        """Return what a plan rests on: its request, at its instant or at `now`."""
+        return Resolver(
+            self.snapshot,
+            self.project.declarations,
+            now=now or datetime.fromisoformat(plan.now),
+            request=request_from_dict(plan.request, "the plan"),
+            functions=self.functions,
+        )
+
+    def limits_of(self, runs: Iterable[PlannedRun]) -> dict[JobRef, JobLimits]:
+        """Return the pools and priorities of the jobs that runs belong to, where declared.
+
+        The lineage is not needed.
+        """
+        declarations = self.project.declarations
+        names = Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
+        return {
+            ref: JobLimits(pool=declared.pool, priority=declared.priority)
+            for ref in {run.job for run in runs}
+            if (declared := names.find(ref)) is not None
+        }
+
+    @contextmanager
+    def open_store(self, *, create: bool = False, read_only: bool = False) -> Iterator[RunStore]:
+        """Open the run store, and close it in the end; raises StoreError.
+
+        A SQLite file that is not there is made only to `create`; else the store is an empty one.
+        One that is `read_only` is not upgraded either.
+        """
+        if self._store is not None:
+            yield self._store
+            return
+        file = sqlite_file(self.project)
+        store: RunStore
+        if create or file is None or file.exists():
+            began = time.monotonic()
+            store = load(SQL_STORE)(self.project.store_url, read_only=read_only)
+            log_time(began, "run store opened")
+        else:
+            store = EmptyRunStore()
+        try:
+            yield store
+        finally:
+            store.close()
+
+    @contextmanager
+    def open_engines(
+        self, names: Collection[str | None] | None = None
+    ) -> Iterator[dict[str, Engine]]:
+        """Make the project's engines, or those named, and close them in the end.
+
+        Making one starts nothing yet; raises ConfigError for settings that do not fit.
+        """
+        project = self.project
+        with ExitStack() as stack:
+            engines = {}
+            for declared in project.declarations.engines:
+                if names is not None and declared.name not in names:
+                    continue
+                settings: dict[str, Any] = dict(declared.settings)
+                if declared.kind in SPARK_ENGINES:
+                    settings["conf"] = {**project.spark, **settings.get("conf", {})}
+                engine = create_engine(
+                    declared.kind, settings, project=project.code, state_dir=state_dir(project)
+                )
+                stack.callback(engine.close)
+                engines[declared.name] = engine
+            yield engines
+
+    def live_keys(
+        self, engines: Mapping[str, Engine]
+    ) -> Mapping[str, Callable[[JobRef], KeySet | None]]:
+        """Return what tells the keys of a job that others run, by the names of engines.
+
+        A program that the project file names comes before what the engine itself knows. Raises
+        ConfigError for a program that cannot be one.
+        """
+        named: dict[str, Callable[[JobRef], KeySet | None]] = {
+            one.name: LiveCommand(one.name, one.live, self.project.root)
+            for one in self.project.declarations.engines
+            if one.live
+        }
+        return {name: engine.live for name, engine in engines.items()} | named
