@@ -22,6 +22,7 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
+from spark_runtime.configuration import address_of, load_project, outbox_of
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     NothingToRunError,
@@ -34,10 +35,9 @@ from spark_runtime.job import load_job
 from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
-from spark_runtime.project import load_project
 from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
-from spark_runtime.scheduled import declare, run_specs
+from spark_runtime.scheduled import declare, find_job, run_specs
 from spark_runtime.session import find_jars, get_session
 from spark_runtime.spec import load_spec
 from spark_runtime.tables import Tables
@@ -156,12 +156,12 @@ def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str
     """Return the runs of a job that nobody has planned, and its project's Spark settings."""
     project = load_project(Path(options.project), options.config)
     sys.path.insert(0, str(project.code))
-    table = project.job(options.job)
+    _, table = find_job(project, options.job)
     entrypoint = (table and table.entrypoint) or options.job
     job = load_job(entrypoint)
     declared = declare(
         project,
-        _name(entrypoint) if entrypoint == options.job else options.job,
+        options.job,
         entrypoint=entrypoint,
         reads=job.reads,
         writes=job.writes,
@@ -170,17 +170,13 @@ def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str
     parameters = dict(_pair(text, "--parameter") for text in options.parameter)
     wanted = asked(options, parameters=parameters, result_path=options.result)
     specs = run_specs(declared, project, wanted, datetime.now(UTC), batch=job.batch)
-    return specs, project.spark_conf()
-
-
-def _name(entrypoint: str) -> str:
-    """Return the name of a job that goes by its entrypoint: its function's or its file's."""
-    return entrypoint.rpartition(":")[2] if ":" in entrypoint else Path(entrypoint).stem
+    return specs, dict(project.spark)
 
 
 def _replay(options: argparse.Namespace) -> int:
     project = load_project(Path(options.project), options.config)
-    folder, url = options.outbox or project.outbox or default_folder(), options.url or project.url
+    folder = options.outbox or outbox_of(project) or default_folder()
+    url = options.url or address_of(project)
     if url is None:
         raise SpecError("there is no address to send lineage to", hint="name it: --url URL")
     sent = replay(folder, url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lineage_backfill.errors import BackfillError
+from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 
 class RuntimeFailure(BackfillError):
@@ -17,39 +17,23 @@ def full_text(error: BackfillError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-class DeclarationError(RuntimeFailure):
-    """A dataset or a job that is declared in a way that cannot be meant."""
-
-
-class KeyFormatError(RuntimeFailure):
-    """A text that is no key of its calendar."""
-
-
-class KeyMissingError(RuntimeFailure):
-    """A run that was started without a key where none can be derived, or with one that is none."""
-
-
 class NothingToRunError(RuntimeFailure):
     """A run for whose keys it is too early; nothing is wrong."""
 
 
-class EnvironmentMissingError(RuntimeFailure):
-    """A part of the environment that a Spark job needs is missing."""
-
-
-class SparkMissingError(EnvironmentMissingError):
+class SparkMissingError(RuntimeFailure, EnvironmentMissingError):
     """PySpark or its Delta package is not installed."""
 
 
-class JavaMissingError(EnvironmentMissingError):
+class JavaMissingError(RuntimeFailure, EnvironmentMissingError):
     """No Java is found, or one that this Spark cannot run on."""
 
 
-class JarsMissingError(EnvironmentMissingError):
+class JarsMissingError(RuntimeFailure, EnvironmentMissingError):
     """The Delta jars are not where they are expected."""
 
 
-class SessionError(EnvironmentMissingError):
+class SessionError(RuntimeFailure, EnvironmentMissingError):
     """A session whose settings would let a write touch other partitions than its own."""
 
 

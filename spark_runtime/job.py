@@ -14,7 +14,8 @@ from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
 from lineage_backfill.runspec.values import KEY_COLUMN, RunSpec
 from spark_runtime.checks import Check
 from spark_runtime.context import RunContext
-from spark_runtime.datasets import DEFAULT, Calendar, Dataset, Dimension, EdgeMapping, Read, Write
+from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
+from spark_runtime.datasets import all_partitions as read_all
 from spark_runtime.errors import EntrypointError
 from spark_runtime.query import load_query
 from spark_runtime.scheduled import Batch
@@ -166,9 +167,9 @@ def job(
     'as it is'
     """
     written = (output,) if output is not None else tuple(outputs)
-    whole = EdgeMapping("all")
+    bare = read_all if all_partitions else Read
     reads = {
-        parameter: one if isinstance(one, Read) else Read(one, whole if all_partitions else DEFAULT)
+        parameter: one if isinstance(one, Read) else bare(one)
         for parameter, one in (inputs or {}).items()
     }
 

@@ -16,14 +16,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from lineage_backfill.errors import ConfigError
+from lineage_backfill.project import reader
+from lineage_backfill.project.table import Table
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Read, Write
-from spark_runtime.errors import DeclarationError, EntrypointError
-from spark_runtime.project import WRITE, checked, members, read_edge
+from spark_runtime.errors import EntrypointError
 from spark_runtime.scheduled import Batch
 from spark_runtime.values import quoted
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MARK = "--@"
-_OPTIONS = ("ignore", "merge_on", "newest_by")
-_KNOWN = ("inputs", "output", "batch", "auto_filter", *WRITE, *_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,39 +87,49 @@ class Query:
 
 
 def load_query(path: Path) -> Query:
-    """Return the job that a file of SQL is; raises DeclarationError where its head is wrong."""
+    """Return the job that a file of SQL is; raises ConfigError where its head is wrong."""
     lines = path.read_text(encoding="utf-8").splitlines()
     head = "\n".join(line.strip().removeprefix(_MARK) for line in lines if _is_head(line))
     try:
-        said = checked(tomllib.loads(head), path.name)
+        table = Table(tomllib.loads(head), f"the lines {_MARK} of {path.name}")
     except tomllib.TOMLDecodeError as error:
-        raise DeclarationError(f"the lines {_MARK} of {path.name} are no TOML: {error}") from error
-    unknown = sorted(set(said) - set(_KNOWN))
-    if unknown or said.get("batch", "key") not in ("key", "range"):
-        raise DeclarationError(
-            f"{path.name} says {unknown[0]!r}, which means nothing"
-            if unknown
-            else f"{path.name}: `batch` cannot be {said['batch']!r}",
-            hint=f"it may say {', '.join(_KNOWN)}; batch is key or range",
-        )
-    inputs, output = said.get("inputs"), said.get("output")
-    return Query(
+        raise ConfigError(f"the lines {_MARK} of {path.name} are no TOML: {error}") from error
+    inputs = None
+    if "inputs" in table:
+        inputs = {view: _read(table, view, one) for view, one in table.mapping("inputs").items()}
+    output, policy = table.text("output"), reader.write_policy(table)
+    query = Query(
         path=path,
         text="\n".join("" if _is_head(line) else line for line in lines),
-        inputs=inputs and {view: _read(one, path.name) for view, one in inputs.items()},
-        writes=() if output is None else (Write(output, **members(said, *WRITE)),),
-        batch=said.get("batch", "key"),
-        auto_filter=said.get("auto_filter", True),
-        options=members(said, *_OPTIONS),
+        inputs=inputs,
+        writes=() if output is None else (Write(output, *astuple(policy)),),
+        batch=table.choice("batch", get_args(Batch)) or "key",
+        auto_filter=table.flag("auto_filter", True),
+        options={
+            name: value
+            for name, value in (
+                ("ignore", table.texts("ignore")),
+                ("merge_on", table.texts("merge_on")),
+                ("newest_by", table.text("newest_by")),
+            )
+            if value is not None
+        },
     )
+    table.done()
+    return query
 
 
 def _is_head(line: str) -> bool:
     return line.strip().startswith(_MARK)
 
 
-def _read(said: Any, place: str) -> Read:
-    return Read(said) if isinstance(said, str) else read_edge(said, place)
+def _read(table: Table, view: str, said: Any) -> Read:
+    if isinstance(said, str):
+        return Read(said)
+    if not isinstance(said, dict):
+        raise table.error(f"the input `{view}` must be a name or a table, not {said!r}")
+    how = reader.read_edge(Table(said, f"{table.place} inputs.{view}"))
+    return Read(f"{how.namespace}:{how.dataset}" if how.namespace else how.dataset, how)
 
 
 def _arguments(context: RunContext) -> dict[str, Any]:

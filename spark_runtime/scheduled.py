@@ -1,59 +1,59 @@
 """Runs of the ordinary schedule, which no backfill has planned: their keys, and their run spec.
 
-Such a run differs from a planned one in nothing but who has written its run spec.
+Keys, reads and writes are resolved by the functions that a plan is made by. In place of the lineage
+stand the edges that the job itself and the project file declare.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Literal, TypeVar
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
-from lineage_backfill.errors import SpecError
-from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.runspec.values import (
-    InputSpec,
-    JobSpec,
-    LineageSpec,
-    OutputSpec,
-    ProductKey,
-    RunSpec,
-)
-from spark_runtime.datasets import (
-    DEFAULT,
-    WHOLE,
-    Calendar,
-    Dataset,
-    Dimension,
-    EdgeMapping,
-    PartitionKey,
-    Read,
-    Shape,
-    Write,
-    dataset_facet,
-    in_time,
-    mapping_facet,
-    required,
-    run_shape,
-    shape_facet,
-)
-from spark_runtime.errors import (
+from lineage_backfill.errors import (
+    AmbiguousNameError,
     DeclarationError,
-    InputMissingError,
-    KeyMissingError,
-    NothingToRunError,
+    MissingKeyError,
+    SpecError,
 )
-from spark_runtime.periods import Period, cron_grid
-from spark_runtime.project import JobTable, Project, is_meant
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar as RunCalendar
+from lineage_backfill.partitions.grid import cron_grid
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.schedule import RunStart, previous_firings, run_keys
+from lineage_backfill.partitions.text import KeySet, expand, parse, parse_partitions, render
+from lineage_backfill.project import facets
+from lineage_backfill.project.declarations import (
+    CalendarDeclaration,
+    DatasetDeclaration,
+    Declarations,
+    JobDeclaration,
+)
+from lineage_backfill.project.matching import DeclaredNames, is_glob, named_dataset, target
+from lineage_backfill.project.resolver import (
+    DeclarationResolver,
+    JobFacts,
+    expired,
+    read_keys,
+    unknown_reads,
+    written_keys,
+)
+from lineage_backfill.project.settings import Project
+from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
+from lineage_backfill.runspec.values import JobSpec, RunSpec
+from spark_runtime.configuration import address_of, outbox_of
+from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write, calendar_of
+from spark_runtime.errors import InputMissingError, NothingToRunError
 
 Batch = Literal["key", "range"]
-Edge = TypeVar("Edge", Read, Write)
 
 _log = logging.getLogger(__name__)
-_WHOLE_KEY = PartitionKey(WHOLE, None, {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +77,90 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredJob:
-    """A job with its datasets and how its keys travel along each edge."""
+    """A job as the project file and the job itself declare it; the file wins."""
 
-    name: DatasetRef
+    ref: JobRef
     entrypoint: str
-    shape: Shape
-    reads: Sequence[tuple[Dataset, EdgeMapping]]
-    writes: Sequence[tuple[Dataset, Write]]
-    facet: Mapping[str, Any]
+    declarations: Declarations
+    lineage: _OwnEdges
+    functions: Mapping[str, Callable[[Any], Any]]
+
+    def resolver(self, now: datetime, runtime_keys: Mapping[str, set[str]]) -> DeclarationResolver:
+        """Return what resolves the job as of an instant."""
+        return DeclarationResolver(
+            self.declarations,
+            DeclaredNames(self.declarations),
+            self.lineage,
+            now=now,
+            runtime_keys=lambda name: runtime_keys.get(name, ()),
+            functions=self.functions,
+        )
+
+
+class _OwnEdges:
+    """The edges and the facets of one job, in place of a lineage; see `resolver.Lineage`."""
+
+    def __init__(
+        self,
+        reads: Iterable[DatasetRef],
+        writes: Iterable[DatasetRef],
+        job_facet: Mapping[str, Any],
+        dataset_facets: Mapping[DatasetRef, Mapping[str, Any]],
+    ) -> None:
+        self._reads = tuple(dict.fromkeys(reads))
+        self._writes = tuple(dict.fromkeys(writes))
+        self._job_facet = job_facet
+        self._dataset_facets = dataset_facets
+        self.declared_reads: Mapping[JobRef, Sequence[DatasetRef]] = {}
+        self.declared_writes: Mapping[JobRef, Sequence[DatasetRef]] = {}
+
+    def reads(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        return self._reads
+
+    def writes(self, job: JobRef) -> tuple[DatasetRef, ...]:
+        return self._writes
+
+    def place(self, job: JobRef) -> int:
+        return 0
+
+    def dataset_facet(self, dataset: DatasetRef) -> Mapping[str, Any] | None:
+        return self._dataset_facets.get(dataset)
+
+    def job_facet(self, job: JobRef) -> Mapping[str, Any] | None:
+        return self._job_facet
+
+    def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
+        return None
+
+    def infer_job(self, job: JobRef) -> CalendarDeclaration | None:
+        return None
+
+
+def find_job(project: Project, named: str) -> tuple[JobRef, JobDeclaration | None]:
+    """Return the job that a name or an entrypoint means, and what the file says of it.
+
+    Raises AmbiguousNameError where several have the name.
+    """
+    home = project.declarations.namespace or "default"
+    tables = [one for one in project.declarations.jobs if not is_glob(one.name)]
+    refs = {JobRef(one.namespace or home, one.name): one for one in tables}
+    found = [ref for ref in refs if named in (ref.name, str(ref))]
+    found = [ref for ref in found if ref.namespace == home] or found
+    found = found or [ref for ref, one in refs.items() if one.entrypoint == named][:1]
+    if len(found) > 1:
+        raise AmbiguousNameError(
+            f"{named!r} is the name of several jobs",
+            hint=f"write one of {', '.join(map(str, found))}",
+        )
+    ref = found[0] if found else JobRef(home, _short(named))
+    return ref, DeclaredNames(project.declarations).jobs.find(ref)
+
+
+def _short(named: str) -> str:
+    """Return the name of a job that goes by its entrypoint: its function's or its file's."""
+    if named.endswith((".py", ".sql")):
+        return Path(named).stem
+    return named.rpartition(":")[2]
 
 
 def declare(
@@ -98,32 +174,53 @@ def declare(
 ) -> DeclaredJob:
     """Return a job as the project file and the job itself declare it; the file wins.
 
-    Raises DeclarationError where neither says what a run needs to know.
+    Raises DeclarationError where neither names an output, or the job says what cannot be meant.
     """
-    table = project.job(name) or project.job(entrypoint)
-    table = table or JobTable(name=DatasetRef(project.namespace, name))
-    inputs, outputs = _edges(project, reads, table.reads), _edges(project, writes, table.writes)
+    declarations = project.declarations
+    ref, table = find_job(project, name)
+    coded: dict[DatasetRef, DatasetDeclaration] = {}
+
+    def resolve(given: Dataset | str) -> DatasetRef:
+        if isinstance(given, str):
+            return named_dataset(declarations, given)
+        found = DatasetRef(given.namespace or declarations.namespace or "default", given.name)
+        coded[found] = given.declaration(found)
+        return found
+
+    read = [(resolve(one.dataset), one) for one in reads]
+    written = [(resolve(one.dataset), one) for one in writes]
+    run_calendar, dimensions = calendar_of(calendar)
+    said = JobDeclaration(
+        name=ref.name,
+        calendar=run_calendar,
+        dimensions=dimensions,
+        reads=tuple(
+            replace(one.how, dataset=data.name, namespace=data.namespace) for data, one in read
+        ),
+        writes=tuple(one.declaration(data) for data, one in written),
+    )
+    names = DeclaredNames(declarations)
+    unsaid = tuple(one for data, one in coded.items() if names.datasets.find(data) is None)
+    known = {named_dataset(declarations, one.name) for one in declarations.datasets} | coded.keys()
+    home = declarations.namespace
+    filed = [
+        [found for edge in edges if (found := target(edge, home, known)) is not None]
+        for edges in ((table.reads, table.writes) if table else ((), ()))
+    ]
+    outputs = [*(data for data, _ in written), *filed[1]]
     if not outputs:
-        raise DeclarationError(
-            f"job {table.name} declares no output", hint="declare it in [[job.writes]]"
-        )
-    declared = table.shape or (calendar and run_shape(calendar, str(table.name)))
-    facet = shape_facet(declared) if declared else {}
-    if read := [_edge(d, mapping_facet(e.how)) for d, e in inputs if e.how.mapping]:
-        facet["reads"] = read
-    if written := [
-        _edge(dataset, {"mode": edge.mode, "lookback": edge.lookback})
-        for dataset, edge in outputs
-        if edge.mode != "overwrite" or edge.lookback
-    ]:
-        facet["writes"] = written
+        raise DeclarationError(f"job {ref} declares no output", hint="declare it in [[job.writes]]")
     return DeclaredJob(
-        name=table.name,
-        entrypoint=table.entrypoint or entrypoint,
-        shape=declared or _shared([dataset for dataset, _ in outputs], table.name),
-        reads=[(dataset, edge.how) for dataset, edge in inputs],
-        writes=outputs,
-        facet=facet,
+        ref=ref,
+        entrypoint=(table and table.entrypoint) or entrypoint,
+        declarations=replace(declarations, datasets=(*declarations.datasets, *unsaid)),
+        lineage=_OwnEdges(
+            [*(data for data, _ in read), *filed[0]],
+            outputs,
+            facets.job_facet(said, "UTC"),
+            {data: facets.dataset_facet(one, "UTC") for data, one in coded.items()},
+        ),
+        functions=_functions(table),
     )
 
 
@@ -133,294 +230,159 @@ def run_specs(
     """Return the run specs of a job that was started at an instant, in order.
 
     It is one run, or one for each key where the job computes them one by one or reads what it has
-    written for the key before. Raises KeyMissingError where no key can be derived,
-    NothingToRunError where none became complete, KeyFormatError and DeclarationError.
+    written for the key before. Raises NothingToRunError where no key became complete, and what
+    the tool raises where the job is declared in a way that cannot be meant.
     """
-    keys = run_keys(job.shape, asked, now)
-    lookback = 0 if asked.exact else max(write.lookback for _, write in job.writes)
-    planned = _widened(job.shape, keys, now, before=lookback)
-    own = {dataset.full_name for dataset, _ in job.writes}
-    serial = any(d.full_name in own and how.mapping != "none" for d, how in job.reads)
-    runs = [[key] for key in planned] if serial or batch == "key" else [planned]
+    resolver, planned = resolve(job, asked, now)
+    facts = resolver.job(job.ref)
+    runs = list(planned.singles()) if facts.own or batch == "key" else [planned]
     if asked.result_path is not None and len(runs) > 1:
         raise SpecError(
-            f"{job.name} does its {len(runs)} keys in as many runs, and one result file was asked "
+            f"{job.ref} does its {len(runs)} keys in as many runs, and one result file was asked "
             "for",
             hint="name one key, or leave --result out",
         )
-    return [_run_spec(job, project, asked, run, lookback, now) for run in runs]
+    builder = SpecBuilder(
+        resolver, root=project.root, outbox=outbox_of(project), url=address_of(project)
+    )
+    return [_run_spec(builder, facts, job, asked, keys) for keys in runs]
 
 
 def _run_spec(
-    job: DeclaredJob,
-    project: Project,
-    asked: Asked,
-    keys: Sequence[PartitionKey],
-    lookback: int,
-    now: datetime,
+    builder: SpecBuilder, facts: JobFacts, job: DeclaredJob, asked: Asked, keys: PartitionSet
 ) -> RunSpec:
-    reading = _widened(job.shape, keys, now, after=lookback)
-    own = {dataset.full_name for dataset, _ in job.writes}
-    datasets = {str(dataset): dataset for dataset, _ in (*job.reads, *job.writes)}
     run_id = str(uuid.uuid4())
-    return RunSpec(
-        backfill_id="",
-        run_id=run_id,
-        attempt=1,
-        token=run_id,
-        job=JobSpec(name=JobRef(*job.name[:2]), entrypoint=job.entrypoint),
-        partitions=tuple(_listed(key) for key in keys),
-        keys=tuple(key.run_key() for key in keys),
-        outputs=tuple(_output(job, dataset, write, keys) for dataset, write in job.writes),
-        inputs=tuple(
-            # Lookback never widens along the job's edge to its own output.
-            _input(job, dataset, how, keys if dataset.full_name in own else reading, now)
-            for dataset, how in job.reads
+    reads = [(edge.data, wanted) for edge, wanted in read_keys(facts, keys)]
+    for data, wanted in reads:
+        gone = expired(data)
+        if wanted is not None and wanted & gone and data.calendar is not None:
+            lost = ", ".join(map(str, render(data.calendar, wanted & gone)))
+            raise InputMissingError(
+                f"the run needs {lost} of {data.ref}, which is past its retention",
+                hint="where it is still there, raise the dataset's `retention`",
+            )
+    return builder.build(
+        RunIdentity(
+            run_id=run_id,
+            token=run_id,
+            parameters=asked.parameters,
+            result_path=asked.result_path,
         ),
-        parameters=asked.parameters,
-        lineage=LineageSpec(
-            outbox=str(project.outbox) if project.outbox else None,
-            url=project.url,
-            facets={
-                "job": {"partitioning": job.facet},
-                "datasets": [
-                    _edge(dataset, {"partitioning": dataset_facet(dataset)})
-                    for dataset in datasets.values()
-                ],
-            },
-        ),
-        result_path=asked.result_path,
+        JobSpec(name=job.ref, entrypoint=job.entrypoint),
+        keys,
+        reads=[(data.ref, wanted) for data, wanted in reads],
+        writes=[(output.dataset, written_keys(output, keys)) for output in facts.outputs],
     )
 
 
-def run_keys(shape: Shape, asked: Asked, now: datetime) -> list[PartitionKey]:
-    """Return the keys that a run means which was started at an instant.
+def resolve(
+    job: DeclaredJob, asked: Asked, now: datetime
+) -> tuple[DeclarationResolver, PartitionSet]:
+    """Return what resolves a job that was started at an instant, and the keys of its run.
 
     A key that is derived from the clock is said aloud. Raises as `run_specs` does.
     """
-    if asked.keys:
-        return [_named(shape, text, now) for text in asked.keys]
-    if shape.is_whole:
-        return [_WHOLE_KEY]
-    calendar = shape.time
-    if calendar is None:
-        raise KeyMissingError(
-            "the run was started without a key, and static keys have no newest one",
-            hint="name it: --key KEY",
-        )
-    interval = asked.interval
-    if interval is None and asked.schedule:
-        firings = cron_grid(asked.schedule, asked.schedule_zone or calendar.zone)
-        firing = firings.holding(now)
-        interval = (firings.shifted(firing, -1).start, firing.start)
-    keys = shape.keys(_became_complete(calendar, *(interval or (now, now))))
+    named: KeySet = tuple(key for text in asked.keys for key in parse_partitions(text))
+    if asked.interval is not None:
+        now = max(now, asked.interval[1])  # its end has come, whatever this machine's clock says
+    runtime = _runtime_keys(_calendar(job, job.resolver(now, {})), named)
+
+    @cache
+    def at(instant: int) -> DeclarationResolver:
+        return job.resolver(datetime.fromtimestamp(instant, UTC), runtime)
+
+    start = _start(job, asked, now)
+    resolver = at(start.now)
+    calendar = _calendar(job, resolver)
+    if named:
+        start = replace(start, keys=parse(calendar, named, _log.warning))
+    facts = resolver.job(job.ref)
+    try:
+        keys = run_keys(lambda t: _calendar(job, at(t)), start, lookback=facts.lookback)
+    except MissingKeyError as error:
+        raise NothingToRunError(error.message, hint=error.hint) from error
     if not keys:
         raise NothingToRunError(
-            f"no key of the run's calendar became complete {_between(interval)}",
+            f"no key of the run's calendar became complete {_between(start.interval)}",
             hint="nothing is to be done",
         )
-    if asked.interval is None:
+    if not named and asked.interval is None and not calendar.is_whole:
         _log.warning(
             "the run was started without a key; derived from the clock (%s, %s): %s",
             now.isoformat(timespec="seconds"),
             calendar.zone,
-            ", ".join(str(key.label) for key in keys),
+            ", ".join(_text(key.label) for key in expand(calendar, keys)),
         )
-    return keys
+    return resolver, keys
 
 
-def _named(shape: Shape, text: str, now: datetime) -> PartitionKey:
-    key = shape.find(text)
-    if key.period is None or shape.time is None:
-        return key
-    first, end = shape.time.first, shape.time.end
-    last = shape.time.grid.find(end) if end is not None else None
-    if (
-        key.period.start > now
-        or (first is not None and key.period.start < first.start)
-        or (last is not None and key.period.start > last.start)
-    ):
-        newest, oldest = shape.time.newest(now).label, first.label if first else "any"
-        raise KeyMissingError(f"{text} does not exist", hint=f"keys go from {oldest} to {newest}")
-    if key.period.end > now:
-        _log.warning("%s is not complete yet", text)
-    return key
+def _start(job: DeclaredJob, asked: Asked, now: datetime) -> RunStart:
+    """Return what a run without named keys was started with."""
+    instant = int(now.timestamp())
+    interval = None
+    if asked.interval is not None:
+        after, until = asked.interval
+        interval = int(after.timestamp()), int(until.timestamp())
+    elif asked.schedule:
+        zone = asked.schedule_zone or _calendar(job, job.resolver(now, {})).zone
+        interval = previous_firings(cron_grid(asked.schedule, zone), instant)
+    return RunStart(now=instant, interval=interval, exact=asked.exact)
 
 
-def _became_complete(calendar: Calendar, after: datetime, until: datetime) -> list[Period]:
-    """Return the keys that became complete in (after, until]; the newest one if both are one."""
-    endless = replace(calendar, end=None)
-    newest = endless.newest(until)
-    if after == until:
-        return calendar.existing([calendar.newest(until)], until)
-    begin = endless.newest(after).end
-    periods = calendar.grid.overlapping(begin, newest.end) if begin < newest.end else ()
-    return calendar.existing(periods, until)
+def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:
+    """Return the run calendar of a job; raises DeclarationError where the tool would block it."""
+    facts = resolver.job(job.ref)
+    for trouble in resolver.troubles.values():
+        raise DeclarationError(trouble.removeprefix("not believed: "), hint=facts.hint)
+    # A run lists what it reads, unless it reads it whole; it never looks from an input to runs.
+    listed = [
+        edge
+        for edge in facts.live
+        if (how := edge.mapping) is None or (how.unbounded is how.upstream and not how.reads_whole)
+    ]
+    problem = unknown_reads(facts, listed)
+    if problem is not None or facts.calendar is None:
+        text, hint = problem or ("the partitioning of its runs is unknown", "")
+        raise DeclarationError(f"job {job.ref}: {text}", hint=hint)
+    return facts.calendar
 
 
-def _between(interval: tuple[datetime, datetime] | None) -> str:
+def _runtime_keys(calendar: RunCalendar, named: KeySet) -> dict[str, set[str]]:
+    """Return the named keys of each runtime dimension of a job's runs."""
+    axes = [axis.name for axis in calendar.statics if axis.runtime]
+    known: dict[str, set[str]] = {name: set() for name in axes}
+    for key in named:
+        boxes = dict.fromkeys(axes, key) if isinstance(key, str) else key
+        for name in axes:
+            texts = boxes.get(name, ())
+            known[name].update([texts] if isinstance(texts, str) else texts)
+    return known
+
+
+def _between(interval: tuple[int, int] | None) -> str:
     if interval is None or interval[0] == interval[1]:
         return "so far"
-    after, until = (instant.isoformat(timespec="minutes") for instant in interval)
+    instants = [datetime.fromtimestamp(one, UTC) for one in interval]
+    after, until = (instant.isoformat(timespec="minutes") for instant in instants)
     return f"between {after} and {until}"
 
 
-def _widened(
-    shape: Shape, keys: Sequence[PartitionKey], now: datetime, *, before: int = 0, after: int = 0
-) -> list[PartitionKey]:
-    """Return the keys with so many existing ones before and after each of them."""
-    if shape.time is None or not (before or after):
-        return list(keys)
-    found = {key.label: key for key in keys}
-    for key in keys:
-        if key.period is not None:
-            grid = shape.time.grid
-            near = [grid.shifted(key.period, step) for step in range(-before, after + 1) if step]
-            for one in shape.keys(shape.time.existing(near, now), [key.statics]):
-                found.setdefault(one.label, one)
-    return in_time(found.values())
+def _text(label: str | Mapping[str, str]) -> str:
+    if isinstance(label, str):
+        return label
+    return "/".join(f"{name}={key}" for name, key in label.items())
 
 
-def _output(
-    job: DeclaredJob, dataset: Dataset, write: Write, keys: Sequence[PartitionKey]
-) -> OutputSpec:
-    if write.mode == "full" and not job.shape.is_whole:
-        raise DeclarationError(
-            f"one run of {job.name} would replace all of its output {dataset} (mode full)",
-            hint='use mode = "overwrite"',
-        )
-    scope = required(dataset, DEFAULT, keys, job.shape, now=None)
-    scope = [_WHOLE_KEY] if scope is None else scope
-    if write.mode == "overwrite" and not _cover(keys, scope):
-        raise DeclarationError(
-            f"the output {dataset} of {job.name} is coarser than its run calendar: one run would "
-            "replace a whole partition with a part",
-            hint='use mode = "merge", or declare the right calendar',
-        )
-    if write.mode == "overwrite" and (pair := dataset.not_told_apart(scope)):
-        raise DeclarationError(
-            f"keys {' and '.join(pair)} of the output {dataset} of {job.name} are one partition of "
-            "its table: one run would clear what others wrote",
-            hint="declare columns that tell its keys apart (`column` holds the key itself), or its "
-            "calendar",
-        )
-    return OutputSpec(
-        **_place(dataset),
-        scope=dataset.partitions(scope),
-        mode=write.mode,
-        on_empty=write.on_empty,
-        on_drift=write.on_drift,
-    )
-
-
-def _cover(keys: Sequence[PartitionKey], scope: Sequence[PartitionKey]) -> bool:
-    """Whether every partition lies within one of the run's keys."""
-    spans = [key.period for key in keys if key.period]
-    if not spans:
-        return True
-    return all(
-        part.period is not None
-        and any(p.start <= part.period.start and part.period.end <= p.end for p in spans)
-        for part in scope
-    )
-
-
-def _input(
-    job: DeclaredJob,
-    dataset: Dataset,
-    how: EdgeMapping,
-    keys: Sequence[PartitionKey],
-    now: datetime,
-) -> InputSpec:
-    own = any(dataset.full_name == written.full_name for written, _ in job.writes)
-    if own and how.mapping not in ("offset", "window", "none"):
-        raise DeclarationError(
-            f"{job.name} reads its own output {dataset}, and how is not declared",
-            hint='declare that edge: "offset" with by < 0, "window", or "none"',
-        )
-    read = required(dataset, how, keys, job.shape, now, own=own)
-    _refuse_expired(dataset, read or (), now)
-    partitions = None if read is None else dataset.partitions(read)
-    return InputSpec(**_place(dataset), partitions=partitions)
-
-
-def _refuse_expired(dataset: Dataset, keys: Iterable[PartitionKey], now: datetime) -> None:
-    """Raise InputMissingError where an input no longer holds keys: a run without would clear."""
-    time = dataset.shape.time
-    if dataset.retention is None or time is None:
-        return
-    oldest = time.grid.shifted(time.newest(now), 1 - dataset.retention)
-    gone = [key for key in keys if key.period and key.period.start < oldest.start]
-    if gone:
-        raise InputMissingError(
-            f"input {dataset} keeps its newest {dataset.retention} keys, from {oldest.label} on; "
-            f"the run needs {gone[0].label}",
-            hint="where it is still there, raise the dataset's `retention`",
-        )
-
-
-def _place(dataset: Dataset) -> dict[str, Any]:
-    if dataset.location is None and dataset.table is None:
-        raise DeclarationError(
-            f"where dataset {dataset} is stored is not declared",
-            hint="declare its `location` or its `table`",
-        )
-    return {
-        "dataset": dataset.full_name,
-        "format": dataset.format,
-        "columns": dataset.column_names,
-        "location": dataset.location,
-        "table": dataset.table,
-    }
-
-
-def _edges(
-    project: Project, coded: Iterable[Edge], filed: Sequence[Edge]
-) -> list[tuple[Dataset, Edge]]:
-    """Return the edges that code and file declare; of one that both do the file's."""
-    found: list[tuple[Dataset, Edge]] = []
-    for edge in coded:
-        dataset = project.dataset(edge.dataset)
-        said = (one for one in filed if is_meant(dataset.full_name, str(one.dataset)))
-        found.append((dataset, next(said, edge)))
-    for edge in filed:
-        if not any(is_meant(dataset.full_name, str(edge.dataset)) for dataset, _ in found):
-            found.append((project.dataset(edge.dataset), edge))
-    return found
-
-
-def _shared(datasets: Sequence[Dataset], job: DatasetRef) -> Shape:
-    """Return the calendar that all outputs have: earliest start, newest last key.
-
-    Raises DeclarationError where they differ.
-    """
-    first, *others = [dataset.shape for dataset in datasets]
-    for other in others:
-        grids = [shape.time and shape.time.grid for shape in (first, other)]
-        if grids[0] is not grids[1] or (first.statics, first.order) != (other.statics, other.order):
+def _functions(table: JobDeclaration | None) -> dict[str, Callable[[Any], Any]]:
+    """Load the functions that `python` mappings of a job name."""
+    functions = {}
+    for name in sorted({read.function for read in table.reads if read.function} if table else ()):
+        module, _, attribute = name.partition(":")
+        try:
+            functions[name] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
             raise DeclarationError(
-                f"the outputs of {job} have different calendars",
-                hint=f"declare its run calendar: [[job]] name = {job.name!r} and its grain",
-            )
-    times = [shape.time for shape in (first, *others) if shape.time is not None]
-    if not times:
-        return first
-    starts, ends = ([getattr(time, name) for time in times] for name in ("start", "end"))
-    find = times[0].grid.starting
-    time = replace(
-        times[0],
-        start=None if None in starts else min(starts, key=lambda label: find(label).start),
-        end=None if None in ends else max(ends, key=lambda label: find(label).start),
-        data_lag=min(time.data_lag for time in times),
-    )
-    return replace(first, time=time)
-
-
-def _listed(key: PartitionKey) -> str | Mapping[str, Any]:
-    if isinstance(key.label, ProductKey):
-        return {name: [label] for name, label in key.label.items()}
-    return key.label
-
-
-def _edge(dataset: Dataset, rest: Mapping[str, Any]) -> dict[str, Any]:
-    return {"dataset": named(dataset.full_name), **rest}
+                f"the mapping function {name} cannot be loaded: {error}",
+                hint="start from the project's folder, or install the module as a package",
+            ) from error
+    return functions

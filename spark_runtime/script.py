@@ -26,10 +26,10 @@ from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import OutputResult, RunSpec
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.attempt import Attempt
+from spark_runtime.configuration import load_project
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write
 from spark_runtime.errors import EntrypointError, Stopped
-from spark_runtime.project import load_project
 from spark_runtime.scheduled import Batch, declare, run_specs
 from spark_runtime.session import get_session
 from spark_runtime.spec import load_spec
@@ -60,7 +60,7 @@ def run_context(
     the process's own. What `job` reads and writes is declared in the project file (found from the
     working directory upward, or `config`), or by `inputs` and `outputs`. The run ends with the
     `with` block if there is one, else when all outputs are written. Raises NothingToRunError where
-    no key became complete, KeyMissingError, KeyFormatError, DeclarationError and EntrypointError.
+    no key became complete, EntrypointError, and what the tool raises for keys and declarations.
     """
     if _running and _running[-1].result is None:
         return _running[-1]
@@ -87,7 +87,7 @@ def run_context(
                 hint="start the script once for each key: --backfill-key KEY",
             )
         (spec,) = specs
-    session = spark or get_session(project.spark_conf())
+    session = spark or get_session(project.spark)
     return _begin(session, spec)
 
 

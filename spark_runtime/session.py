@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_runtime.configuration import user_folder
 from spark_runtime.errors import (
     JarsMissingError,
     JavaMissingError,
@@ -239,12 +240,7 @@ def find_jars() -> tuple[Path, ...]:
 
 def jars_folder() -> Path:
     """Return the folder in which `scripts/fetch-jars` keeps the jars."""
-    if importlib.util.find_spec("platformdirs") is not None:
-        from platformdirs import user_cache_dir
-
-        return Path(user_cache_dir("lineage-backfill")) / "jars"
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return Path(cache or Path.home() / ".cache") / "lineage-backfill" / "jars"
+    return user_folder("cache") / "jars"
 
 
 def _is_given() -> bool:

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
-from spark_runtime.errors import EnvironmentMissingError
+from lineage_backfill.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
 from tests import postgres
 from tests.sessions import INTERPRETED

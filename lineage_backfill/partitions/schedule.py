@@ -64,7 +64,7 @@ def newest_key(calendar: Calendar) -> PartitionSet:
     """
     time = calendar.time
     if time is None:
-        if calendar.is_whole:
+        if all(axis.runtime for axis in calendar.statics):  # `*`, or unpartitioned
             return calendar.existing
         raise UsageError("static keys have no newest one", hint="name the key")
     if time.first is not None and time.last < time.first:

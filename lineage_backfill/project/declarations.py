@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.cron import normalise
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
@@ -133,6 +132,9 @@ class WritePolicy:
     on_drift: OnDrift = "fail"
     lookback: int = 0
 
+    def __post_init__(self) -> None:
+        check_count("lookback", self.lookback)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDeclaration:
@@ -149,11 +151,11 @@ class WriteDeclaration:
         check_count("lookback", self.lookback)
 
     @classmethod
-    def of(cls, dataset: DatasetRef, policy: WritePolicy) -> WriteDeclaration:
-        """Return the declaration that one dataset is written by a policy."""
+    def of(cls, dataset: str, namespace: str | None, policy: WritePolicy) -> WriteDeclaration:
+        """Return the declaration that a dataset is written by a policy."""
         return cls(
-            dataset=dataset.name,
-            namespace=dataset.namespace,
+            dataset=dataset,
+            namespace=namespace,
             mode=policy.mode,
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,

@@ -100,3 +100,28 @@ def target(
         spaces = {ref.namespace for ref in known if ref.name == edge.dataset}
         space = spaces.pop() if len(spaces) == 1 else "default"
     return DatasetRef(space, edge.dataset)
+
+
+def named_dataset(declarations: Declarations, text: str) -> DatasetRef:
+    """Return the dataset that a text names, bare or as `namespace:name`, where no lineage tells.
+
+    Its namespace is that of its declaration (an exact name, then the first glob), else the
+    project's, else "default".
+    """
+    home = declarations.namespace or "default"
+    tables = declarations.datasets
+    exact = [DatasetRef(one.namespace or home, one.name) for one in tables if not is_glob(one.name)]
+    spaces = {one.namespace for one in tables if one.namespace} | {home}
+    full = [
+        DatasetRef(space, text.removeprefix(f"{space}:"))
+        for space in sorted(spaces)
+        if text.startswith(f"{space}:")
+    ]
+    globs = [
+        DatasetRef(home if is_glob(one.namespace or home) else one.namespace or home, text)
+        for one in tables
+        if is_glob(one.name) and re.match(translate(one.name), text)
+    ]
+    found = [ref for ref in exact if ref.matches(text)]
+    found = [ref for ref in found if ref.namespace == home] or found
+    return [*found, *full, *globs, DatasetRef(home, text)][0]

@@ -25,6 +25,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
     WriteMode,
+    WritePolicy,
 )
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.table import Table, near_misses
@@ -216,7 +217,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             schedule=table.text("schedule"),
             schedule_zone=check_zone(table, "schedule_zone"),
             collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
-            reads=tuple(_read(one) for one in table.tables("reads")),
+            reads=tuple(read_edge(one) for one in table.tables("reads")),
             writes=tuple(_write(one) for one in table.tables("writes")),
         )
     for edges in (declaration.reads, declaration.writes):
@@ -256,7 +257,8 @@ def _batch(table: Table) -> Any:
     )
 
 
-def _read(table: Table) -> ReadDeclaration:
+def read_edge(table: Table) -> ReadDeclaration:
+    """Read how a job reads an input."""
     dataset, namespace = table.need("dataset"), table.text("namespace")
     settings = _mapping(table)
     dimensions = {}
@@ -305,17 +307,20 @@ def _static_map(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def _write(table: Table) -> WriteDeclaration:
+    dataset, namespace, policy = table.need("dataset"), table.text("namespace"), write_policy(table)
+    table.done()
+    return WriteDeclaration.of(dataset, namespace, policy)
+
+
+def write_policy(table: Table) -> WritePolicy:
+    """Take how an output is written."""
     with table.placed():
-        declaration = WriteDeclaration(
-            dataset=table.need("dataset"),
-            namespace=table.text("namespace"),
+        return WritePolicy(
             mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
             on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
             on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
             lookback=table.integer("lookback", 0),
         )
-    table.done()
-    return declaration
 
 
 def _unique(placed: list[tuple[str, Named]]) -> tuple[Named, ...]:

@@ -280,7 +280,7 @@ class DeclarationResolver:
                 if edge.read is not None
             ),
             writes=tuple(
-                WriteDeclaration.of(edge.dataset, edge.policy)
+                WriteDeclaration.of(edge.dataset.name, edge.dataset.namespace, edge.policy)
                 for edge in facts.outputs
                 if edge.policy != _DEFAULT_POLICY
             ),

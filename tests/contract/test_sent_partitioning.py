@@ -11,9 +11,9 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.sources.events import EventSource
+from spark_runtime.configuration import load_project
 from spark_runtime.datasets import Dataset, Dimension, Read, Write, window
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.project import load_project
 from spark_runtime.scheduled import Asked, declare, run_specs
 from tests.unit.planning.world import NOW, find, plan, shown
 

@@ -19,8 +19,8 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.workspace.configuration import load_project
+from spark_runtime.configuration import load_project as load_runtime_project
 from spark_runtime.job import load_job
-from spark_runtime.project import load_project as load_runtime_project
 from spark_runtime.runner import run
 from spark_runtime.scheduled import Asked, declare, run_specs
 from spark_runtime.tables import Tables

@@ -14,9 +14,9 @@ import pytest
 
 from lineage_backfill.runspec.values import RunResult
 from spark_runtime import script
+from spark_runtime.configuration import load_project
 from spark_runtime.errors import EntrypointError, NothingToRunError
 from spark_runtime.job import load_job
-from spark_runtime.project import load_project
 from spark_runtime.reader import Inputs
 from spark_runtime.runner import run
 from spark_runtime.scheduled import Asked, declare, run_specs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_runtime.errors import DeclarationError
+from lineage_backfill.errors import ConfigError
 from spark_runtime.query import load_query
 
 HEAD = """\
@@ -30,7 +30,7 @@ def test_the_head_says_what_a_decorator_says(tmp_path: Path) -> None:
     assert (before.dataset, before.how.mapping, before.how.by) == ("totals", "offset", -1)
     (write,) = query.writes
     assert (write.dataset, write.mode) == ("totals", "merge")
-    assert (query.batch, query.options) == ("range", {"merge_on": ["id"]})
+    assert (query.batch, query.options) == ("range", {"merge_on": ("id",)})
 
 
 def test_without_a_head_all_is_left_to_the_project_file(tmp_path: Path) -> None:
@@ -44,14 +44,17 @@ def test_without_a_head_all_is_left_to_the_project_file(tmp_path: Path) -> None:
     ("head", "complaint"),
     [
         ("inputs = {", "the lines --@ of q.sql are no TOML"),
-        ("input = 3", "q.sql says 'input', which means nothing"),
-        ("inputs = 3", "`inputs` cannot be 3"),
-        ("batch = 3", "`batch` cannot be 3"),
-        ("inputs = { o = 3 }", "a table is expected, not 3"),
+        ("input = 3", "q.sql: unknown key `input`"),
+        ("inputs = 3", "`inputs` must be a table, not 3"),
+        ("batch = 3", "`batch` must be a string, not 3"),
+        ('mode = "apend"', "`mode` is 'apend', but must be one of"),
+        ("lookback = -1", "`lookback` is -1"),
+        ("inputs = { o = { dataset = 'o', befor = 1 } }", "unknown key `befor`"),
+        ("inputs = { o = 3 }", "the input `o` must be a name or a table, not 3"),
     ],
 )
 def test_a_head_that_cannot_be_meant(tmp_path: Path, head: str, complaint: str) -> None:
     path = tmp_path / "q.sql"
     path.write_text(f"--@ {head}\nSELECT 1\n")
-    with pytest.raises(DeclarationError, match=complaint):
+    with pytest.raises(ConfigError, match=complaint):
         load_query(path)
