@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+#: An instant with a zone, also where it is read from a file.
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
 # There are tens of thousands of these: a Struct is made many times faster than a frozen dataclass.
-class JobNode(Struct, frozen=True, kw_only=True):
+class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the lineage says of one job.
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
@@ -40,16 +44,16 @@ class JobNode(Struct, frozen=True, kw_only=True):
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
 
 
-class Written(Struct, frozen=True, kw_only=True):
+class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the last run that told it has written to a dataset: rows, bytes and files; UTC."""
 
-    at: datetime
+    at: Instant
     rows: int | None = None
     size: int | None = None
     files: int | None = None
 
 
-class DatasetNode(Struct, frozen=True, kw_only=True):
+class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the lineage says of one dataset.
 
     `partitioning` is the `lineageBackfill_partitioning` dataset facet as sent, or None.
@@ -65,7 +69,7 @@ class DatasetNode(Struct, frozen=True, kw_only=True):
     dropped: bool = False  # and no later run names it
 
 
-class ColumnEdge(Struct, frozen=True, kw_only=True, order=True):
+class ColumnEdge(Struct, frozen=True, kw_only=True, order=True, forbid_unknown_fields=True):
     """One output column that depends on one input column.
 
     `direct` is False where the column only decides which rows there are (filter, join, group by…).
@@ -80,7 +84,7 @@ class ColumnEdge(Struct, frozen=True, kw_only=True, order=True):
     direct: bool = True
 
 
-class ObservedRun(Struct, frozen=True, kw_only=True):
+class ObservedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
 
     `partition_key` holds the keys that were asked of it, `written` those that it wrote, both as a
@@ -90,10 +94,10 @@ class ObservedRun(Struct, frozen=True, kw_only=True):
     job: JobRef
     run_id: str
     state: str  # RUNNING, COMPLETE, FAIL, ABORT
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    nominal_start: datetime | None = None
-    nominal_end: datetime | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    nominal_start: Instant | None = None
+    nominal_end: Instant | None = None
     partition_key: str | None = None
     written: str | None = None
     backfill: str | None = None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, MsgspecError, convert
 from msgspec.structs import asdict, fields
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import (
     ColumnEdge,
     DatasetNode,
+    Instant,
     JobNode,
     LineageSnapshot,
     ObservedRun,
@@ -27,9 +28,14 @@ from lineage_backfill.sources.records import read_records, write_records
 FORMAT = "lineage-backfill snapshot"
 VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
-
-
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 Record = JobNode | DatasetNode | ColumnEdge | ObservedRun
+_KINDS: dict[str, type[Record]] = {
+    "job": JobNode,
+    "dataset": DatasetNode,
+    "column": ColumnEdge,
+    "run": ObservedRun,
+}
 
 
 class SnapshotSource:
@@ -44,7 +50,15 @@ class SnapshotSource:
             return self._read()
         except FileNotFoundError as error:
             raise LineageError(f"{self._path}: no such file", hint=_HINT) from error
-        except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+        except (
+            OSError,
+            EOFError,
+            zlib.error,
+            ValueError,
+            TypeError,
+            KeyError,
+            MsgspecError,
+        ) as error:
             raise LineageError(
                 f"{self._path}: not a whole lineage snapshot: {error}", hint=_HINT
             ) from error
@@ -61,14 +75,16 @@ class SnapshotSource:
                 hint=_HINT,
             )
         for record in records:
-            found[record["kind"]].append(_decode(record))
+            kind = record["kind"]
+            del record["kind"]
+            found[kind].append(convert(record, _KINDS[kind]))
         return LineageSnapshot.of(
             found["job"],
             found["dataset"],
             column_edges=tuple(found["column"]),
             history=tuple(found["run"]),
             source="snapshot",
-            taken_at=_instant(header["taken_at"]),
+            taken_at=convert(header["taken_at"], Instant | None),
             warnings=tuple(header["warnings"]),
         )
 
@@ -87,14 +103,10 @@ def _records(snapshot: LineageSnapshot) -> Iterator[Mapping[str, Any]]:
         "content_hash": snapshot.content_hash,
         "warnings": snapshot.warnings,
     }
-    for node in snapshot.jobs.values():
-        yield _encode("job", node)
-    for dataset in snapshot.datasets.values():
-        yield _encode("dataset", dataset)
-    for edge in snapshot.column_edges:
-        yield _encode("column", edge)
-    for run in snapshot.history:
-        yield _encode("run", run)
+    yield from (_encode("job", node) for node in snapshot.jobs.values())
+    yield from (_encode("dataset", node) for node in snapshot.datasets.values())
+    yield from (_encode("column", edge) for edge in snapshot.column_edges)
+    yield from (_encode("run", run) for run in snapshot.history)
 
 
 def _encode(kind: str, record: Record) -> dict[str, Any]:
@@ -120,60 +132,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Written):
         return {name: _plain(told) for name, told in asdict(value).items()}
     return value.isoformat() if isinstance(value, datetime) else value
-
-
-def _decode(record: dict[str, Any]) -> Record:
-    make, readers = _KINDS[record.pop("kind")]
-    for name in readers.keys() & record.keys():
-        record[name] = readers[name](record[name])
-    return make(**record)
-
-
-def _job(value: list[str]) -> JobRef:
-    namespace, name = value
-    return JobRef(namespace, name)
-
-
-def _dataset(value: list[str]) -> DatasetRef:
-    namespace, name = value
-    return DatasetRef(namespace, name)
-
-
-def _datasets(value: list[list[str]]) -> tuple[DatasetRef, ...]:
-    return tuple(_dataset(item) for item in value)
-
-
-def _jobs(value: list[list[str]]) -> tuple[JobRef, ...]:
-    return tuple(_job(item) for item in value)
-
-
-def _written(value: dict[str, Any]) -> Written:
-    return Written(**value | {"at": datetime.fromisoformat(value["at"])})
-
-
-def _instant(value: str | None) -> datetime | None:
-    instant = datetime.fromisoformat(value) if value else None
-    if instant and instant.tzinfo is None:
-        raise ValueError(f"{value} has no time zone")
-    return instant
-
-
-#: How the members of each kind of record that are not plain JSON are read.
-_KINDS: dict[str, tuple[Callable[..., Record], dict[str, Any]]] = {
-    "job": (
-        JobNode,
-        {"ref": _job, "parent": _job, "owners": tuple, "tags": tuple, "after": _jobs}
-        | dict.fromkeys(("reads", "writes", "former_reads", "former_writes"), _datasets),
-    ),
-    "dataset": (
-        DatasetNode,
-        {"ref": _dataset, "aliases": _datasets, "written": _written}
-        | dict.fromkeys(("fields", "owners", "tags"), tuple),
-    ),
-    "column": (ColumnEdge, {"job": _job, "input": _dataset, "output": _dataset}),
-    "run": (
-        ObservedRun,
-        {"job": _job}
-        | dict.fromkeys(("started_at", "ended_at", "nominal_start", "nominal_end"), _instant),
-    ),
-}

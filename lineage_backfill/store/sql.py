@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -621,33 +621,22 @@ def _backfill(row: sa.Row[Any]) -> BackfillRecord:
 
 
 def _run(row: sa.Row[Any]) -> RunRecord:
+    values = {name: row._mapping[name] for name in _RUN}
     return RunRecord(
-        run_id=row.run_id,
-        job=JobRef(row.job_namespace, row.job_name),
-        partitions=tuple(row.partitions),
-        count=row._mapping["count"],
-        wave=row.wave,
-        engine=row.engine,
-        state=RunState(row.state),
-        attempt=row.attempt,
-        token=row.token,
-        handle=row.handle,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        error=row.error,
-        cut_off=tuple(row.cut_off or ()),
+        **values
+        | {
+            "job": JobRef(row.job_namespace, row.job_name),
+            "partitions": tuple(row.partitions),
+            "state": RunState(row.state),
+            "cut_off": tuple(row.cut_off or ()),
+        }
     )
 
 
 def _attempt(row: sa.Row[Any]) -> AttemptRecord:
-    return AttemptRecord(
-        run_id=row.run_id,
-        attempt=row.attempt,
-        token=row.token,
-        state=AttemptState(row.state),
-        submitted_at=row.submitted_at,
-        handle=row.handle,
-        ended_at=row.ended_at,
-        result=row.result,
-        error=row.error,
-    )
+    values = {name: row._mapping[name] for name in _ATTEMPT}
+    return AttemptRecord(**values | {"state": AttemptState(row.state)})
+
+
+_RUN = [one.name for one in fields(RunRecord) if one.name != "job"]
+_ATTEMPT = [one.name for one in fields(AttemptRecord)]

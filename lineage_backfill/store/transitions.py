@@ -46,15 +46,15 @@ def _kind(move: Move) -> tuple[RunState, bool]:
 
 
 def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
-    """Return all that the statements say of a move."""
+    """Return all that the statements say of a move, by the names of their parameters."""
     tried = move.attempt_state
     return {
-        "b_backfill": backfill_id,
-        "b_run": move.run_id,
+        "b_backfill_id": backfill_id,
+        "b_run_id": move.run_id,
         "b_attempt": move.attempt,
         "b_now": now,
         "b_state": move.state,
-        "b_ended": now if move.state.is_final else None,
+        "b_ended_at": now if move.state.is_final else None,
         "b_error": move.error,
         "b_cut_off": move.cut_off or None,
         "b_token": move.token,
@@ -87,8 +87,8 @@ def _write_traces(
 def _trace_row(trace: Trace) -> _Row:
     first, last = span(trace.keys)
     return {
-        "b_namespace": trace.job.namespace,
-        "b_name": trace.job.name,
+        "b_job_namespace": trace.job.namespace,
+        "b_job_name": trace.job.name,
         "b_keys_id": set_id(trace.keys),
         "b_keys": trace.keys,
         "b_first": first,
@@ -137,75 +137,40 @@ class _Statement:
         return connection.exec_driver_sql(text, given).rowcount
 
 
-def _bind(name: str, column: sa.Column[Any]) -> sa.BindParameter[Any]:
-    return sa.bindparam(f"b_{name}", type_=column.type)
+def _bind(column: sa.Column[Any], name: str = "") -> sa.BindParameter[Any]:
+    return sa.bindparam(f"b_{name or column.name}", type_=column.type)
 
 
-def _insert(table: sa.Table, columns: Mapping[str, str]) -> _Statement:
-    """Return what inserts rows; each column is given with the name of its parameter."""
-    values = {name: _bind(given, table.c[name]) for name, given in columns.items()}
-    return _Statement(sa.insert(table).values(values).inline())
+def _binds(table: sa.Table, *columns: str, **others: str) -> dict[str, sa.BindParameter[Any]]:
+    """Return the parameters of columns: of their own names, and `others` of the names given."""
+    return {name: _bind(table.c[name], others.get(name, "")) for name in (*columns, *others)}
 
 
-_OPEN = _insert(
-    attempts,
-    {
-        "backfill_id": "backfill",
-        "run_id": "run",
-        "attempt": "attempt",
-        "token": "token",
-        "state": "tried",
-        "submitted_at": "now",
-    },
-)
-_TELL = _insert(
-    events,
-    {"backfill_id": "backfill", "run_id": "run", "at": "now", "kind": "state", "detail": "detail"},
-)
-_BEGIN = _insert(
-    traces,
-    {
-        "job_namespace": "namespace",
-        "job_name": "name",
-        "keys_id": "keys_id",
-        "keys": "keys",
-        "first": "first",
-        "last": "last",
-        "backfill_id": "backfill",
-        "run_id": "run",
-        "attempt": "attempt",
-        "since": "now",
-    },
-)
-_SAME_KEYS = sa.and_(
-    traces.c.job_namespace == _bind("namespace", traces.c.job_namespace),
-    traces.c.job_name == _bind("name", traces.c.job_name),
-    traces.c.keys_id == _bind("keys_id", traces.c.keys_id),
-)
-_FORGET = _Statement(sa.delete(traces).where(_SAME_KEYS))
+def _same(table: sa.Table, *columns: str) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[name] == _bind(table.c[name]) for name in columns))
+
+
+def _insert(table: sa.Table, *columns: str, **others: str) -> _Statement:
+    return _Statement(sa.insert(table).values(_binds(table, *columns, **others)).inline())
+
+
+_ATTEMPT = ("backfill_id", "run_id", "attempt")
+_KEYS = ("job_namespace", "job_name", "keys_id")
+_OPEN = _insert(attempts, *_ATTEMPT, "token", state="tried", submitted_at="now")
+_TELL = _insert(events, "backfill_id", "run_id", "detail", at="now", kind="state")
+_BEGIN = _insert(traces, *_ATTEMPT, *_KEYS, "keys", "first", "last", since="now")
+_FORGET = _Statement(sa.delete(traces).where(_same(traces, *_KEYS)))
 _COMPLETE = _Statement(
     sa.update(traces)
-    .where(
-        _SAME_KEYS,
-        traces.c.backfill_id == _bind("backfill", traces.c.backfill_id),
-        traces.c.run_id == _bind("run", traces.c.run_id),
-        traces.c.attempt == _bind("attempt", traces.c.attempt),
-    )
-    .values(contents=_bind("contents", traces.c.contents))
+    .where(_same(traces, *_KEYS, *_ATTEMPT))
+    .values(contents=_bind(traces.c.contents))
 )
 _TRIED = _Statement(
     sa.update(attempts)
-    .where(
-        attempts.c.backfill_id == _bind("backfill", attempts.c.backfill_id),
-        attempts.c.run_id == _bind("run", attempts.c.run_id),
-        attempts.c.attempt == _bind("attempt", attempts.c.attempt),
-    )
+    .where(_same(attempts, *_ATTEMPT))
     .values(
-        state=_bind("tried", attempts.c.state),
-        handle=sa.func.coalesce(_bind("handle", attempts.c.handle), attempts.c.handle),
-        ended_at=_bind("tried_ended", attempts.c.ended_at),
-        result=_bind("result", attempts.c.result),
-        error=_bind("error", attempts.c.error),
+        _binds(attempts, "result", "error", state="tried", ended_at="tried_ended")
+        | {"handle": sa.func.coalesce(_bind(attempts.c.handle), attempts.c.handle)}
     )
 )
 
@@ -213,23 +178,12 @@ _TRIED = _Statement(
 @lru_cache
 def _to(state: RunState) -> _Statement:
     """Return what moves a run into a state from one where that is allowed."""
-    values = {
-        "state": _bind("state", runs.c.state),
-        "ended_at": _bind("ended", runs.c.ended_at),
-        "error": _bind("error", runs.c.error),
-    }
+    values = _binds(runs, "state", "ended_at", "error")
     if state in (RunState.SUBMITTED, RunState.SKIPPED):
-        values["cut_off"] = _bind("cut_off", runs.c.cut_off)
+        values |= _binds(runs, "cut_off")
     if state is RunState.SUBMITTED:
-        values["attempt"] = _bind("attempt", runs.c.attempt)
-        values["started_at"] = _bind("now", runs.c.started_at)
+        values |= _binds(runs, "attempt", started_at="now")
     allowed = (runs.c.state == sa.literal_column(f"'{one}'") for one in SOURCES[state])
     return _Statement(
-        sa.update(runs)
-        .where(
-            runs.c.backfill_id == _bind("backfill", runs.c.backfill_id),
-            runs.c.run_id == _bind("run", runs.c.run_id),
-            sa.or_(*allowed),
-        )
-        .values(values)
+        sa.update(runs).where(_same(runs, "backfill_id", "run_id"), sa.or_(*allowed)).values(values)
     )
