@@ -102,16 +102,16 @@ def graph(
 
 
 def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:
-    neighbours = workspace.neighbours
+    edges = workspace.graph
     if names:
         lookup = NameLookup(workspace.resolver, how.namespace)
         starts = [lookup.dataset_or_job(name) for name in names]
         down = how.down or not how.up
-        found = view.around(neighbours, starts, up=how.up, down=down, depth=how.depth)
+        found = view.around(edges, starts, up=how.up, down=down, depth=how.depth)
     elif how.select:
-        found = view.among(neighbours, select_jobs(how.select, workspace.snapshot, neighbours))
+        found = view.among(edges, select_jobs(how.select, edges))
     else:
-        found = view.whole(neighbours, workspace.snapshot.datasets)
+        found = view.whole(edges)
     if how.jobs or how.datasets:
         found = found.without(DatasetRef if how.jobs else JobRef)
     return found

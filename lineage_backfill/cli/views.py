@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
+from lineage_backfill.lineage.select import Ref
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.lineage.view import Edge, Ref, View
+from lineage_backfill.lineage.view import Edge, View
 from lineage_backfill.presentation import lineage
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import safe

@@ -17,6 +17,7 @@ _SWEEPS: Final = 8
 #: Edges across many layers bend where they pass one, up to this many bends in all.
 _MOST_BENDS: Final = 20_000
 
+Edge = tuple[int, int]
 Point = tuple[float, float]
 
 
@@ -28,14 +29,14 @@ class Layout:
     """
 
     nodes: tuple[Point, ...]
-    ways: Mapping[tuple[int, int], tuple[Point, ...]]
+    ways: Mapping[Edge, tuple[Point, ...]]
     width: float
     height: float
 
 
 def lay_out(
     sizes: Sequence[tuple[float, float]],
-    edges: Iterable[tuple[int, int]],
+    edges: Iterable[Edge],
     *,
     across: float,
     between: float,
@@ -71,62 +72,49 @@ def lay_out(
     return Layout(nodes=tuple(points[: len(sizes)]), ways=ways, width=width, height=bottom)
 
 
-def layers(size: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+def layers(size: int, edges: Iterable[Edge]) -> list[int]:
     """Return for nodes 0, 1, … how many lie before each on the longest way along the data."""
     return _layers(size, _without_circles(size, edges))
 
 
-def _without_circles(size: int, edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _without_circles(size: int, edges: Iterable[Edge]) -> list[Edge]:
     """Return the edges, those that lead back turned round."""
-    below: list[list[int]] = [[] for _ in range(size)]
-    for one, other in edges:
+    import networkx as nx  # slow to load, and most verbs draw nothing
+
+    known = [(one, other) for one, other in edges if one != other]
+    has_above = {other for _, other in known}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(sorted(range(size), key=lambda node: node in has_above))
+    graph.add_edges_from(known)
+    on_the_way: set[int] = set()
+    turned: dict[Edge, None] = {}
+    for one, other, step in nx.dfs_labeled_edges(graph):
+        if step == "reverse":
+            on_the_way.discard(other)
+            continue
         if one != other:
-            below[one].append(other)
-    state = [0] * size  # 1: on the way, 2: done
-    turned: dict[tuple[int, int], None] = {}
-    has_above = {other for others in below for other in others}
-    for start in sorted(range(size), key=lambda node: node in has_above):
-        todo = [(start, iter(below[start]))] if not state[start] else []
-        state[start] = state[start] or 1
-        while todo:
-            node, rest = todo[-1]
-            for other in rest:
-                turned[(other, node) if state[other] == 1 else (node, other)] = None
-                if not state[other]:
-                    state[other] = 1
-                    todo.append((other, iter(below[other])))
-                    break
-            else:
-                state[node] = 2
-                todo.pop()
+            leads_back = step == "nontree" and other in on_the_way
+            turned[(other, one) if leads_back else (one, other)] = None
+        if step == "forward":
+            on_the_way.add(other)
     return list(turned)
 
 
-def _layers(size: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+def _layers(size: int, edges: Iterable[Edge]) -> list[int]:
     """Return the layer of each node: after all above it, and close to what is below it."""
-    below: list[list[int]] = [[] for _ in range(size)]
-    missing = [0] * size
-    for one, other in edges:
-        below[one].append(other)
-        missing[other] += 1
-    layer = [0] * size
-    order = [node for node in range(size) if not missing[node]]
-    sources = set(order)
-    for node in order:
-        for other in below[node]:
-            layer[other] = max(layer[other], layer[node] + 1)
-            missing[other] -= 1
-            if not missing[other]:
-                order.append(other)
-    for node in sources:
-        if below[node]:
-            layer[node] = min(layer[other] for other in below[node]) - 1
-    return layer
+    import networkx as nx
+
+    graph: nx.DiGraph[int] = nx.DiGraph(edges)
+    graph.add_nodes_from(range(size))
+    generations = enumerate(nx.topological_generations(graph))
+    layer = {node: at for at, nodes in generations for node in nodes}
+    for node, above in graph.in_degree():
+        if not above and graph[node]:
+            layer[node] = min(layer[other] for other in graph[node]) - 1
+    return [layer[node] for node in range(size)]
 
 
-def _chains(
-    edges: Iterable[tuple[int, int]], layer: Sequence[int]
-) -> tuple[dict[tuple[int, int], list[int]], list[int]]:
+def _chains(edges: Iterable[Edge], layer: Sequence[int]) -> tuple[dict[Edge, list[int]], list[int]]:
     """Return each edge as a chain through every layer on its way, and the bends' layers."""
     chains = {}
     bends: list[int] = []

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Ref: TypeAlias = DatasetRef | JobRef
+Graph: TypeAlias = "nx.DiGraph[Ref]"
 
 _SELECTOR = re.compile(r"(?:(\d*)(\+))?(.*?)(?:(\+)(\d*))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours:
-    """The graph that selectors walk: what jobs read and write, and who reads and writes it."""
+def within(graph: Graph, starts: Iterable[Ref], depth: int | None) -> set[Ref]:
+    """Return what can be reached from `starts`, themselves included, over at most `depth` jobs.
 
-    jobs: Collection[JobRef]
-    reads: Callable[[JobRef], Iterable[DatasetRef]]
-    writes: Callable[[JobRef], Iterable[DatasetRef]]
-    readers: Mapping[DatasetRef, Iterable[JobRef]]
-    writers: Mapping[DatasetRef, Iterable[JobRef]]
+    What the last of those jobs leads to is in it.
+    """
+    import networkx as nx  # slow to load, and most plans select nothing
+
+    known = [ref for ref in starts if ref in graph]
+    found: set[Ref] = set(starts)
+    for kind in (DatasetRef, JobRef):
+        most = None if depth is None else 2 * depth + 1 + (kind is JobRef)
+        layers = nx.bfs_layers(graph, [ref for ref in known if isinstance(ref, kind)])
+        found.update(chain.from_iterable(islice(layers, most)))
+    return found
 
 
-def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -> set[JobRef]:
+def select(texts: Iterable[str], graph: Graph) -> set[JobRef]:
     """Return the jobs that any of the selectors means.
 
     `name` or a glob names jobs, or the jobs that write datasets of that name; `tag:` and `owner:`
@@ -34,12 +45,12 @@ def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -
     its readers are the first. Raises UnknownNameError for a selector that means nothing, UsageError
     for an empty one.
     """
-    chosen: set[JobRef] = set()
+    chosen: set[Ref] = set()
     for text in texts:
         match = _SELECTOR.fullmatch(text.strip())
         if match is None or not match[3]:
             raise UsageError(f"cannot read the selector {text!r}", hint="write it like daily_*+2")
-        base = _base(match[3], snapshot, graph)
+        base = _base(match[3], graph)
         sources = _unwritten(match[3], graph) if match[4] else set()
         if not base and not sources:
             raise UnknownNameError(
@@ -48,62 +59,40 @@ def select(texts: Iterable[str], snapshot: LineageSnapshot, graph: Neighbours) -
             )
         chosen |= base
         if match[4]:
-            chosen |= _walk(base, match[5], graph.writes, graph.readers)
-            if match[5] != "0":
-                steps = str(int(match[5]) - 1) if match[5] else ""
-                chosen |= _walk(sources, steps, graph.writes, graph.readers)
+            chosen |= within(graph, base | sources, int(match[5]) if match[5] else None)
         if match[2]:
-            chosen |= _walk(base, match[1], graph.reads, graph.writers)
-    return chosen
+            upstream = graph.reverse(copy=False)
+            chosen |= within(upstream, base, int(match[1]) if match[1] else None)
+    return {ref for ref in chosen if isinstance(ref, JobRef)}
 
 
-def _base(text: str, snapshot: LineageSnapshot, graph: Neighbours) -> set[JobRef]:
+def _base(text: str, graph: Graph) -> set[Ref]:
+    """Return the jobs that a selector without `+` means."""
     kind, colon, value = text.partition(":")
     if colon and kind == "ns":
-        return {job for job in graph.jobs if fnmatchcase(job.namespace, value)}
+        return {
+            ref for ref in graph if isinstance(ref, JobRef) and fnmatchcase(ref.namespace, value)
+        }
     if colon and kind in ("tag", "owner"):
-        attribute = "tags" if kind == "tag" else "owners"
-
-        def says(node: JobNode | DatasetNode) -> bool:
-            return any(fnmatchcase(word, value) for word in getattr(node, attribute))
-
-        data = (ref for ref, node in snapshot.datasets.items() if says(node))
-        writers = {job for ref in data for job in graph.writers.get(ref, ())}
-        return writers | {node.ref for node in snapshot.jobs.values() if says(node)}
-    by_dataset = {
-        job for dataset, jobs in graph.writers.items() if _named(dataset, text) for job in jobs
-    }
-    return {job for job in graph.jobs if _named(job, text)} | by_dataset
+        said = graph.nodes(data=f"{kind}s", default=())
+        found = {ref for ref, words in said if any(fnmatchcase(word, value) for word in words)}
+    else:
+        found = {ref for ref in graph if _named(ref, text)}
+    data = {ref for ref in found if isinstance(ref, DatasetRef)}
+    return (found - data).union(*(graph.predecessors(ref) for ref in data))
 
 
-def _unwritten(text: str, graph: Neighbours) -> set[JobRef]:
-    """Return the readers of the datasets of that name which no job writes."""
+def _unwritten(text: str, graph: Graph) -> set[Ref]:
+    """Return the datasets of that name which no job writes, and some read."""
     return {
-        job
-        for dataset, jobs in graph.readers.items()
-        if not graph.writers.get(dataset) and _named(dataset, text)
-        for job in jobs
+        ref
+        for ref, written in graph.in_degree()
+        if not written and isinstance(ref, DatasetRef) and graph[ref] and _named(ref, text)
     }
 
 
-def _named(ref: DatasetRef | JobRef, text: str) -> bool:
+def _named(ref: Ref, text: str) -> bool:
     # Compared as it stands first: a name may itself hold what a glob is made of.
     return text in (ref.name, str(ref)) or any(
         fnmatchcase(name, text) for name in (ref.name, str(ref))
     )
-
-
-def _walk(
-    start: Iterable[JobRef],
-    depth: str,
-    edges: Callable[[JobRef], Iterable[DatasetRef]],
-    jobs: Mapping[DatasetRef, Iterable[JobRef]],
-) -> set[JobRef]:
-    seen = set(start)
-    front = set(start)
-    steps = int(depth) if depth else None
-    while front and steps != 0:
-        front = {job for at in front for ref in edges(at) for job in jobs.get(ref, ())} - seen
-        seen |= front
-        steps = None if steps is None else steps - 1
-    return seen

@@ -167,17 +167,27 @@ class LineageSnapshot:
     def graph(self) -> nx.DiGraph[DatasetRef | JobRef]:
         """Return a new `networkx.DiGraph` whose nodes are `DatasetRef` and `JobRef` values.
 
-        Edges point along the data: dataset → job that reads it, job → dataset that it writes.
+        Edges point along the data: dataset → job that reads it, job → dataset that it writes. A
+        node has `kind`, dataset or job, and what its `DatasetNode` or `JobNode` says beside edges.
         """
-        import networkx as nx
+        import networkx as nx  # slow to load, and a plan needs no graph
 
         graph: nx.DiGraph[DatasetRef | JobRef] = nx.DiGraph()
-        graph.add_nodes_from(self.datasets, kind="dataset")
-        for node in self.jobs.values():
-            graph.add_node(node.ref, kind="job")
-            graph.add_edges_from((ref, node.ref) for ref in node.reads)
-            graph.add_edges_from((node.ref, ref) for ref in node.writes)
+        graph.add_nodes_from((node.ref, _attributes(node)) for node in self.datasets.values())
+        for job in self.jobs.values():
+            graph.add_node(job.ref, **_attributes(job))
+            graph.add_edges_from((ref, job.ref) for ref in job.reads)
+            graph.add_edges_from((job.ref, ref) for ref in job.writes)
         return graph
+
+
+#: What the graph says by its nodes and edges.
+_GRAPH = {"ref", "reads", "writes", "former_reads", "former_writes"}
+
+
+def _attributes(node: DatasetNode | JobNode) -> dict[str, Any]:
+    said = {name: getattr(node, name) for name in node.__struct_fields__ if name not in _GRAPH}
+    return {"kind": node.ref.kind, **said}
 
 
 def _ref(ref: DatasetRef | JobRef) -> list[str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
 from lineage_backfill.lineage.layout import layers
-from lineage_backfill.lineage.select import Neighbours
+from lineage_backfill.lineage.select import Graph, Ref, within
 from lineage_backfill.model import DatasetRef, JobRef
 
-Ref: TypeAlias = DatasetRef | JobRef
 Edge: TypeAlias = tuple[Ref, Ref]
 
 
@@ -64,14 +62,13 @@ class View:
         return View.of(kept, joined, self.starts)
 
 
-def whole(graph: Neighbours, datasets: Iterable[DatasetRef]) -> View:
+def whole(graph: Graph) -> View:
     """Return all of the graph, datasets without jobs among it."""
-    nodes: set[Ref] = {*graph.jobs, *datasets}
-    return View.of(nodes, (edge for job in graph.jobs for edge in _edges(graph, job)))
+    return View.of(graph, graph.edges)
 
 
 def around(
-    graph: Neighbours,
+    graph: Graph,
     starts: Collection[Ref],
     *,
     up: bool = False,
@@ -81,48 +78,15 @@ def around(
     """Return what lies down and up the data from `starts`, at most `depth` jobs away from them."""
     edges: list[Edge] = []
     if down:
-        edges += _walk(starts, _step(graph.readers, graph.writes), depth)
+        edges += graph.subgraph(within(graph, starts, depth)).edges
     if up:
-        found = _walk(starts, _step(graph.writers, graph.reads), depth)
-        edges += ((other, one) for one, other in found)
+        edges += graph.subgraph(within(graph.reverse(copy=False), starts, depth)).edges
     return View.of(starts, edges, starts)
 
 
-def among(graph: Neighbours, jobs: Collection[JobRef]) -> View:
+def among(graph: Graph, jobs: Collection[JobRef]) -> View:
     """Return the jobs with all that they read and write."""
-    return View.of(jobs, (edge for job in jobs for edge in _edges(graph, job)))
-
-
-def _edges(graph: Neighbours, job: JobRef) -> Iterator[Edge]:
-    yield from ((ref, job) for ref in graph.reads(job))
-    yield from ((job, ref) for ref in graph.writes(job))
-
-
-def _step(
-    jobs_of: Mapping[DatasetRef, Iterable[JobRef]],
-    datasets_of: Callable[[JobRef], Iterable[DatasetRef]],
-) -> Callable[[Ref], Iterable[Ref]]:
-    def step(ref: Ref) -> Iterable[Ref]:
-        return jobs_of.get(ref, ()) if isinstance(ref, DatasetRef) else datasets_of(ref)
-
-    return step
-
-
-def _walk(
-    starts: Collection[Ref], step: Callable[[Ref], Iterable[Ref]], depth: int | None
-) -> Iterator[Edge]:
-    distance = dict.fromkeys(starts, 0)
-    queue = deque(distance)
-    while queue:
-        ref = queue.popleft()
-        for other in step(ref):
-            away = distance[ref] + isinstance(other, JobRef)
-            if depth is not None and away > depth and other not in distance:
-                continue
-            yield ref, other
-            if other not in distance:
-                distance[other] = away
-                queue.append(other)
+    return View.of(jobs, [*graph.in_edges(jobs), *graph.out_edges(jobs)])
 
 
 def _order(ref: Ref) -> tuple[str, str, str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.project.declarations import ReadDeclaration, WriteDeclaration
 from lineage_backfill.project.matching import DeclaredNames, target
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _Refs = tuple[DatasetRef, ...]
 
@@ -86,6 +90,17 @@ class Edges:
             if space is not None:
                 found.add(DatasetRef(space, declaration.name))
         return frozenset(found)
+
+    @cached_property
+    def graph(self) -> nx.DiGraph[DatasetRef | JobRef]:
+        """All edges as a `networkx` graph; see `LineageSnapshot.graph`."""
+        graph = self._snapshot.graph()
+        graph.add_nodes_from(self.datasets - graph.nodes, kind="dataset")
+        graph.add_nodes_from(self.jobs.keys() - graph.nodes, kind="job")
+        for job in self.jobs if self._former else {**self.declared_reads, **self.declared_writes}:
+            graph.add_edges_from((ref, job) for ref in self.reads(job))
+            graph.add_edges_from((job, ref) for ref in self.writes(job))
+        return graph
 
     @cached_property
     def readers(self) -> Mapping[DatasetRef, tuple[JobRef, ...]]:

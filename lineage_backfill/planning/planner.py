@@ -10,7 +10,7 @@ from typing import Any
 from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage.columns import ALL, Path, column_parts, missed_edges
 from lineage_backfill.lineage.names import unknown as unknown_name
-from lineage_backfill.lineage.select import Neighbours, select
+from lineage_backfill.lineage.select import select
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -231,17 +231,10 @@ class Planning:
         selected: set[JobRef] | None = None
         excluded: set[JobRef] = set()
         if request.select or request.exclude:
-            snapshot, edges = self.resolver.snapshot, self.resolver.edges
-            graph = Neighbours(
-                jobs=edges.jobs,
-                reads=edges.reads,
-                writes=edges.writes,
-                readers=edges.readers,
-                writers=edges.writers,
-            )
+            graph = self.resolver.edges.graph
             if request.select:
-                selected = select(request.select, snapshot, graph)
-            excluded = select(request.exclude, snapshot, graph)
+                selected = select(request.select, graph)
+            excluded = select(request.exclude, graph)
 
         def cut(facts: JobFacts, distance: int) -> Cause | None:
             declared = facts.declaration

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from lineage_backfill.lineage.select import Graph, Ref
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.planner import Planning
-from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.resolver import Input, JobFacts
 
 _MOST = 5
-_Distances = Mapping[DatasetRef, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,15 +133,18 @@ def cuts(planning: Planning, job: JobFacts) -> tuple[End, ...]:
 
 def unrelated(planning: Planning, job: JobFacts) -> str:
     """Return how a job lies to what changed, where no way leads from there to it."""
-    resolver = planning.resolver
+    edges = planning.resolver.edges
     roots = {data.ref for data in planning.propagation.roots}
-    roots |= {ref for one in planning.request.jobs for ref in resolver.edges.writes(one.job)}
-    below = _nearest(resolver, resolver.edges.writes(job.ref), _down)
+    roots |= {ref for one in planning.request.jobs for ref in edges.writes(one.job)}
+    down, up = edges.graph, edges.graph.reverse(copy=False)
+    below = _distances(down, edges.writes(job.ref))
     if reached := sorted(roots & below.keys(), key=below.__getitem__):
         return f"it lies upstream: {reached[0]} is made from what it writes"
-    theirs = _nearest(resolver, roots, _up), _nearest(resolver, roots, _down)
-    ours = _nearest(resolver, resolver.edges.reads(job.ref), _up), below
-    for mine, other, said in zip(ours, theirs, ("are made from", "go into"), strict=True):
+    pairs = (
+        (_distances(up, edges.reads(job.ref)), _distances(up, roots), "are made from"),
+        (below, _distances(down, roots), "go into"),
+    )
+    for mine, other, said in pairs:
         common = mine.keys() & other.keys()
         if common:
             nearest = min(common, key=lambda ref: (mine[ref] + other[ref], ref))
@@ -150,30 +152,9 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
     return "the two have no dataset in common"
 
 
-def _up(resolver: Resolver, dataset: DatasetRef) -> Iterator[DatasetRef]:
-    for writer in resolver.edges.writers.get(dataset, ()):
-        yield from resolver.edges.reads(writer)
+def _distances(graph: Graph, starts: Iterable[DatasetRef]) -> dict[Ref, int]:
+    """Return the datasets that can be reached, with how many steps lie between."""
+    import networkx as nx  # slow to load, and only such an answer needs it
 
-
-def _down(resolver: Resolver, dataset: DatasetRef) -> Iterator[DatasetRef]:
-    for reader in resolver.edges.readers.get(dataset, ()):
-        yield from resolver.edges.writes(reader)
-
-
-def _nearest(
-    resolver: Resolver,
-    starts: Iterable[DatasetRef],
-    step: Callable[[Resolver, DatasetRef], Iterable[DatasetRef]],
-) -> _Distances:
-    """Return all datasets that can be reached, with how many jobs lie between."""
-    found = dict.fromkeys(starts, 0)
-    front = list(found)
-    while front:
-        following = []
-        for dataset in front:
-            for other in step(resolver, dataset):
-                if other not in found:
-                    found[other] = found[dataset] + 1
-                    following.append(other)
-        front = following
-    return found
+    layers = enumerate(nx.bfs_layers(graph, [ref for ref in starts if ref in graph]))
+    return {ref: at for at, layer in layers for ref in layer if isinstance(ref, DatasetRef)}

@@ -75,7 +75,7 @@ def graph_svg() -> Response:
 def _view(workspace: Workspace) -> view.View:
     """Return what is asked for: all of the lineage, or what is one job away from one name."""
     if "name" not in request.args:
-        return view.whole(workspace.neighbours, workspace.snapshot.datasets)
+        return view.whole(workspace.graph)
     return _around(workspace, _ref(workspace, request.args.get("kind", "job")))
 
 
@@ -119,7 +119,7 @@ def node_json(kind: str) -> Response:
 
 
 def _around(workspace: Workspace, ref: Ref) -> view.View:
-    return view.around(workspace.neighbours, [ref], up=True, down=True, depth=1)
+    return view.around(workspace.graph, [ref], up=True, down=True, depth=1)
 
 
 def _ref(workspace: Workspace, kind: str) -> Ref:

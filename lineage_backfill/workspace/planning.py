@@ -217,9 +217,9 @@ class Planning:
         )
         jobs = set(resolver.edges.jobs)
         if select:
-            jobs = select_jobs(select, snapshot, workspace.neighbours)
+            jobs = select_jobs(select, workspace.graph)
         if exclude:
-            jobs -= select_jobs(exclude, snapshot, workspace.neighbours)
+            jobs -= select_jobs(exclude, workspace.graph)
         tables = self._records_of_jobs(resolver, jobs)
         with workspace.open_store() as store:
             runs = observations.of_runs(resolver, snapshot.history, store)

@@ -14,7 +14,7 @@ from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.live import LiveCommand
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.families import Family
-from lineage_backfill.lineage.select import Neighbours
+from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import KeySet
@@ -93,17 +93,10 @@ class Workspace:
         """What is known of the partitions of each dataset and job by now, without functions."""
         return Resolver(self.snapshot, self.project.declarations, now=self.now)
 
-    @cached_property
-    def neighbours(self) -> Neighbours:
+    @property
+    def graph(self) -> Graph:
         """The graph of jobs and datasets as plans see it: declared edges are in it."""
-        edges = self.resolver.edges
-        return Neighbours(
-            jobs=edges.jobs,
-            reads=edges.reads,
-            writes=edges.writes,
-            readers=edges.readers,
-            writers=edges.writers,
-        )
+        return self.resolver.edges.graph
 
     @cached_property
     def families(self) -> tuple[Family, ...]:

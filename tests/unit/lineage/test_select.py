@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lineage_backfill.errors import UnknownNameError, UsageError
-from lineage_backfill.lineage.select import Neighbours, select
+from lineage_backfill.lineage.select import select
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -27,13 +27,7 @@ SNAPSHOT = LineageSnapshot.of(
         JobNode(ref=JobRef("spark:prod", "a[1]+b"), reads=(DatasetRef("w", "raw_b"),)),
     ]
 )
-GRAPH = Neighbours(
-    jobs=SNAPSHOT.jobs,
-    reads=lambda job: SNAPSHOT.jobs[job].reads,
-    writes=lambda job: SNAPSHOT.jobs[job].writes,
-    readers=SNAPSHOT.readers,
-    writers=SNAPSHOT.writers,
-)
+GRAPH = SNAPSHOT.graph()
 
 CASES = [
     ("a job", "join", "join"),
@@ -63,18 +57,18 @@ CASES = [
 
 @pytest.mark.parametrize(("says", "text", "wanted"), CASES, ids=[case[0] for case in CASES])
 def test_a_selector_means_these_jobs(says: str, text: str, wanted: str) -> None:
-    assert {job.name for job in select([text], SNAPSHOT, GRAPH)} == set(wanted.split())
+    assert {job.name for job in select([text], GRAPH)} == set(wanted.split())
 
 
 def test_several_selectors_are_joined_and_none_mean_nothing() -> None:
-    assert {j.name for j in select(["mail", "load_a"], SNAPSHOT, GRAPH)} == {"mail", "load_a"}
-    assert select([], SNAPSHOT, GRAPH) == set()
+    assert {j.name for j in select(["mail", "load_a"], GRAPH)} == {"mail", "load_a"}
+    assert select([], GRAPH) == set()
 
 
 @pytest.mark.parametrize("text", ["nobody", "nobody+", "tag:none", "ns:none", "raw_a", "+raw_a"])
 def test_a_selector_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        select([text], SNAPSHOT, GRAPH)
+        select([text], GRAPH)
     assert repr(text) in caught.value.message
     assert caught.value.hint
 
@@ -82,4 +76,4 @@ def test_a_selector_that_means_nothing_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "+", "++", "2+", "  "])
 def test_an_empty_selector_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cannot read the selector"):
-        select([text], SNAPSHOT, GRAPH)
+        select([text], GRAPH)

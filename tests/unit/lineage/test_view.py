@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.lineage.select import Neighbours
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.lineage.view import View, among, around, whole
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -24,16 +23,13 @@ def refs(names: str) -> tuple[DatasetRef, ...]:
 
 
 SNAPSHOT = LineageSnapshot.of(
-    JobNode(ref=JobRef("n", name), reads=refs(reads), writes=refs(writes))
-    for name, (reads, writes) in JOBS.items()
+    (
+        JobNode(ref=JobRef("n", name), reads=refs(reads), writes=refs(writes))
+        for name, (reads, writes) in JOBS.items()
+    ),
+    [DatasetNode(ref=x) for x in refs("x")],
 )
-GRAPH = Neighbours(
-    jobs=SNAPSHOT.jobs,
-    reads=lambda job: SNAPSHOT.jobs[job].reads,
-    writes=lambda job: SNAPSHOT.jobs[job].writes,
-    readers=SNAPSHOT.readers,
-    writers=SNAPSHOT.writers,
-)
+GRAPH = SNAPSHOT.graph()
 
 
 def told(seen: View) -> str:
@@ -65,7 +61,7 @@ def test_what_lies_around(start: str, how: dict[str, Any], expected: str) -> Non
 
 
 def test_all_of_it_and_only_some_jobs() -> None:
-    assert told(whole(GRAPH, [*SNAPSHOT.datasets, *refs("x")])) == "aj bk bl dl jb kc ld x"
+    assert told(whole(GRAPH)) == "aj bk bl dl jb kc ld x"
     assert told(among(GRAPH, [JobRef("n", "k")])) == "bk kc"
 
 
