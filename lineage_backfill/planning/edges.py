@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.project.declarations import ReadDeclaration, WriteDeclaration
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    ReadDeclaration,
+    WriteDeclaration,
+)
 from lineage_backfill.project.matching import DeclaredNames, target
 
 if TYPE_CHECKING:
@@ -46,6 +50,11 @@ class Edges:
                     dataset = self.target(edge)
                     if dataset is not None and dataset not in found:
                         into.setdefault(ref, []).append(dataset)
+
+    @property
+    def declared_datasets(self) -> Iterable[tuple[str | None, DatasetDeclaration]]:
+        """The tables of single datasets, with their namespaces."""
+        return self._datasets.exact()
 
     def _home(self, job: str) -> str:
         spaces = {ref.namespace for ref in self._snapshot.jobs if ref.name == job}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
 from lineage_backfill.project.resolver import JobFacts
+
+_OF_SCHEDULED_RUNS: Final = frozenset({"schedule", "schedule_zone", "collect_schedule_gaps"})
 
 
 def fingerprint(
@@ -24,11 +28,11 @@ def fingerprint(
     snapshot = resolver.snapshot
     texts: dict[int, str] = {}
 
-    def text(declared: object) -> str:
+    def text(declared: DatasetDeclaration | JobDeclaration | None) -> str:
         # Thousands of jobs share a declaration: each is written out once.
         found = texts.get(id(declared))
         if found is None:
-            found = texts[id(declared)] = repr(declared)
+            found = texts[id(declared)] = _declared(declared)
         return found
 
     lines = {"zone": repr(resolver.declarations.zone)}
@@ -55,6 +59,15 @@ def fingerprint(
         whole.update(name.encode() + b"\n" + digest)
         parts[name] = digest[:6].hex()
     return {"hash": "sha256:" + whole.hexdigest(), "parts": parts}
+
+
+def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
+    """Return a declaration as text, without what changes no plan."""
+    if declared is None:
+        return "None"
+    held = (field.name for field in fields(declared) if field.name not in _OF_SCHEDULED_RUNS)
+    values = ", ".join(f"{name}={getattr(declared, name)!r}" for name in held)
+    return f"{type(declared).__name__}({values})"
 
 
 def _sent(node: JobNode | DatasetNode | None) -> str:

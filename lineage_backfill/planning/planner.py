@@ -20,6 +20,7 @@ from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
+from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.notices import few, notices
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.planning.propagate import (
@@ -96,6 +97,7 @@ class Planner:
                 request=request,
                 functions=self._functions,
             )
+            refuse_misnamed(found.edges, self.snapshot, self.declarations)
             if not self._depends_on_request:
                 self._resolvers[request.include_former] = found
         return found

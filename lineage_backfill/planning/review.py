@@ -14,6 +14,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
+from lineage_backfill.planning.misnamed import Misnamed, misnamed
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -78,6 +79,10 @@ class _Review:
         bare = replace(declarations, datasets=(), jobs=())
         self._undeclared = Resolver(snapshot, bare, now=now)  # what the lineage says by itself
         self._jobs = list(self._resolver.edges.jobs)
+        self._misnamed: dict[tuple[str, str, DatasetRef], Misnamed] = {
+            (one.job, one.word, one.dataset): one
+            for one in misnamed(self._resolver.edges, snapshot, declarations)
+        }
         self._broken: set[DatasetRef | JobRef] = set()
 
     def findings(self) -> Iterator[Finding]:
@@ -188,7 +193,16 @@ class _Review:
         if any(names(edge, ref, home) for ref in known):
             return
         target = self._resolver.edges.target(edge)
-        if target is None or is_glob(declared.name):
+        meant = self._misnamed.get((declared.name, word, target)) if target else None
+        if meant is not None:
+            yield Finding(
+                level="error",
+                kind="unknown-dataset",
+                place=place,
+                text=f"nothing else knows a dataset {self._name(meant.dataset)}",
+                hint=meant.hint,
+            )
+        elif target is None or is_glob(declared.name):
             yield Finding(
                 level="warning",
                 kind="unknown-edge",

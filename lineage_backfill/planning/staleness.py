@@ -18,6 +18,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.coverage import covers
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet, Point
 from lineage_backfill.partitions.text import render
+from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.request import ChangedJob
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.resolver import Input, JobFacts, Output
@@ -122,6 +123,7 @@ def find_stale(
     since: datetime | None = None,
 ) -> tuple[Staleness, ...]:
     """Return what is stale of each of the jobs; of keys that end before `since` nothing is said."""
+    refuse_misnamed(resolver.edges, resolver.snapshot, resolver.declarations)
     judge = _Judge(resolver, tables, runs, since)
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 

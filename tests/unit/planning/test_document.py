@@ -306,6 +306,9 @@ def test_the_lineage_hash_covers_the_closure_and_not_run_history() -> None:
     assert fingerprint(reader) != fingerprint(base)
     declared = TOML.replace('name = "weeks", grain = "week"', 'name = "weeks", grain = "month"')
     assert fingerprint(base, declared) != fingerprint(base)
+    daily = 'name = "daily", engine = "local"'
+    scheduled = TOML.replace(daily, f'{daily}, schedule = "0 6 * * *", schedule_zone = "UTC"')
+    assert fingerprint(base, scheduled) == fingerprint(base)
     columns = LineageSnapshot.of(
         base.jobs.values(),
         column_edges=(

@@ -80,7 +80,7 @@ CASES = {
     ),
     "an edge to a misspelt dataset": (
         DAILY + "[[job.reads]]\ndataset = 'clen'",
-        ("warning", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
+        ("error", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
         "did you mean clean?",
     ),
     "an edge that the lineage does not have": (

@@ -1,0 +1,148 @@
+"""Declared edges whose dataset nothing knows by that name, and what was most likely meant."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.planning.edges import Edges
+from lineage_backfill.project.declarations import Declarations, JobDeclaration
+from lineage_backfill.project.matching import names
+
+Word = Literal["reads", "writes"]
+_WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
+_DIGITS: Final = re.compile(r"\d+")
+#: How alike a name must be to one that the job itself is known to read or write.
+_ALIKE: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misnamed:
+    """A declared edge to an unknown dataset, and the known names that are nearly the same."""
+
+    job: str
+    word: Word
+    dataset: DatasetRef
+    near: tuple[str, ...]
+
+    @property
+    def hint(self) -> str:
+        """What to do."""
+        return (
+            f"did you mean {' or '.join(self.near)}? If it is another dataset, declare it:"
+            f" [[dataset]] name = {self.dataset.name!r}"
+        )
+
+
+def refuse_misnamed(edges: Edges, snapshot: LineageSnapshot, declarations: Declarations) -> None:
+    """Raise UnknownNameError for a declared edge whose dataset is most likely misspelt.
+
+    As it stands it would read or write nothing, and its mapping would be lost.
+    """
+    for found in misnamed(edges, snapshot, declarations):
+        raise UnknownNameError(
+            f"job {found.job!r} {found.word} {found.dataset}, which nothing else knows",
+            hint=found.hint,
+        )
+
+
+def misnamed(
+    edges: Edges, snapshot: LineageSnapshot, declarations: Declarations
+) -> Sequence[Misnamed]:
+    """Return the declared edges to unknown datasets that nearly match a known one.
+
+    Known are the datasets of the lineage, those with a table of their own, and those that two
+    jobs declare. A name is nearly another if one letter differs or two are exchanged; one that the
+    job itself reads or writes and says nothing else about, if they are much alike.
+    """
+    declared = list(_declared(edges, declarations))
+    if not declared:
+        return ()
+    counts = Counter(target for target, _ in {(target, job.name) for job, _, target in declared})
+    known = {
+        *snapshot.datasets,
+        *(DatasetRef(space, one.name) for space, one in edges.declared_datasets if space),
+        *(target for target, count in counts.items() if count > 1),
+    }
+    names_alone = {one.name for space, one in edges.declared_datasets if space is None}
+    unknown = [
+        (job, word, target)
+        for job, word, target in declared
+        if target not in known and target.name not in names_alone
+    ]
+    if not unknown:
+        return ()
+    index = _index(known, {len(target.name) for _, _, target in unknown})
+    nodes: dict[str, list[JobNode]] = {}
+    for node in snapshot.jobs.values():
+        nodes.setdefault(node.ref.name, []).append(node)
+    found = []
+    for job, word, target in unknown:
+        own = {
+            ref.name: ref
+            for node in nodes.get(job.name, ())
+            for ref in getattr(node, word)
+            if not any(names(edge, ref, declarations.namespace) for edge in getattr(job, word))
+        }
+        alike = get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
+        refs = [own[name] for name in alike] or _near(target, index)
+        near = tuple(
+            str(ref) if ref.name == target.name else ref.name
+            for ref in refs
+            if not _differ_in_digits(ref.name, target.name)
+        )
+        if near:
+            found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
+    return found
+
+
+def _declared(
+    edges: Edges, declarations: Declarations
+) -> Iterator[tuple[JobDeclaration, Word, DatasetRef]]:
+    for job in declarations.jobs:
+        for word in _WORDS:
+            for edge in getattr(job, word):
+                target = edges.target(edge)
+                if target is not None:
+                    yield job, word, target
+
+
+def _near(target: DatasetRef, index: Mapping[str, Sequence[DatasetRef]]) -> list[DatasetRef]:
+    found = {ref for text in _shortened(target.name) for ref in index.get(text, ())}
+    return sorted(ref for ref in found if _is_one_slip(ref.name.casefold(), target.name.casefold()))
+
+
+def _is_one_slip(one: str, other: str) -> bool:
+    """Whether at most one letter differs, is missing, or is exchanged with the next."""
+    while one and other and one[0] == other[0]:
+        one, other = one[1:], other[1:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+
+
+def _differ_in_digits(one: str, other: str) -> bool:
+    """Whether the names differ in numbers alone: of another year, or store."""
+    return one != other and _DIGITS.sub("0", one) == _DIGITS.sub("0", other)
+
+
+def _index(known: Iterable[DatasetRef], lengths: set[int]) -> Mapping[str, list[DatasetRef]]:
+    found: dict[str, list[DatasetRef]] = {}
+    for ref in known:
+        if not lengths.isdisjoint(range(len(ref.name) - 1, len(ref.name) + 2)):
+            for text in _shortened(ref.name):
+                found.setdefault(text, []).append(ref)
+    return found
+
+
+def _shortened(name: str) -> set[str]:
+    """Return the name and all that lack one letter of it: near names have one in common."""
+    text = name.casefold()
+    return {text, *(text[:at] + text[at + 1 :] for at in range(len(text)))}

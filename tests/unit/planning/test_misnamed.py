@@ -1,0 +1,105 @@
+"""Declared edges to datasets that nothing knows: a slip is refused, another dataset is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lineage_backfill.errors import UnknownNameError
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.review import review
+from lineage_backfill.planning.staleness import find_stale
+from tests.unit.planning.world import NOW, declarations, lineage, plan, request, summary
+
+EDGES = "flights > daily > flights_daily\nflights_daily > week > rolling_week"
+DAYS = '[[dataset]]\nname = "*"\ngrain = "day"\nstart = "2024-01-01"\n'
+WEEK = "2024-03-10..2024-03-16"
+
+
+def reads(dataset: str, more: str = "") -> str:
+    return (
+        f'{DAYS}[[job]]\nname = "week"\n[[job.reads]]\ndataset = "{dataset}"\n'
+        f'mapping = "window"\nbefore = 6\n{more}'
+    )
+
+
+def test_the_right_name_reads_a_week() -> None:
+    made = plan(request({"flights_daily": "2024-03-10"}), EDGES, reads("flights_daily"))
+    assert summary(made) == {"week": WEEK}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "flights_dialy",
+        "flights_daly",
+        "flights_dailyy",
+        "flights-daily",
+        "Flights_Daily",
+        "flight_dayli",  # not one letter, but what the job reads and says nothing about
+        "flihgts",
+    ],
+)
+@pytest.mark.parametrize("word", ["reads", "writes"])
+def test_a_slip_is_refused_with_what_was_meant(name: str, word: str) -> None:
+    toml = (
+        reads(name)
+        if word == "reads"
+        else reads("flights_daily").replace("*", "f*")
+        + (f'[[job]]\nname = "daily"\n[[job.writes]]\ndataset = "{name}"\nlookback = 2\n')
+    )
+    meant = "flights" if name == "flihgts" else "flights_daily"
+    asked = request({"flights_daily": "2024-03-10"})
+    with pytest.raises(UnknownNameError, match=f"{word} w:{name}") as caught:
+        plan(asked, EDGES, toml)
+    assert f"did you mean {meant}?" in caught.value.hint
+    resolver = Resolver(lineage(EDGES), declarations(toml), now=NOW)
+    with pytest.raises(UnknownNameError):
+        find_stale(resolver, tables={}, runs={}, jobs=())
+    (error,) = [
+        one for one in review(lineage(EDGES), declarations(toml), now=NOW) if one.level == "error"
+    ]
+    assert error.kind == "unknown-dataset"
+    assert error.hint == caught.value.hint
+
+
+def test_a_name_of_another_namespace_is_refused() -> None:
+    edges = "s3:flights_daily > week > rolling_week"
+    with pytest.raises(UnknownNameError) as caught:
+        plan(request({"s3:flights_daily": "2024-03-10"}), edges, reads("flights_daily"))
+    assert "did you mean s3:flights_daily?" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("says", "toml"),
+    [
+        ("another dataset altogether", reads("weather")),
+        (
+            "a dataset with a table of its own",
+            reads("flights_dailyy", '[[dataset]]\nname = "flights_dailyy"\ngrain = "day"\n'),
+        ),
+        ("another year", reads("flights_daily_2024")),
+        (
+            "a name that two jobs declare",
+            reads(
+                "flights_dailyy",
+                '[[job]]\nname = "other"\n[[job.writes]]\ndataset = "flights_dailyy"\n',
+            ),
+        ),
+        ("a glob", reads("flights_dail?")),
+    ],
+)
+def test_another_dataset_is_a_declared_edge(says: str, toml: str) -> None:
+    edges = EDGES.replace("flights_daily", "flights_daily_2023") if "year" in says else EDGES
+    root = "flights_daily_2023" if "year" in says else "flights_daily"
+    made = plan(request({root: "2024-03-10"}), edges, toml)
+    assert summary(made)["week"] == (WEEK if says == "a glob" else "2024-03-10")
+
+
+def test_a_pipeline_that_only_the_project_file_knows_is_believed() -> None:
+    toml = DAYS + "".join(
+        f'[[job]]\nname = "{job}"\n[[job.reads]]\ndataset = "{up}"\n'
+        f'[[job.writes]]\ndataset = "{down}"\n'
+        for job, up, down in (("a", "orders_raw", "orders_eu"), ("b", "orders_eu", "orders_us"))
+    )
+    made = plan(request({"orders_raw": "2024-03-10"}), "", toml)
+    assert summary(made) == {"a": "2024-03-10", "b": "2024-03-10"}
