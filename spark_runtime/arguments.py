@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         given.add_argument(f"--{name}", dest=name.replace("-", "_"), metavar="TEXT", help=words)
         if "-" in name:
             given.add_argument(f"--{name.replace('-', '_')}", help=argparse.SUPPRESS)
-    given.add_argument("--exact", action="store_true", help="no keys that a lookback would add")
+    given.add_argument(
+        "--exact", action="store_true", help="no keys that a lookback or a schedule adds"
+    )
 
 
 def asked(

@@ -63,7 +63,8 @@ class Asked:
     `keys` name its keys. `interval` is a data interval such as Airflow's: the keys that became
     complete in (start, end], or the newest key where both are one instant. `schedule` is the cron
     expression that starts the run, in `schedule_zone`: the keys that became complete since its
-    firing before. `exact` leaves out what a lookback adds.
+    firing before; without it, that of the project file where the job collects such gaps. `exact`
+    leaves out the keys that a lookback or a schedule adds.
     """
 
     keys: Sequence[str] = ()
@@ -319,14 +320,20 @@ def resolve(
 def _start(job: DeclaredJob, asked: Asked, now: datetime) -> RunStart:
     """Return what a run without named keys was started with."""
     instant = int(now.timestamp())
-    interval = None
     if asked.interval is not None:
-        after, until = asked.interval
-        interval = int(after.timestamp()), int(until.timestamp())
-    elif asked.schedule:
-        zone = asked.schedule_zone or _calendar(job, job.resolver(now, {})).zone
-        interval = previous_firings(cron_grid(asked.schedule, zone), instant)
-    return RunStart(now=instant, interval=interval, exact=asked.exact)
+        after, until = (int(end.timestamp()) for end in asked.interval)
+        return RunStart(now=instant, interval=(after, until), exact=asked.exact)
+    resolver = job.resolver(now, {})
+    declared = resolver.job(job.ref).declaration
+    expression, zone = asked.schedule, asked.schedule_zone
+    if expression is None and declared is not None and declared.collect_schedule_gaps:
+        expression, zone = declared.schedule, zone or declared.schedule_zone
+    if expression is None:
+        return RunStart(now=instant, exact=asked.exact)
+    schedule = cron_grid(expression, zone or _calendar(job, resolver).zone)
+    if asked.schedule is not None and not asked.exact:
+        return RunStart(now=instant, interval=previous_firings(schedule, instant))
+    return RunStart(now=instant, schedule=schedule, exact=asked.exact)
 
 
 def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:

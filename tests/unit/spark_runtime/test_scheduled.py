@@ -19,6 +19,7 @@ from lineage_backfill.errors import (
     SpecError,
     UsageError,
 )
+from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.text import expand
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.values import RunSpec
@@ -30,6 +31,7 @@ from spark_runtime.datasets import (
     Read,
     Write,
     all_partitions,
+    calendar_of,
     offset,
     window,
 )
@@ -237,6 +239,98 @@ def test_a_schedule_has_its_own_zone_and_may_find_nothing() -> None:
     assert labels(daily, weekdays, monday) == ["2024-06-14", "2024-06-15", "2024-06-16"]
     with pytest.raises(NothingToRunError):
         labels(daily, Asked(schedule="0 */6 * * *"), at("2024-06-18T06:10"))
+
+
+#: One delivery file a calendar day, picked up at six from Monday to Friday; it corrects three days.
+DELIVERIES = """
+[[dataset]]
+name = "files"
+grain = "day"
+data_lag = -1
+column = "d"
+location = "/files"
+
+[[dataset]]
+name = "loaded"
+grain = "day"
+start = "2024-06-01"
+data_lag = -1
+column = "d"
+location = "/loaded"
+
+[[job]]
+name = "load"
+schedule = "0 0 6 ? * 2-6"
+schedule_zone = "Europe/Berlin"
+collect_schedule_gaps = true
+
+[[job.reads]]
+dataset = "files"
+
+[[job.writes]]
+dataset = "loaded"
+lookback = 3
+"""
+FRI, SAT, SUN, MON, TUE, WED = (f"2024-06-{day}" for day in range(14, 20))
+
+
+@pytest.mark.parametrize(
+    ("now", "asked", "lookback", "wanted"),
+    [
+        # It is six in Berlin.
+        (f"{MON}T04:00", Asked(), 3, f"{FRI}..{MON}"),
+        (f"{WED}T04:00", Asked(), 3, f"{SUN}..{WED}"),
+        (f"{WED}T04:00", Asked(keys=[SAT]), 3, f"2024-06-12..{SAT}"),
+        (f"{MON}T04:00", Asked(), 0, f"{SAT}..{MON}"),
+        (f"{TUE}T04:00", Asked(), 0, TUE),
+        # A late attempt stands for the same firing.
+        (f"{TUE}T03:59", Asked(), 0, f"{SAT}..{MON}"),
+        (f"{MON}T04:00", Asked(exact=True), 3, MON),
+        (f"{WED}T04:00", Asked(keys=[SAT], exact=True), 3, SAT),
+        # A data interval and a schedule on the command line say it by themselves.
+        (f"{MON}T04:00", Asked(interval=(at(f"{SUN}T00:00"), at(f"{MON}T00:00"))), 0, MON),
+        (
+            f"{WED}T04:00",
+            Asked(schedule="0 6 * * MON", schedule_zone="UTC"),
+            0,
+            f"2024-06-11..{MON}",
+        ),
+        (f"{WED}T04:00", Asked(schedule="@weekly", exact=True), 0, SUN),
+    ],
+)
+def test_a_schedule_of_the_project_file_fills_the_gaps_of_runs_without_keys(
+    now: str, asked: Asked, lookback: int, wanted: str, tmp_path: Path
+) -> None:
+    text = DELIVERIES.replace("lookback = 3", f"lookback = {lookback}")
+    (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+    project = load_project(tmp_path)
+    spec = run_spec(declare(project, "load"), project, asked, at(now))
+    assert spec.partitions == (wanted,)
+    assert [part.key for part in spec.outputs[0].scope] == [key.key for key in spec.keys]
+
+
+def test_a_schedule_that_collects_no_gaps_leaves_the_newest_key(tmp_path: Path) -> None:
+    text = DELIVERIES.replace("gaps = true", "gaps = false").replace("lookback = 3", "")
+    (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+    project = load_project(tmp_path)
+    job = declare(project, "load")
+    assert run_spec(job, project, Asked(), at(f"{MON}T04:00")).partitions == (MON,)
+    assert run_spec(job, project, Asked(), at(f"{SUN}T04:00")).partitions == (SUN,)
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        lambda: window("days", before=1_000_000),
+        lambda: offset("days", -1_000_000_000),
+        lambda: Write("days", lookback=1_000_000_000).declaration(DatasetRef("n", "days")),
+        lambda: calendar_of(Calendar(grain="day", data_lag=-2)),
+        lambda: calendar_of(Calendar(cron="0 0 6 * * 1-5")),
+    ],
+)
+def test_what_code_declares_has_the_bounds_of_the_project_file(mistaken: Any) -> None:
+    with pytest.raises(UsageError, match=r"must be at|has 6 fields"):
+        mistaken()
 
 
 HOURS = Dataset("hours", grain="hour", columns={"h": "%Y-%m-%dT%H"}, location="/hours")
