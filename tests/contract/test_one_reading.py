@@ -1,0 +1,267 @@
+"""The tool and a scheduled run read one project file alike: same refusals, same words."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lineage_backfill.errors import BackfillError
+from lineage_backfill.partitions.schedule import newest_key
+from lineage_backfill.partitions.text import KeySet, render
+from lineage_backfill.planning.planner import build_plan
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.runs.specs import RunSpecs
+from lineage_backfill.workspace.configuration import load_project
+from spark_runtime import configuration
+from spark_runtime.datasets import Read, Write
+from spark_runtime.errors import NothingToRunError
+from spark_runtime.scheduled import Asked, declare, run_specs
+from tests.unit.planning.world import NOW, dataset, find, job, lineage
+
+RAW = {"grain": '"day"', "start": '"2024-03-01"', "column": '"day"', "location": '"raw"'}
+OUT = {**RAW, "location": '"out"'}
+JOB = {"name": '"j"', "entrypoint": '"jobs:j"'}
+Table = Mapping[str, str]
+
+
+def project(
+    raw: Table, out: Table, of_job: Table, reads: Table, writes: Table, more: str = ""
+) -> str:
+    """Return a project file of two datasets, the job between them and its edges."""
+    tables = [
+        ("[project]", {"namespace": '"w"'}),
+        ("[[dataset]]", {"name": '"raw"', **raw}),
+        ("[[dataset]]", {"name": '"out"', **out}),
+        ("[[job]]", {**JOB, **of_job}),
+        ("[[job.reads]]", reads),
+        ("[[job.writes]]", writes),
+    ]
+    text = [
+        "\n".join([head, *(f"{key} = {value}" for key, value in table.items())])
+        for head, table in tables
+        if table
+    ]
+    return "\n\n".join([*text, more])
+
+
+def refused_by_the_tool(folder: Path) -> str | None:
+    """Return why the tool does not run the job; None where it does."""
+    edges = lineage("raw > j > out")
+    try:
+        declared = load_project(folder, environ={}, user_file=folder / "none").declarations
+        resolver = Resolver(edges, declared, now=NOW)
+        run_keys = _newest(resolver.job(job("j")).calendar)
+        changed = ChangedDataset(
+            dataset=dataset("raw"), keys=_newest(resolver.calendar(dataset("raw")))
+        )
+        request = Request(changed=(changed,), jobs=(ChangedJob(job=job("j"), keys=run_keys),))
+        plan = build_plan(request, edges, declared, now=NOW)
+        if find(plan, "j").status == "blocked":
+            return str(find(plan, "j").reason["text"])
+        specs = RunSpecs(resolver, backfill_id="b", root=folder)
+        for run in plan.runs or ():
+            specs(run, 1, "t", folder / "result.json")
+    except BackfillError as error:
+        return error.message
+    return None
+
+
+def _newest(calendar: Any) -> KeySet | None:
+    if calendar is None or calendar.is_whole:
+        return None
+    return render(calendar, newest_key(calendar))
+
+
+def refused_by_a_scheduled_run(folder: Path) -> str | None:
+    """Return why the job does not run by its schedule; None where it does."""
+    try:
+        found = configuration.load_project(folder)
+        edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
+        run_specs(declare(found, "j", **edges), found, Asked(), NOW)
+    except NothingToRunError:
+        return None
+    except BackfillError as error:
+        return error.message.removeprefix("job w:j: ")
+    return None
+
+
+def outcome(text: str) -> str | None:
+    """Return the one refusal of both sides."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / "lineage-backfill.toml").write_text(text, encoding="utf-8")
+        ours, theirs = refused_by_the_tool(folder), refused_by_a_scheduled_run(folder)
+    assert ours == theirs, text
+    return ours
+
+
+WRONG = {
+    "befor": ({}, {}, {}, {"mapping": '"window"', "befor": "6"}, {}),
+    "before = -2": ({}, {}, {}, {"mapping": '"window"', "before": "-2"}, {}),
+    "before = 10**6": ({}, {}, {}, {"mapping": '"window"', "before": "1000000"}, {}),
+    "apend": ({}, {}, {}, {}, {"mode": '"apend"'}),
+    "kep": ({}, {}, {}, {}, {"on_empty": '"kep"'}),
+    "lookback = -1": ({}, {}, {}, {}, {"lookback": "-1"}),
+    "data_lag = -2": ({"data_lag": "-2"}, {}, {}, {}, {}),
+    "grain dya": ({"grain": '"dya"'}, {}, {}, {}, {}),
+    "zone": ({}, {"zone": '"Mars"'}, {}, {}, {}),
+    "coarser": ({}, {"grain": '"month"', "start": '"2024-01-01"'}, {"grain": '"day"'}, {}, {}),
+    "full": ({}, {}, {}, {}, {"mode": '"full"'}),
+    "no columns": ({}, {"column": "", "columns": "{}"}, {}, {}, {}),
+    "not told apart": ({}, {"column": "", "columns": '{ p = "%Y-%m" }'}, {}, {}, {}),
+    "no calendar": ({"grain": ""}, {}, {}, {}, {}),
+    "no location": ({}, {"location": ""}, {}, {}, {}),
+    "identity": (
+        {"grain": '"hour"', "start": '"2024-03-01T00"'},
+        {},
+        {},
+        {"mapping": '"identity"'},
+        {},
+    ),
+    "empty window": ({}, {}, {}, {"mapping": '"window"', "by": "1"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_refused_by_both_in_the_same_words(case: str) -> None:
+    raw, out, of_job, reads, writes = WRONG[case]
+    reads = {"dataset": '"raw"', **reads} if reads else {}
+    writes = {"dataset": '"out"', **writes} if writes else {}
+    tables = ({**RAW, **raw}, {**OUT, **out}, of_job, reads, writes)
+    raw, out, of_job, reads, writes = [
+        {key: value for key, value in table.items() if value} for table in tables
+    ]
+    assert outcome(project(raw, out, of_job, reads, writes))
+
+
+HOURS = """
+[[job.writes]]
+dataset = "hours"
+
+[[dataset]]
+name = "hours"
+grain = "hour"
+start = "2024-03-01T00"
+column = "h"
+location = "h"
+"""
+OWN = '[[job.reads]]\ndataset = "out"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ("", False),
+        ('[[dataset]]\nname = "out"\ngrain = "day"', True),  # declared twice
+        ('[[job.reads]]\ndataset = "raw"\n[[job.reads]]\ndataset = "raw"', True),
+        (OWN, True),  # how it reads its own output is not declared
+        (OWN + 'mapping = "offset"\nby = -1', False),
+        (OWN + 'mapping = "offset"\nby = 1', True),
+        (HOURS, True),  # outputs with different calendars
+        ("surprise = 1", True),
+    ],
+)
+def test_what_contradicts_itself_is_refused_by_both(more: str, refused: bool) -> None:
+    found = outcome(project(RAW, OUT, {}, {}, {}, more))
+    assert bool(found) is refused, found
+
+
+def test_an_input_that_nothing_declares_is_refused_by_both(tmp_path: Path) -> None:
+    text = project(RAW, OUT, {}, {}, {}, '[[job.reads]]\ndataset = "unheard_of"')
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    # The tool would read it whole while it is not stale, and then does not know where it is.
+    assert "unheard_of" in str(refused_by_the_tool(tmp_path))
+    assert "unheard_of" in str(refused_by_a_scheduled_run(tmp_path))
+
+
+CALENDARS: list[Table] = [
+    {"grain": '"day"', "start": '"2024-03-01"'},
+    {"grain": '"hour"', "start": '"2024-03-01T00"'},
+    {"grain": '"month"', "start": '"2024-01-01"'},
+    {"grain": '"day"', "start": '"2024-03-01"', "zone": '"Asia/Tokyo"', "data_lag": "1"},
+    {"cron": '"0 6 * * *"', "start": '"2024-03-01T06:00"'},
+    {"grain": '"none"'},
+    {"grain": '"day"', "start": "2024-03-01", "data_lag": "-1"},
+    {},
+]
+STORES: list[Table] = [
+    {"column": '"p"', "location": '"data"'},
+    {"column": '"p"', "table": '"db.t"', "retention": "30"},
+    {"columns": '{ p = "%Y-%m-%dT%H" }', "location": '"data"'},
+    {"columns": '{ p = "%Y-%m" }', "location": '"data"'},
+    {"location": '"data"'},
+    {"column": '"p"'},
+]
+READS: list[Table] = [
+    {},
+    {"mapping": '"window"', "before": "6"},
+    {"mapping": '"window"', "before": "1", "after": "1"},
+    {"mapping": '"offset"', "by": "-1"},
+    {"mapping": '"none"'},
+    {"mapping": '"identity"'},
+    {"mapping": '"overlap"'},
+]
+WRITES: list[Table] = [
+    {},
+    {"mode": '"merge"', "lookback": "1"},
+    {"mode": '"append"', "on_drift": '"add"'},
+    {"mode": '"full"'},
+    {"on_empty": '"keep"'},
+]
+#: At most one of these is put into a drawn file: the table's place, and what is added to it.
+MISTAKES: list[tuple[int, Table]] = [
+    (0, {"grain": '"dya"'}),
+    (1, {"data_lag": "-2"}),
+    (1, {"retention": "0"}),
+    (1, {"location": "3"}),
+    (2, {"grain": '"day"', "cron": '"0 6 * * *"'}),
+    (2, {"zone": '"Mars"'}),
+    (2, {"engine": '"nowhere"'}),
+    (3, {"dataset": '"raw"', "befor": "1"}),
+    (3, {"dataset": '"raw"', "mapping": '"window"', "before": "-1"}),
+    (3, {"dataset": '"raw"', "mapping": '"offset"', "by": "1000000000"}),
+    (4, {"dataset": '"out"', "mode": '"apend"'}),
+    (4, {"dataset": '"out"', "lookback": "-1"}),
+]
+
+
+def one_of(tables: list[Table]) -> st.SearchStrategy[Table]:
+    """Draw a table; the first one most often."""
+    return st.one_of(st.just(tables[0]), st.sampled_from(tables))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    raw=one_of(CALENDARS),
+    raw_store=one_of(STORES),
+    out=one_of(CALENDARS),
+    out_store=one_of(STORES),
+    of_job=one_of([{}, *CALENDARS]),
+    read=st.tuples(st.sampled_from(['"raw"', '"ra*"', '"out"']), one_of(READS)),
+    write=st.tuples(st.sampled_from(['"out"', '"o*"']), one_of(WRITES)),
+    mistake=st.one_of(st.none(), st.none(), st.sampled_from(MISTAKES)),
+)
+def test_a_drawn_project_file_is_refused_by_both_or_by_neither(
+    raw: Table,
+    raw_store: Table,
+    out: Table,
+    out_store: Table,
+    of_job: Table,
+    read: tuple[str, Table],
+    write: tuple[str, Table],
+    mistake: tuple[int, Table] | None,
+) -> None:
+    edges = [{"dataset": name, **edge} if edge else {} for name, edge in (read, write)]
+    tables = [{**raw, **raw_store}, {**out, **out_store}, dict(of_job), *edges]
+    if mistake is not None:
+        place, added = mistake
+        tables[place] = {**tables[place], **added}
+    refused = outcome(project(tables[0], tables[1], tables[2], tables[3], tables[4]))
+    assert refused or mistake is None
