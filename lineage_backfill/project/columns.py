@@ -72,7 +72,7 @@ def repeated(
 ) -> tuple[str, str] | None:
     """Return one of the keys and another that its columns show as well, where clocks go back."""
     forms = _time_forms(calendar, columns)
-    if calendar.time is None or None in forms or calendar.time.grid.zone.fixed:
+    if calendar.time is None or not forms or None in forms or calendar.time.grid.zone.fixed:
         return None
     grid = calendar.time.grid
     for ordinals, _ in keys.boxes:

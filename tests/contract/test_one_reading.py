@@ -18,6 +18,8 @@ from lineage_backfill.planning.planner import build_plan
 from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.runs.specs import RunSpecs
+from lineage_backfill.runspec.parse import parse_spec
+from lineage_backfill.runspec.values import RunSpec
 from lineage_backfill.workspace.configuration import load_project
 from spark_runtime import configuration
 from spark_runtime.datasets import Read, Write
@@ -51,8 +53,8 @@ def project(
     return "\n\n".join([*text, more])
 
 
-def refused_by_the_tool(folder: Path) -> str | None:
-    """Return why the tool does not run the job; None where it does."""
+def planned(folder: Path) -> str | list[RunSpec]:
+    """Return what the planned runs of the newest keys are told, or why the tool refuses."""
     edges = lineage("raw > j > out")
     try:
         declared = load_project(folder, environ={}, user_file=folder / "none").declarations
@@ -64,13 +66,11 @@ def refused_by_the_tool(folder: Path) -> str | None:
         request = Request(changed=(changed,), jobs=(ChangedJob(job=job("j"), keys=run_keys),))
         plan = build_plan(request, edges, declared, now=NOW)
         if find(plan, "j").status == "blocked":
-            return str(find(plan, "j").reason["text"])
+            return str(find(plan, "j").reason.get("text", "left stale"))
         specs = RunSpecs(resolver, backfill_id="b", root=folder)
-        for run in plan.runs or ():
-            specs(run, 1, "t", folder / "result.json")
+        return [parse_spec(specs(run, 1, "t", folder / "result.json")) for run in plan.runs or ()]
     except BackfillError as error:
         return error.message
-    return None
 
 
 def _newest(calendar: Any) -> KeySet | None:
@@ -79,27 +79,34 @@ def _newest(calendar: Any) -> KeySet | None:
     return render(calendar, newest_key(calendar))
 
 
-def refused_by_a_scheduled_run(folder: Path) -> str | None:
-    """Return why the job does not run by its schedule; None where it does."""
+def scheduled(folder: Path) -> str | list[RunSpec]:
+    """Return what the scheduled runs of the newest keys are told, or why they are refused."""
     try:
         found = configuration.load_project(folder)
         edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
-        run_specs(declare(found, "j", **edges), found, Asked(), NOW)
+        job = declare(found, "j", entrypoint="jobs:j", **edges)
+        return run_specs(job, found, Asked(), NOW, batch="key")
     except NothingToRunError:
-        return None
+        return []
     except BackfillError as error:
         return error.message.removeprefix("job w:j: ")
-    return None
 
 
 def outcome(text: str) -> str | None:
-    """Return the one refusal of both sides."""
+    """Return the one refusal of both sides; runs of one key are told the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / "lineage-backfill.toml").write_text(text, encoding="utf-8")
-        ours, theirs = refused_by_the_tool(folder), refused_by_a_scheduled_run(folder)
-    assert ours == theirs, text
-    return ours
+        ours, theirs = planned(folder), scheduled(folder)
+    if isinstance(ours, str) or isinstance(theirs, str):
+        assert ours == theirs, text
+        return str(ours)
+    runs = {run.partitions: run for run in ours}
+    for run in theirs:
+        if same := runs.get(run.partitions):
+            assert (run.keys, run.outputs) == (same.keys, same.outputs), text
+            assert set(map(repr, run.inputs)) == set(map(repr, same.inputs)), text
+    return None
 
 
 WRONG = {
@@ -115,6 +122,13 @@ WRONG = {
     "coarser": ({}, {"grain": '"month"', "start": '"2024-01-01"'}, {"grain": '"day"'}, {}, {}),
     "full": ({}, {}, {}, {}, {"mode": '"full"'}),
     "no columns": ({}, {"column": "", "columns": "{}"}, {}, {}, {}),
+    "no columns in a zone whose clocks change": (
+        {},
+        {"column": "", "zone": '"America/New_York"'},
+        {},
+        {},
+        {},
+    ),
     "not told apart": ({}, {"column": "", "columns": '{ p = "%Y-%m" }'}, {}, {}, {}),
     "no calendar": ({"grain": ""}, {}, {}, {}, {}),
     "no location": ({}, {"location": ""}, {}, {}, {}),
@@ -177,8 +191,17 @@ def test_an_input_that_nothing_declares_is_refused_by_both(tmp_path: Path) -> No
     text = project(RAW, OUT, {}, {}, {}, '[[job.reads]]\ndataset = "unheard_of"')
     (tmp_path / "lineage-backfill.toml").write_text(text)
     # The tool would read it whole while it is not stale, and then does not know where it is.
-    assert "unheard_of" in str(refused_by_the_tool(tmp_path))
-    assert "unheard_of" in str(refused_by_a_scheduled_run(tmp_path))
+    for refused in (planned(tmp_path), scheduled(tmp_path)):
+        assert isinstance(refused, str)
+        assert "unheard_of" in refused
+
+
+def test_what_an_input_no_longer_holds_is_refused_by_both(tmp_path: Path) -> None:
+    month = {**OUT, "grain": '"month"', "start": '"2024-01-01"'}
+    text = project({**RAW, "retention": "30"}, month, {}, {}, {})
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    assert planned(tmp_path) == "left stale"  # a plan names the keys, and --allow-expired
+    assert "past its retention" in str(scheduled(tmp_path))
 
 
 CALENDARS: list[Table] = [
@@ -193,7 +216,7 @@ CALENDARS: list[Table] = [
 ]
 STORES: list[Table] = [
     {"column": '"p"', "location": '"data"'},
-    {"column": '"p"', "table": '"db.t"', "retention": "30"},
+    {"column": '"p"', "table": '"db.t"', "retention": "9999"},
     {"columns": '{ p = "%Y-%m-%dT%H" }', "location": '"data"'},
     {"columns": '{ p = "%Y-%m" }', "location": '"data"'},
     {"location": '"data"'},

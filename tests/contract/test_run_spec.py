@@ -98,8 +98,9 @@ location = "/data/names"
 
 def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[dict[str, Any]]:
     declared, snapshot = declarations(_toml(job, job_table)), lineage(edges)
-    made = plan(request(jobs={job: keys}), snapshot, declared)
-    resolver = Resolver(snapshot, declared, now=NOW)
+    asked = request(jobs={job: keys})
+    made = plan(asked, snapshot, declared)
+    resolver = Resolver(snapshot, declared, now=NOW, request=asked)
     build = RunSpecs(resolver, backfill_id="b", root=Path("/"))
     return [
         build(run, 1, f"token-{number}", Path(f"/results/{number}.json"))
@@ -161,6 +162,22 @@ def test_what_the_tool_writes_the_runtime_reads(
     assert [dict(partition.values) for partition in output.scope] == written
     (source,) = spec.inputs
     assert (None if source.partitions is None else len(source.partitions)) == read
+
+
+def test_keys_that_are_known_at_run_time_only_are_all_present_and_future_ones() -> None:
+    customers = """
+[[dataset]]
+name = "customers*"
+keys = "runtime"
+column = "customer"
+location = "/data/customers"
+"""
+    (document,) = specs("customers > j > customers_out", "j", "*", customers)
+    assert document["outputs"][0]["scope"] == [{"key": "*", "values": {}}]
+    assert document["inputs"][0]["partitions"] == [{"key": "*", "values": {}}]
+    jsonschema.validate(document, SCHEMA)
+    (document,) = specs("customers > j > customers_out", "j", "acme", customers)
+    assert document["outputs"][0]["scope"] == [{"key": "acme", "values": {"customer": "acme"}}]
 
 
 def test_the_keys_of_a_result_are_keys_of_the_calendar() -> None:

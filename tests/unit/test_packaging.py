@@ -138,13 +138,41 @@ def test_what_runs_on_the_cluster_imports_only_what_is_there() -> None:
                     assert owners & there, f"{path.name} imports {top}"
 
 
-def test_what_is_shipped_imports_in_a_bare_interpreter(tmp_path: Path) -> None:
+A_CRON_CALENDAR = """
+[[dataset]]
+name = "slots"
+cron = "30 6 * * *"
+column = "slot"
+location = "slots"
+
+[[job]]
+name = "j"
+[[job.writes]]
+dataset = "slots"
+"""
+ON_THE_CLUSTER_ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import spark_runtime.__main__
+from datetime import UTC, datetime
+from pathlib import Path
+from spark_runtime.configuration import load_project
+from spark_runtime.scheduled import Asked, declare, run_specs
+project = load_project(Path())
+now = datetime(2024, 6, 16, 12, tzinfo=UTC)
+(spec,) = run_specs(declare(project, "j", entrypoint="jobs:j"), project, Asked(), now)
+print(spec.keys[0].key, f"slots/{spec.outputs[0].scope[0].values['slot']}")
+"""
+
+
+def test_what_is_shipped_resolves_a_run_in_a_bare_interpreter(tmp_path: Path) -> None:
     archive = pack_runtime(tmp_path)
     names = {name.split("/")[0] for name in zipfile.ZipFile(archive).namelist()}
     assert names == {"cronsim", "lineage_backfill", "spark_runtime"}
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import spark_runtime.__main__"
-    bare = [sys.executable, "-I", "-S", "-W", "error", "-c", program, str(archive)]
-    subprocess.run(bare, check=True, cwd=tmp_path)
+    bare = [sys.executable, "-I", "-S", "-W", "error", "-c", ON_THE_CLUSTER_ALONE, str(archive)]
+    (tmp_path / "lineage-backfill.toml").write_text(A_CRON_CALENDAR)
+    done = subprocess.run(bare, check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == ["2024-06-15T06:30", "slots/2024-06-15T06:30"]
 
 
 def test_the_version_is_that_of_the_changelog() -> None:

@@ -22,6 +22,7 @@ from lineage_backfill.errors import (
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.text import expand
 from lineage_backfill.project.settings import Project
+from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.configuration import load_project
 from spark_runtime.datasets import (
@@ -97,6 +98,8 @@ def at(text: str) -> datetime:
         # data_lag goes so many periods back, an end holds the last one.
         (Calendar(grain="day", data_lag=1), "2024-06-13"),
         (Calendar(grain="month", data_lag=2), "2024-03-01"),
+        (Calendar(grain="day", data_lag=-1), "2024-06-15"),  # delivered while it runs
+        (Calendar(keys="runtime"), "*"),
         (Calendar(grain="day", end="2024-06-01"), "2024-06-01"),
         (Calendar(grain="day", start="2024-06-14"), "2024-06-14"),
     ],
@@ -493,6 +496,39 @@ def test_a_run_never_clears_what_other_keys_wrote_into_its_partition(
         run_spec(job, nowhere, Asked(keys=[key]), NOW)
     merged = declare(nowhere, "j", writes=[Write(made, mode="merge")])
     assert run_spec(merged, nowhere, Asked(keys=[key]), NOW).outputs
+
+
+BY_CUSTOMER = Dataset(
+    "by_customer",
+    dimensions=(
+        Dimension("day", grain="day", column="ds"),
+        Dimension("customer", keys="runtime", column="customer"),
+    ),
+    location="/by_customer",
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        # A column that is left out stands for every present and future value.
+        ((), {"ds": "2024-06-14"}),
+        (("day=2024-06-14/customer=*",), {"ds": "2024-06-14"}),
+        (("day=2024-06-14/customer=acme",), {"ds": "2024-06-14", "customer": "acme"}),
+    ],
+)
+def test_runtime_keys_may_be_named_and_are_all_where_none_is(
+    nowhere: Project, keys: tuple[str, ...], values: dict[str, str]
+) -> None:
+    copy = replace(BY_CUSTOMER, name="copy", location="/copy")
+    job = declare(nowhere, "j", reads=[Read(BY_CUSTOMER)], writes=[Write(copy)])
+    spec = run_spec(job, nowhere, Asked(keys=keys), NOW)
+    (output,) = spec.outputs
+    (source,) = spec.inputs
+    assert [dict(part.values) for part in output.scope] == [values]
+    assert source.partitions is not None
+    assert [dict(part.values) for part in source.partitions] == [values]
+    assert parse_spec(spec.to_dict() | {"result_path": "/r"}).outputs == spec.outputs
 
 
 def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
