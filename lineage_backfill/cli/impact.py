@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +21,7 @@ from lineage_backfill.cli.options import (
 )
 from lineage_backfill.cli.why import explained
 from lineage_backfill.errors import UsageError
-from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.explain import explanation_to_dict
 from lineage_backfill.presentation import documents
 
@@ -86,14 +87,14 @@ def impact(
     if how.as_json and how.form:
         raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
     planned = planning.make_plan(datasets or (), request, source)
-    document = plan_to_dict(planned.plan)
     if how.out:
-        documents.save(document, how.out)
+        documents.save(plan_members(planned.plan), how.out)
     if how.as_json:
+        more: list[tuple[str, Any]] = []
         if how.estimate:  # not in a saved plan, which says nothing of other runs
             takes = planning.estimate(planned)
-            document["estimate"] = takes and takes.to_dict()
-        documents.emit(document)
+            more = [("estimate", takes and takes.to_dict())]
+        documents.emit(chain(plan_members(planned.plan), more))
     else:
         planning.show_as(how.form or Format.TABLE, planned, terminal.out())
         if how.out:

@@ -44,7 +44,7 @@ def init(
         terminal.give(drafted.text)
     else:
         hidden = find_file(target.parent)
-        documents.write_whole(drafted.text, target, replace=force)
+        documents.write_whole([drafted.text], target, replace=force)
         terminal.say(f"Wrote {out}.")
         if target.name == FILE_NAME and hidden not in (None, target):
             terminal.say(f"warning: {hidden} does not count here any more.", style="yellow")

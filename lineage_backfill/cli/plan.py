@@ -12,7 +12,7 @@ from lineage_backfill.cli.options import DetailedDifference, JsonOption
 from lineage_backfill.cli.tables import difference_table
 from lineage_backfill.model import named
 from lineage_backfill.planning.diff import diff as compare
-from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.document import plan_members, plan_to_dict
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation import documents
 
@@ -29,7 +29,7 @@ def show(
     """Show a saved plan as `impact` has shown it."""
     saved = planning.load_plan(file)
     if as_json:
-        documents.emit(plan_to_dict(saved))
+        documents.emit(plan_members(saved))
     else:
         planning.show(saved, terminal.out())
 

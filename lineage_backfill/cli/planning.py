@@ -17,7 +17,7 @@ from lineage_backfill.cli.requests import NameLookup, asks_logs, read_request
 from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.errors import StoreError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.planning.document import plan_from_dict
+from lineage_backfill.planning.document import RunReader, plan_from_dict
 from lineage_backfill.planning.explain import Explanation
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
@@ -89,7 +89,7 @@ def _warn(snapshot: LineageSnapshot) -> None:
 def load_plan(file: Path) -> Plan:
     """Return a saved plan; raises UsageError naming the file where it is none."""
     try:
-        return plan_from_dict(documents.load(file))
+        return plan_from_dict(documents.load(file, RunReader()))
     except UsageError as error:
         named = "" if str(file) in error.message else f"{file}: "
         raise UsageError(f"{named}{error}", hint=error.hint) from error

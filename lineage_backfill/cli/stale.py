@@ -27,7 +27,7 @@ from lineage_backfill.cli.requests import limits_of
 from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import render
-from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
 from lineage_backfill.planning.staleness import Staleness
@@ -73,7 +73,7 @@ def stale(
     """Show what is missing, or older than what it is made from, partition by partition."""
     found = _find(options, source, since)
     if out and found.plan is not None:
-        documents.save(plan_to_dict(found.plan), out)
+        documents.save(plan_members(found.plan), out)
     if as_json:
         documents.emit(_document(found))
     else:

@@ -86,7 +86,7 @@ def give(text: str, file: Path | None = None) -> None:
     if file is None:
         typer.echo(text, nl=False)
     else:
-        documents.write_whole(text, file)
+        documents.write_whole([text], file)
         say(f"Wrote {file}.")
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 from lineage_backfill.errors import MissingKeyError
 from lineage_backfill.partitions.grid import Grid
@@ -81,7 +80,7 @@ class StaticAxis:
         """Return the keys in a mask, sorted; only `*` where a runtime axis' mask holds it."""
         if self.runtime and mask >> (len(self.keys) - 1) & 1:
             return (EVERY,)
-        return tuple(sorted(key for key, bit in self.index.items() if mask >> bit & 1))
+        return tuple(sorted([self.keys[position] for position in OrdinalSet.of_mask(mask)]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,11 +95,6 @@ class Calendar:
     statics: tuple[StaticAxis, ...] = ()
     order: tuple[str, ...] = ()
     zone: str = "UTC"
-    #: Sets that `text.render` has printed; thousands of jobs share a few.
-    printed: dict[PartitionSet, Any] = field(default_factory=dict, repr=False)
-    _sets: dict[PartitionSet, PartitionSet] = field(default_factory=dict)
-    _unions: dict[tuple[int, int], PartitionSet] = field(default_factory=dict)
-    _masks: dict[int, tuple[tuple[tuple[str, ...], ...], ...]] = field(default_factory=dict)
 
     @cached_property
     def is_whole(self) -> bool:
@@ -152,20 +146,6 @@ class Calendar:
             return keys
         return self.clip(keys.map_time(lambda ordinals: ordinals.dilate(back, ahead)))
 
-    def intern(self, keys: PartitionSet) -> PartitionSet:
-        """Return the one object for equal sets of this calendar, which then compare at once."""
-        return self._sets.setdefault(keys, keys)
-
-    def unite(self, one: PartitionSet, other: PartitionSet) -> PartitionSet:
-        """Return the union of two sets that `intern` returned, as it would return it."""
-        if not one:
-            return other
-        memo = (id(one), id(other))
-        found = self._unions.get(memo)
-        if found is None:
-            found = self._unions[memo] = self.intern(one | other)
-        return found
-
     def combine(self, masks: Sequence[int]) -> int:
         """Return the mask of combinations whose key on each static axis lies in that axis' mask."""
         result = 1
@@ -180,10 +160,7 @@ class Calendar:
 
     def boxes(self, mask: int) -> tuple[tuple[tuple[str, ...], ...], ...]:
         """Return a mask of combinations as boxes of key labels, one tuple for each static axis."""
-        found = self._masks.get(mask)
-        if found is None:
-            found = self._masks[mask] = tuple(_split(mask, self.statics))
-        return found
+        return tuple(_split(mask, self.statics))
 
 
 def _split(mask: int, axes: Sequence[StaticAxis]) -> Iterator[tuple[tuple[str, ...], ...]]:
@@ -193,10 +170,11 @@ def _split(mask: int, axes: Sequence[StaticAxis]) -> Iterator[tuple[tuple[str, .
     first, rest = axes[0], axes[1:]
     size = prod(len(axis.keys) for axis in rest)
     rows: dict[int, int] = {}
-    for position in range(len(first.keys)):
+    while mask:
+        position = ((mask & -mask).bit_length() - 1) // size
         row = mask >> position * size & (1 << size) - 1
-        if row:
-            rows[row] = rows.get(row, 0) | 1 << position
+        rows[row] = rows.get(row, 0) | 1 << position
+        mask ^= row << position * size
     for row, positions in rows.items():
         for tail in _split(row, rest):
             yield (first.labels(positions), *tail)

@@ -77,7 +77,7 @@ class PartitionSet:
     def points(self) -> Iterator[Point]:
         """Yield the partitions one by one, ascending in time."""
         for ordinals, mask in self.boxes:
-            indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
+            indexes = list(OrdinalSet.of_mask(mask))
             for ordinal in ordinals:
                 for index in indexes:
                     yield ordinal, index
@@ -112,7 +112,7 @@ class PartitionSet:
                 for start in range(0, len(members), size):
                     yield PartitionSet(((OrdinalSet.of(members[start : start + size]), mask),))
                 continue
-            indexes = [index for index in range(mask.bit_length()) if mask >> index & 1]
+            indexes = list(OrdinalSet.of_mask(mask))
             parts = [
                 sum(1 << index for index in indexes[start : start + most])
                 for start in range(0, len(indexes), most)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from lineage_backfill.errors import (
@@ -65,50 +66,36 @@ class EdgeMapping(ABC):
         self.unbounded: Calendar | None = None
         #: Whether labels may be looked for that one side lacks.
         self.may_lack = False
-        self._beyond: dict[PartitionSet, int] = {}
-        self._affected: dict[PartitionSet, PartitionSet] = {}
-        self._required: dict[PartitionSet, PartitionSet] = {}
+
+    def reach(self, changed: PartitionSet) -> tuple[PartitionSet, int | None]:
+        """Return the existing run keys that read any of the changed partitions.
+
+        With them comes the newest that would be stale but does not exist yet; None for none.
+        """
+        reached = self.affected_unclipped(changed)
+        found, time = self.run.clip(reached), self.run.time
+        if found is reached or time is None:
+            return found, None
+        newest = reached.ordinals.hi
+        if time.begun == time.complete:  # a calendar that has ended gets no key that has not begun
+            newest = min(newest, time.begun)
+        return found, newest if newest > time.last else None
 
     def affected(self, changed: PartitionSet) -> PartitionSet:
         """Return the existing run keys that read any of the changed partitions."""
-        found = self._affected.get(changed)
-        if found is None:
-            reached = self._find_affected(changed)
-            found = self._affected[changed] = self.run.intern(self.run.clip(reached))
-            time = self.run.time
-            if found is not reached and time is not None:
-                # A calendar that has ended gets no more keys than have begun.
-                ended = time.begun == time.complete
-                newest = min(reached.ordinals.hi, time.begun) if ended else reached.ordinals.hi
-                if newest > time.last:
-                    self._beyond[changed] = newest
-        return found
-
-    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
-        """Return what run keys would read the changed partitions if every key existed."""
-        return self._find_affected(changed)
-
-    @property
-    def reaches_beyond(self) -> bool:
-        """Whether any run key found stale so far does not exist yet."""
-        return bool(self._beyond)
-
-    def beyond(self, changed: PartitionSet) -> int | None:
-        """Return the newest run key that would be stale but does not exist yet; None for none."""
-        self.affected(changed)
-        return self._beyond.get(changed)
+        return self.run.clip(self.affected_unclipped(changed))
 
     def required(self, keys: PartitionSet) -> PartitionSet:
         """Return the existing partitions of the input that the run keys read."""
-        found = self._required.get(keys)
-        if found is None:
-            clipped = self.upstream.clip(self._find_required(keys))
-            found = self._required[keys] = self.upstream.intern(clipped)
-        return found
+        return self.upstream.clip(self.required_unclipped(keys))
 
+    @abstractmethod
+    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
+        """Return what run keys would read the changed partitions if every key existed."""
+
+    @abstractmethod
     def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
         """Return what the run keys would read if every partition existed."""
-        return self._find_required(keys)
 
     @property
     def hop(self) -> tuple[int, int] | None:
@@ -121,12 +108,6 @@ class EdgeMapping(ABC):
         Static keys are compared whole.
         """
         return []
-
-    @abstractmethod
-    def _find_affected(self, changed: PartitionSet) -> PartitionSet: ...
-
-    @abstractmethod
-    def _find_required(self, keys: PartitionSet) -> PartitionSet: ...
 
 
 # --- one time dimension -------------------------------------------------------------------------
@@ -272,48 +253,34 @@ class _Statics:
             for axis, other in zip(run.statics, upstream.statics, strict=True)
         )
         self.identity = same and not overrides
-        self._table: list[int] | None = None
-        self._memo: dict[tuple[bool, int], int] = {}
 
     def affected(self, mask: int) -> int:
         if self.identity:
             return mask
-        found = self._memo.get((True, mask))
-        if found is None:
-            found = 0
-            for index, reads in enumerate(self._required_by_key()):
-                if reads & mask:
-                    found |= 1 << index
-            self._memo[True, mask] = found
+        found = 0
+        for index, reads in enumerate(self._required_by_key):
+            if reads & mask:
+                found |= 1 << index
         return found
 
     def required(self, mask: int) -> int:
         if self.identity:
             return mask
-        found = self._memo.get((False, mask))
-        if found is None:
-            found = 0
-            for index, reads in enumerate(self._required_by_key()):
-                if mask >> index & 1:
-                    found |= reads
-            self._memo[False, mask] = found
+        found, rows = 0, self._required_by_key
+        for index in OrdinalSet.of_mask(mask):
+            found |= rows[index]
         return found
 
+    @cached_property
     def _required_by_key(self) -> list[int]:
-        if self._table is None:
-            columns = [self._axis_masks(axis) for axis in self._run.statics]
-            rows: list[dict[str, int]] = [{}]
-            for names_and_masks in columns:
-                rows = [{**row, **cell} for row in rows for cell in names_and_masks]
-            full = {axis.name: axis.full for axis in self._upstream.statics}
-            memo: dict[tuple[int, ...], int] = {}
-            self._table = []
-            for row in rows:
-                masks = tuple({**full, **row}.values())
-                if masks not in memo:
-                    memo[masks] = self._upstream.combine(masks)
-                self._table.append(memo[masks])
-        return self._table
+        columns = [self._axis_masks(axis) for axis in self._run.statics]
+        rows: list[dict[str, int]] = [{}]
+        for names_and_masks in columns:
+            rows = [{**row, **cell} for row in rows for cell in names_and_masks]
+        full = {axis.name: axis.full for axis in self._upstream.statics}
+        masks = [tuple({**full, **row}.values()) for row in rows]
+        combined = {one: self._upstream.combine(one) for one in dict.fromkeys(masks)}
+        return [combined[one] for one in masks]
 
     def _axis_masks(self, axis: StaticAxis) -> list[dict[str, int]]:
         """Return, for each key of one run axis, what it reads of the matching input axis."""
@@ -387,11 +354,11 @@ class _Boxes(EdgeMapping):
             return None
         return (-time.after, time.before) if self._statics.identity and time.after < 0 else None
 
-    def _find_affected(self, changed: PartitionSet) -> PartitionSet:
+    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
         return PartitionSet.of((time.affected(o), statics.affected(m)) for o, m in changed.boxes)
 
-    def _find_required(self, keys: PartitionSet) -> PartitionSet:
+    def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
         return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
 
@@ -399,14 +366,14 @@ class _Boxes(EdgeMapping):
 class _Listed(EdgeMapping):
     """A relation given row by row: run keys that all read the same."""
 
-    def _find_affected(self, changed: PartitionSet) -> PartitionSet:
+    def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         result = NOTHING
         for key, reads in self._reads():
             if reads & changed:
                 result |= key
         return result
 
-    def _find_required(self, keys: PartitionSet) -> PartitionSet:
+    def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
         result = NOTHING
         for key, reads in self._reads():
             if key & keys:

@@ -38,6 +38,11 @@ class OrdinalSet:
         return cls(first, (1 << (last - first + 1)) - 1) if last >= first else EMPTY
 
     @classmethod
+    def of_mask(cls, mask: int) -> OrdinalSet:
+        """Return the positions of the bits that are set."""
+        return cls(0, mask)
+
+    @classmethod
     def of_runs(cls, runs: Iterable[tuple[int, int]]) -> OrdinalSet:
         """Return the union of (first, last) runs, both ends included, in any order."""
         merged: list[tuple[int, int]] = []

@@ -47,13 +47,6 @@ def render(calendar: Calendar, keys: PartitionSet) -> KeySet:
     """Return the set as sorted keys and maximal ranges, or as boxes for product keys."""
     if not keys.boxes:
         return ()
-    found: KeySet | None = calendar.printed.get(keys)
-    if found is None:
-        found = calendar.printed[keys] = _render(calendar, keys)
-    return found
-
-
-def _render(calendar: Calendar, keys: PartitionSet) -> KeySet:
     if calendar.is_whole:
         return (EVERY,)
     if not calendar.order:

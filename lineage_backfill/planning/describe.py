@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.plan import JobStatus, PlannedJob
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
@@ -50,6 +49,7 @@ class Describer:
 
     def _job(self, facts: JobFacts, level: int) -> PlannedJob:
         result, calendar = self._propagation.results[facts], facts.calendar
+        render = self._propagation.memo.render
         status = _status(result)
         return PlannedJob(
             job=facts.ref,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final, TypeVar
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -15,12 +16,47 @@ from lineage_backfill.planning.plan import (
     PlannedRun,
 )
 
+T = TypeVar("T")
 SCHEMA_VERSION: Final = 1
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return the document of a plan; equal plans give equal documents, member by member."""
-    return {"schema_version": SCHEMA_VERSION, "kind": "plan", "id": plan.id, **plan.body()}
+    return {k: list(v) if isinstance(v, Iterator) else v for k, v in plan_members(plan)}
+
+
+def plan_members(plan: Plan) -> Iterator[tuple[str, Any]]:
+    """Yield the members of a plan's document, jobs and runs as iterators over theirs."""
+    yield "schema_version", SCHEMA_VERSION
+    yield "kind", "plan"
+    yield "id", plan.id
+    yield from plan.members()
+
+
+class RunReader:
+    """Makes the runs of a plan's document while it is parsed: an `object_hook` for `json.loads`.
+
+    What is the same in many of them is held once.
+    """
+
+    _MEMBERS = frozenset(field.name for field in fields(PlannedRun))
+
+    def __init__(self) -> None:
+        self._held: dict[object, Any] = {}
+
+    def __call__(self, found: dict[str, Any]) -> Any:
+        if found.keys() != self._MEMBERS:
+            return found
+        try:
+            return _read_run(found, self._hold)
+        except (KeyError, TypeError, AttributeError):
+            return found  # `plan_from_dict` says what is wrong with it
+
+    def _hold(self, value: T) -> T:
+        try:
+            return self._held.setdefault(value, value)  # type: ignore[no-any-return]
+        except TypeError:  # the keys of a product are mappings
+            return value
 
 
 def plan_from_dict(document: Any) -> Plan:
@@ -47,12 +83,12 @@ def plan_from_dict(document: Any) -> Plan:
                 lineage=document["lineage"],
             ),
         )
-        given = document["id"]
+        given, actual = document["id"], plan.id
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"the plan cannot be read: {type(error).__name__} {error}", hint="make it anew"
         ) from None
-    if plan.id != given:
+    if actual != given:
         raise UsageError(
             "the plan does not match its own content hash: it was changed after it was made",
             hint="make it anew; a plan is not edited by hand",
@@ -83,15 +119,17 @@ def _read_job(part: Mapping[str, Any]) -> PlannedJob:
     )
 
 
-def _read_run(part: Mapping[str, Any]) -> PlannedRun:
+def _read_run(part: Any, hold: Callable[[Any], Any] = lambda value: value) -> PlannedRun:
+    if isinstance(part, PlannedRun):
+        return part
     return PlannedRun(
-        id=part["id"],
-        job=JobRef(part["job"]["namespace"], part["job"]["name"]),
+        id=hold(part["id"]),
+        job=hold(JobRef(part["job"]["namespace"], part["job"]["name"])),
         partitions=tuple(part["partitions"]),
         count=part["count"],
         wave=part["wave"],
-        upstream=tuple(part["upstream"]),
-        engine=part["engine"],
-        reads=tuple(_read_partitions(part) for part in part["reads"]),
-        writes=tuple(_read_partitions(part) for part in part["writes"]),
+        upstream=tuple(map(hold, part["upstream"])),
+        engine=hold(part["engine"]),
+        reads=tuple([hold(_read_partitions(one)) for one in part["reads"]]),
+        writes=tuple([hold(_read_partitions(one)) for one in part["writes"]]),
     )

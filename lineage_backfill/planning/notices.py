@@ -26,7 +26,7 @@ def notices(
         yield f"the partitioning of {ref} is unknown: what reads it is blocked"
     if any(mapping.may_lack for mapping in resolver.mappings):
         yield from _lacking(propagation)
-    if any(mapping.reaches_beyond for mapping in resolver.mappings):
+    if propagation.memo.beyond:
         yield from _incomplete(propagation)
     inferred: list[JobFacts] = []
     if resolver.snapshot.history:
@@ -85,12 +85,12 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
 
 def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:
     """Return the newest key that the change would make stale if it existed yet, if any."""
-    newest: int | None = None
+    newest, memo = None, propagation.memo
     for edge in propagation.stale_inputs(facts):
         mapping = edge.mapping
-        if mapping is not None and mapping.reaches_beyond:
+        if mapping is not None and mapping in memo.beyond:
             dirty = propagation.dirty[edge.data]
-            found = mapping.beyond(dirty) if isinstance(dirty, PartitionSet) else None
+            found = memo.reach(mapping, dirty)[1] if isinstance(dirty, PartitionSet) else None
             if found is not None and (newest is None or found > newest):
                 newest = found
     return newest

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 from lineage_backfill.model import DatasetRef, JobRef, named
@@ -90,8 +91,8 @@ class Details(Protocol):
         """Every job that is reached from the change, in an order in which they could run."""
 
     @property
-    def runs(self) -> tuple[PlannedRun, ...] | None:
-        """The runs in an order in which they could start; None above the limit."""
+    def runs(self) -> Iterable[PlannedRun] | None:
+        """The runs in an order in which they could start, each time anew; None above the limit."""
 
     @property
     def lineage(self) -> Mapping[str, Any]:
@@ -130,7 +131,7 @@ class Plan:
     @cached_property
     def runs(self) -> tuple[PlannedRun, ...] | None:
         """The runs in an order in which they could start; None above the limit."""
-        return self.details.runs
+        return None if self.details.runs is None else tuple(self.details.runs)
 
     @cached_property
     def lineage(self) -> Mapping[str, Any]:
@@ -140,30 +141,48 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """`sha256:…` over everything in the plan; worked out when it is first asked for."""
-        text = json.dumps(self.body(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        encode = json.JSONEncoder(
+            sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
+        ).encode
+        digest = hashlib.sha256()
+
+        def add(text: str) -> None:
+            digest.update(text.encode("utf-8", "surrogatepass"))
+
+        for place, (name, value) in enumerate(sorted(self.members(), key=itemgetter(0))):
+            add(("," if place else "{") + f'"{name}":')
+            if isinstance(value, Iterator):
+                add("[")
+                for number, item in enumerate(value):
+                    add("," + encode(item) if number else encode(item))
+                add("]")
+            else:
+                add(encode(value))
+        add("}")
+        return "sha256:" + digest.hexdigest()
 
     def detailed(self, **given: Any) -> Plan:
         """Return the plan with other `jobs`, `runs` or `lineage`."""
         held = {"jobs": self.jobs, "runs": self.runs, "lineage": self.lineage}
         return replace(self, details=Listed(**{**held, **given}))
 
-    def body(self) -> dict[str, Any]:
-        """Return the document of everything in the plan but its id."""
-        document: dict[str, Any] = {
-            "now": self.now,
-            "request": self.request,
-            "lineage": self.lineage,
-            "changed": [part.to_dict() for part in self.changed],
-            "jobs": [job.to_dict() for job in self.jobs],
-        }
-        if self.runs is not None:
-            document["runs"] = [run.to_dict() for run in self.runs]
-        document["totals"] = dict(self.totals)
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """Yield the members of the plan's document but its id.
+
+        Jobs and runs are iterators, which make their documents one by one.
+        """
+        runs = self.__dict__.get("runs", self.details.runs)
+        yield "now", self.now
+        yield "request", self.request
+        yield "lineage", self.lineage
+        yield "changed", [part.to_dict() for part in self.changed]
+        yield "jobs", (job.to_dict() for job in self.jobs)
+        if runs is not None:
+            yield "runs", (run.to_dict() for run in runs)
+        yield "totals", dict(self.totals)
         if self.limits:  # plans of earlier versions say nothing of them
-            document["limits"] = dict(self.limits)
-        document["warnings"] = list(self.warnings)
-        return document
+            yield "limits", dict(self.limits)
+        yield "warnings", list(self.warnings)
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Plan) else NotImplemented

@@ -22,7 +22,7 @@ from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.notices import few, notices
-from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
+from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob
 from lineage_backfill.planning.propagate import (
     Cause,
     Constraints,
@@ -33,7 +33,7 @@ from lineage_backfill.planning.request import ChangedDataset, Request
 from lineage_backfill.planning.request_json import request_to_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
-from lineage_backfill.planning.runs import count_runs, make_runs
+from lineage_backfill.planning.runs import Runs, count_runs
 from lineage_backfill.planning.runtime import names_runtime_keys
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.resolver import DatasetFacts, JobFacts, expired
@@ -315,9 +315,10 @@ class Planning:
         )
         return describer.jobs()
 
-    def runs(self) -> tuple[PlannedRun, ...]:
-        """Return the planned runs, however many there are."""
-        return make_runs(self.propagation, self.resolver, reverse=self.request.reverse)
+    @cached_property
+    def runs(self) -> Runs:
+        """The planned runs, however many there are."""
+        return Runs(self.propagation, self.resolver, reverse=self.request.reverse)
 
     def lineage(self) -> Mapping[str, Any]:
         """Return where the lineage is from, and the hash of what the plan rests on."""
@@ -343,8 +344,8 @@ class _Details:
         return self._planning.jobs()
 
     @property
-    def runs(self) -> tuple[PlannedRun, ...] | None:
-        return self._planning.runs() if self._listed else None
+    def runs(self) -> Runs | None:
+        return self._planning.runs if self._listed else None
 
     @property
     def lineage(self) -> Mapping[str, Any]:

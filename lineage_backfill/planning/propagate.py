@@ -17,10 +17,10 @@ from typing import Final
 
 from lineage_backfill.lineage.columns import Path
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.closure import OwnEdge, closure
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
+from lineage_backfill.partitions.memo import KeyMemo
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.extents import UNKNOWN, Dirty, Extents, united
 from lineage_backfill.planning.resolver import Resolver
@@ -102,6 +102,7 @@ class Propagation:
     dirty: Extents
     unrepaired: dict[DatasetFacts, Dirty]
     roots: Mapping[DatasetFacts, Dirty]
+    memo: KeyMemo
     cyclic: list[tuple[JobFacts, ...]]
     warnings: list[str]
 
@@ -157,8 +158,8 @@ class _Run:
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
         self.warnings: dict[str, None] = {}
         self.results: dict[JobFacts, JobResult] = {}
-        # By identity, for sets are slow to compare; they are held here, so that no other takes it.
-        self._alike: dict[tuple[int, ...], tuple[JobResult, _Made, object]] = {}
+        self.memo = KeyMemo()
+        self._alike: dict[tuple[object, ...], tuple[JobResult, _Made]] = {}
         self.is_plain = not (
             constraints.cuts_any or constraints.pruned or constraints.expired or constraints.exact
         )
@@ -183,6 +184,7 @@ class _Run:
             dirty=self.dirty,
             unrepaired=self.unrepaired,
             roots=self.roots,
+            memo=self.memo,
             cyclic=[tuple(jobs) for _, jobs, tied in groups if tied],
             warnings=list(self.warnings),
         )
@@ -218,12 +220,12 @@ class _Run:
         """
         dirty = self.dirty.by_number
         changed = tuple(map(dirty.__getitem__, facts.sources))
-        alike = (facts.kind, *map(id, changed))
+        alike = (facts.kind, *changed)
         found = self._alike.get(alike)
         if self.unrepaired and any(edge.data in self.unrepaired for edge in facts.live):
             return self._visit(facts)
         if found is None:
-            found = self._alike[alike] = *self._find_plain(facts), changed
+            found = self._alike[alike] = self._find_plain(facts)
         for output, keys in zip(facts.outputs, found[1], strict=True):
             number = output.data.number
             if dirty[number] is not None:
@@ -235,11 +237,11 @@ class _Run:
     def _find_plain(self, facts: JobFacts) -> tuple[JobResult, _Made]:
         """Return what a plain job comes to, and what that makes of its outputs."""
         assert facts.calendar is not None
-        stale = self._affected(_dirty_inputs(facts, self.dirty), facts.calendar, NOTHING)
+        stale = self._affected(_dirty_inputs(facts, self.dirty), NOTHING)
         made = []
         for output in facts.outputs:
             assert output.mapping is not None
-            made.append(output.mapping.required(stale))
+            made.append(self.memo.required(output.mapping, stale))
         return JobResult(facts, stale, stale, stale_inputs=None), made
 
     def _visit(self, facts: JobFacts) -> JobResult:
@@ -312,38 +314,36 @@ class _Run:
         if asked.boxes:
             if facts.lookback:
                 settled = calendar.clip(self.constraints.settled.get(facts, NOTHING))
-            rerun = calendar.intern(calendar.clip(asked - settled))
+            rerun = self.memo.intern(calendar.clip(asked - settled))
         found, unwidened = [], []
         for group in range(len(ways.outputs)):
             inputs = [e for e in stale_inputs if group in ways.to(e)]
-            direct = self._affected([e for e in inputs if not e.own], calendar, rerun)
+            direct = self._affected([e for e in inputs if not e.own], rerun)
             if not facts.lookback and not facts.own:
                 found.append(direct)
                 continue
-            own = self._affected([e for e in inputs if e.own], calendar, NOTHING) | settled
+            own = self._affected([e for e in inputs if e.own], NOTHING) | settled
             found.append(calendar.with_earlier(direct, facts.lookback) | own)
             unwidened.append(direct | own)
         if not facts.lookback and not facts.own:
             return found, found
         edges = ways.own(facts)
-        widened = [calendar.intern(keys) for keys in closure(edges, found)]
+        widened = [self.memo.intern(keys) for keys in closure(edges, found)]
         if not self.constraints.exact or not facts.lookback:
             return widened, widened
         return widened, closure(edges, unwidened)
 
-    def _affected(
-        self, inputs: Iterable[Input], calendar: Calendar, keys: PartitionSet
-    ) -> PartitionSet:
+    def _affected(self, inputs: Iterable[Input], keys: PartitionSet) -> PartitionSet:
         """Return the keys, and the run keys that dirty partitions of the inputs make stale."""
         for edge in inputs:
             changed = self.dirty[edge.data]
             assert edge.mapping is not None
             assert isinstance(changed, PartitionSet)
-            affected = edge.mapping.affected(changed)
+            affected = self.memo.affected(edge.mapping, changed)
             if keys is NOTHING:
                 keys = affected
             elif affected is not keys:
-                keys = calendar.unite(keys, affected)
+                keys = self.memo.unite(keys, affected)
         return keys
 
     def _left(
@@ -374,7 +374,7 @@ class _Run:
                 lost.append((gone, ("expired", text)))
             for partitions, why in lost:
                 # Of all that a key reads: its own reads, and those that lookback adds.
-                keys = edge.mapping.affected(partitions)
+                keys = self.memo.affected(edge.mapping, partitions)
                 keys = keys if edge.own else calendar.with_earlier(keys, facts.lookback)
                 if keys := keys & result.stale:
                     left |= keys
@@ -397,7 +397,7 @@ class _Run:
                 if output.mapping is None:
                     self._mark(output.data, UNKNOWN)
                     continue
-                self.dirty.add(output.data, output.mapping.required(part))
+                self.dirty.add(output.data, self.memo.required(output.mapping, part))
                 if left.boxes:
                     unrepaired = output.mapping.required(part & left)
                     _add(self.unrepaired, output.data, unrepaired)
@@ -486,9 +486,9 @@ class _Run:
                 for edge in facts.live:
                     if edge.mapping is None:
                         continue
-                    wanted = edge.mapping.required(key if edge.own else reading)
+                    wanted = self.memo.required(edge.mapping, key if edge.own else reading)
                     for maker, mapping in makers.get(edge.data, ()):
-                        build = mapping.affected(wanted) & self.results[maker].stale
+                        build = self.memo.affected(mapping, wanted) & self.results[maker].stale
                         found.update(((maker, one), None) for one in build.singles())
         return needs
 

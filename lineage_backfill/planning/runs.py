@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
-from lineage_backfill.partitions.text import render
+from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import DatasetFacts, JobFacts
+from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
-    """Return how many runs `make_runs` would make, without making them."""
+    """Return how many runs there are, without making them."""
     total = 0
     by_reader = set()
     for result, jobs in propagation.shares.items():
@@ -90,121 +92,206 @@ def _aligned(
 # --- order ----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A run while its order is being found."""
+class _Batches:
+    """The key sets of a job's runs; jobs that plan the same keys in the same way share them."""
 
-    number: int
-    facts: JobFacts
-    keys: PartitionSet
-    reads: list[tuple[DatasetRef, EdgeMapping | None, PartitionSet | None]]
-    made: list[tuple[DatasetRef, Calendar, PartitionSet]]
-    upstream: list[int] = field(default_factory=list)
-    wave: int = 0
+    def __init__(self, keys: Sequence[PartitionSet]) -> None:
+        self.keys = keys
+        self._made: dict[EdgeMapping, _Index] = {}
+
+    def made_by(self, mapping: EdgeMapping, memo: KeyMemo) -> _Index:
+        """Return which of the runs make which partitions of an output."""
+        found = self._made.get(mapping)
+        if found is None:
+            found = self._made[mapping] = _Index([memo.required(mapping, k) for k in self.keys])
+        return found
 
 
 class _Index:
-    """Which runs make which partitions of one dataset; looked up by what a run reads."""
+    """Which runs of a job make which partitions of one dataset, by what another run reads."""
 
-    def __init__(self) -> None:
-        self._made: list[tuple[int, int, PartitionSet, int]] = []
-        self._starts: list[int] = []
-        self._reach: list[int] = []
-        self._memo: dict[PartitionSet, tuple[int, ...]] = {}
+    def __init__(self, made: Sequence[PartitionSet]) -> None:
+        ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
+        self._made = made
+        self._order = sorted((ordinals.lo, place, ordinals.hi) for ordinals, place in ends)
+        self._starts = [lo for lo, _, _ in self._order]
+        self._reach = list(accumulate((hi for _, _, hi in self._order), max))
+        self._found: Bounded[PartitionSet, Sequence[int]] = Bounded()
 
-    def add(self, made: PartitionSet, number: int) -> None:
-        ordinals = made.ordinals
-        self._made.append((ordinals.lo, ordinals.hi, made, number))
+    def find(self, wanted: PartitionSet) -> Sequence[int]:
+        """Return the places of the runs that make any of the partitions."""
+        found = self._found.get(wanted)
+        return self._found.keep(wanted, self._find(wanted)) if found is None else found
 
-    def seal(self) -> None:
-        self._made.sort(key=lambda entry: (entry[0], entry[3]))
-        self._starts = [entry[0] for entry in self._made]
-        reach: list[int] = []
-        for _, hi, _, _ in self._made:
-            reach.append(max(hi, reach[-1]) if reach else hi)
-        self._reach = reach
-
-    def find(self, wanted: PartitionSet) -> tuple[int, ...]:
-        """Return the runs that make any of the partitions."""
-        found = self._memo.get(wanted)
-        if found is None and len(self._made) == 1:
-            _, _, made, number = self._made[0]
-            found = self._memo[wanted] = (number,) if made is wanted or made & wanted else ()
-        if found is None:
-            hits = set()
-            for part in wanted.ranges():
-                first, last = part.ordinals.lo, part.ordinals.hi
-                position = bisect_right(self._starts, last) - 1
-                while position >= 0 and self._reach[position] >= first:
-                    _, hi, made, number = self._made[position]
-                    if hi >= first and number not in hits and made & part:
-                        hits.add(number)
-                    position -= 1
-            found = self._memo[wanted] = tuple(sorted(hits))
-        return found
+    def _find(self, wanted: PartitionSet) -> Sequence[int]:
+        hits = set()
+        for part in wanted.ranges():
+            ordinals = part.ordinals
+            position = bisect_right(self._starts, ordinals.hi) - 1
+            while position >= 0 and self._reach[position] >= ordinals.lo:
+                _, place, hi = self._order[position]
+                if hi >= ordinals.lo and place not in hits and self._made[place] & part:
+                    hits.add(place)
+                position -= 1
+        return array("I", sorted(hits))
 
 
-def make_runs(
-    propagation: Propagation, resolver: Resolver, *, reverse: bool = False
-) -> tuple[PlannedRun, ...]:
-    """Return the runs in an order in which they could run, each with exactly the runs it waits for.
+@dataclass(slots=True, eq=False)
+class _JobRuns:
+    """The runs of one job: they bear the numbers from `first` on."""
 
-    `reverse` puts the newest keys of a wave first.
+    facts: JobFacts
+    batches: _Batches
+    first: int
+
+
+class Runs:
+    """The runs of a plan in an order in which they could start, each waiting for exactly its own.
+
+    They are made one by one as they are gone through, and may be so many times; what is held of
+    each meanwhile are a few numbers. `reverse` puts the newest keys of a wave first.
     """
-    drafts: list[_Draft] = []
-    early = _early(propagation)
-    index: dict[DatasetRef, _Index] = {}
+
+    def __init__(
+        self, propagation: Propagation, resolver: Resolver, *, reverse: bool = False
+    ) -> None:
+        self._memo = propagation.memo
+        self._early = _early(propagation)
+        self._jobs = list(_job_runs(propagation, resolver))
+        self._starts = [job.first for job in self._jobs]
+        self._makers: dict[DatasetRef, list[tuple[_JobRuns, EdgeMapping]]] = {}
+        for job in self._jobs:
+            for output in job.facts.outputs:
+                if output.mapping is not None:
+                    self._makers.setdefault(output.dataset, []).append((job, output.mapping))
+        self._ids = [_run_id(job.facts, keys, self._memo) for job, keys in self._numbered()]
+        self._find_upstream()
+        order = self._find_order()
+        lows = [keys.ordinals.lo for _, keys in self._numbered()]
+        order.sort(key=lambda number: -lows[number] if reverse else lows[number])
+        order.sort(key=lambda number: bisect_right(self._starts, number))
+        order.sort(key=self._wave.__getitem__)
+        self._order = array("I", order)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[PlannedRun]:
+        for number in self._order:
+            job = self._jobs[bisect_right(self._starts, number) - 1]
+            yield self._run(number, job.facts, job.batches.keys[number - job.first])
+
+    def _numbered(self) -> Iterator[tuple[_JobRuns, PartitionSet]]:
+        return ((job, keys) for job in self._jobs for keys in job.batches.keys)
+
+    def _upstream(self, number: int) -> array[int]:
+        return self._needs[self._ends[number] : self._ends[number + 1]]
+
+    def _find_upstream(self) -> None:
+        """Find the numbers of the runs that each waits for; they are held one after the other."""
+        self._needs, self._ends = array("I"), array("Q", [0])
+        for number, (job, keys) in enumerate(self._numbered()):
+            waits: set[int] = set()
+            for edge, wanted in self._reads(job.facts, keys):
+                if wanted is not None:
+                    for maker, mapping in self._makers.get(edge.dataset, ()):
+                        found = maker.batches.made_by(mapping, self._memo).find(wanted)
+                        waits.update([maker.first + place for place in found])
+            waits.discard(number)
+            self._needs.extend(sorted(waits))
+            self._ends.append(len(self._needs))
+
+    def _find_order(self) -> list[int]:
+        """Number the waves, counted on runs from 1, and return an order in which they could run."""
+        count = len(self._ids)
+        counts = Counter(self._needs)
+        ends = array("Q", [0, *accumulate(counts[number] for number in range(count))])
+        place, after = ends[:], array("I", bytes(4 * len(self._needs)))
+        waiting = array("I", bytes(4 * count))
+        for number in range(count):
+            needs = self._upstream(number)
+            waiting[number] = len(needs)
+            for up in needs:
+                after[place[up]] = number
+                place[up] += 1
+        ready = [number for number in range(count) if not waiting[number]]
+        self._wave = array("I", bytes(4 * count))
+        order = []
+        while ready:
+            number = heapq.heappop(ready)
+            order.append(number)
+            wave = self._wave
+            wave[number] = 1 + max([wave[up] for up in self._upstream(number)], default=0)
+            for follower in after[ends[number] : ends[number + 1]]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    heapq.heappush(ready, follower)
+        if len(order) < count:
+            raise BackfillError("the planned runs wait for each other", hint="please report this")
+        return order
+
+    def _reads(
+        self, facts: JobFacts, keys: PartitionSet
+    ) -> Iterator[tuple[Input, PartitionSet | None]]:
+        """Yield what a run reads of each input; None where its keys are not known."""
+        assert facts.calendar is not None
+        reading = facts.calendar.with_later(keys, facts.lookback)
+        for edge in facts.inputs:
+            if edge.reference or edge.mapping is None:
+                yield edge, None
+                continue
+            # Lookback never widens along the job's edge to its own output.
+            reader = keys if edge.own else reading
+            wanted = self._memo.required(edge.mapping, reader)
+            if edge.data in self._early:
+                wanted |= edge.mapping.required_unclipped(reader) & self._early[edge.data]
+            yield edge, wanted
+
+    def _run(self, number: int, facts: JobFacts, keys: PartitionSet) -> PlannedRun:
+        assert facts.calendar is not None
+        memo, ids = self._memo, self._ids
+        reads = [
+            DatasetPartitions(dataset=edge.dataset, keys=None)
+            if wanted is None or edge.mapping is None or edge.mapping.reads_whole
+            else DatasetPartitions(
+                dataset=edge.dataset, keys=memo.render(edge.mapping.upstream, wanted)
+            )
+            for edge, wanted in self._reads(facts, keys)
+        ]
+        writes = [
+            DatasetPartitions(
+                dataset=output.dataset,
+                keys=memo.render(output.mapping.upstream, memo.required(output.mapping, keys)),
+            )
+            for output in facts.outputs
+            if output.mapping is not None
+        ]
+        return PlannedRun(
+            id=ids[number],
+            job=facts.ref,
+            partitions=memo.render(facts.calendar, keys),
+            count=len(keys),
+            wave=self._wave[number],
+            upstream=tuple([ids[up] for up in self._upstream(number)]),
+            engine=facts.declaration.engine if facts.declaration else None,
+            reads=tuple(reads),
+            writes=tuple(writes),
+        )
+
+
+def _job_runs(propagation: Propagation, resolver: Resolver) -> Iterator[_JobRuns]:
+    shared: dict[tuple[PartitionSet, str | int], _Batches] = {}
+    first = 0
     for facts, result in propagation.results.items():
         if not result.planned:
             continue
-        for keys in batches(facts, propagation, resolver):
-            draft = _draft(len(drafts), facts, keys, early)
-            drafts.append(draft)
-            for dataset, _, made in draft.made:
-                if made:
-                    index.setdefault(dataset, _Index()).add(made, draft.number)
-    for made_runs in index.values():
-        made_runs.seal()
-    for draft in drafts:
-        waits: set[int] = set()
-        for dataset, mapping, wanted in draft.reads:
-            entries = index.get(dataset)
-            if entries is not None and mapping is not None and wanted:
-                waits.update(entries.find(wanted))
-        waits.discard(draft.number)
-        draft.upstream = sorted(waits)
-    order = _waves(drafts)
-    position = {number: place for place, number in enumerate(order)}
-    jobs = {facts: place for place, facts in enumerate(propagation.results)}
-    sign = -1 if reverse else 1
-    order.sort(
-        key=lambda number: (
-            drafts[number].wave,
-            jobs[drafts[number].facts],
-            sign * drafts[number].keys.ordinals.lo,
-            position[number],
-        )
-    )
-    parts = _Parts()
-    ids = [_run_id(draft) for draft in drafts]
-    return tuple(_run(drafts[number], ids, parts) for number in order)
-
-
-class _Parts:
-    """Makes the values of read and written partitions, each once."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[DatasetRef, PartitionSet | None], DatasetPartitions] = {}
-
-    def __call__(
-        self, dataset: DatasetRef, calendar: Calendar | None, keys: PartitionSet | None
-    ) -> DatasetPartitions:
-        memo = (dataset, keys)
-        found = self._made.get(memo)
-        if found is None:
-            text = None if calendar is None or keys is None else render(calendar, keys)
-            found = self._made[memo] = DatasetPartitions(dataset=dataset, keys=text)
-        return found
+        policy = _policy(result)
+        found = shared.get((result.planned, policy))
+        if found is None or policy == "aligned":
+            found = _Batches(list(batches(facts, propagation, resolver)))
+            shared[result.planned, policy] = found
+        yield _JobRuns(facts, found, first)
+        first += len(found.keys)
 
 
 def _early(propagation: Propagation) -> dict[DatasetFacts, PartitionSet]:
@@ -218,81 +305,8 @@ def _early(propagation: Propagation) -> dict[DatasetFacts, PartitionSet]:
     return found
 
 
-def _draft(
-    number: int, facts: JobFacts, keys: PartitionSet, early: Mapping[DatasetFacts, PartitionSet]
-) -> _Draft:
-    calendar = facts.calendar
-    assert calendar is not None
-    reading = calendar.with_later(keys, facts.lookback)
-    reads: list[tuple[DatasetRef, EdgeMapping | None, PartitionSet | None]] = []
-    for edge in facts.inputs:
-        if edge.reference or edge.mapping is None:
-            reads.append((edge.dataset, None, None))
-        else:
-            # Lookback never widens along the job's edge to its own output.
-            reader = keys if edge.own else reading
-            wanted = edge.mapping.required(reader)
-            if edge.data in early:
-                wanted |= edge.mapping.required_unclipped(reader) & early[edge.data]
-            reads.append((edge.dataset, edge.mapping, wanted))
-    made = [
-        (output.dataset, output.mapping.upstream, output.mapping.required(keys))
-        for output in facts.outputs
-        if output.mapping is not None
-    ]
-    return _Draft(number=number, facts=facts, keys=keys, reads=reads, made=made)
-
-
-def _waves(drafts: Sequence[_Draft]) -> list[int]:
-    """Number the waves, counted on runs from 1, and return an order in which they could run."""
-    after: list[list[int]] = [[] for _ in drafts]
-    waiting = [len(draft.upstream) for draft in drafts]
-    for draft in drafts:
-        for number in draft.upstream:
-            after[number].append(draft.number)
-    ready = [draft.number for draft in drafts if not draft.upstream]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        number = heapq.heappop(ready)
-        order.append(number)
-        draft = drafts[number]
-        draft.wave = 1 + max((drafts[up].wave for up in draft.upstream), default=0)
-        for follower in after[number]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                heapq.heappush(ready, follower)
-    if len(order) < len(drafts):
-        raise BackfillError("the planned runs wait for each other", hint="please report this")
-    return order
-
-
-def _run_id(draft: _Draft) -> str:
-    calendar = draft.facts.calendar
-    assert calendar is not None
-    ref = draft.facts.ref
-    name = f"{ref.namespace!r} {ref.name!r} {render(calendar, draft.keys)!r}"
-    return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]
-
-
-def _run(draft: _Draft, ids: Sequence[str], parts: _Parts) -> PlannedRun:
-    facts = draft.facts
+def _run_id(facts: JobFacts, keys: PartitionSet, memo: KeyMemo) -> str:
     assert facts.calendar is not None
-    declared = facts.declaration
-    reads = [
-        parts(dataset, None, None)
-        if mapping is None or mapping.reads_whole
-        else parts(dataset, mapping.upstream, wanted)
-        for dataset, mapping, wanted in draft.reads
-    ]
-    return PlannedRun(
-        id=ids[draft.number],
-        job=facts.ref,
-        partitions=render(facts.calendar, draft.keys),
-        count=len(draft.keys),
-        wave=draft.wave,
-        upstream=tuple([ids[number] for number in draft.upstream]),
-        engine=declared.engine if declared else None,
-        reads=tuple(reads),
-        writes=tuple([parts(*made) for made in draft.made]),
-    )
+    ref = facts.ref
+    name = f"{ref.namespace!r} {ref.name!r} {memo.render(facts.calendar, keys)!r}"
+    return "r-" + hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
 
+#: A document, or its members one by one: a value that is an iterator is written as a list.
+Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
+Hook = Callable[[dict[str, Any]], Any]
 
-def dump(document: Mapping[str, Any]) -> str:
+
+def dump(document: Document) -> str:
     r"""Return the document with one line per member, and one per item of a list.
 
     Compact enough for a thousand jobs, and a diff of two documents shows the jobs that differ.
@@ -23,34 +27,42 @@ def dump(document: Mapping[str, Any]) -> str:
       {"count": 1},
       {"count": 2}]}
     """
-    members = (f"{json.dumps(key)}: {_member(value)}" for key, value in document.items())
-    return "{" + ",\n ".join(members) + "}\n"
+    return "".join(_pieces(document))
 
 
-def _member(value: Any) -> str:
-    if isinstance(value, list) and value:
-        return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "]"
-    return json.dumps(value)
+def _pieces(document: Document) -> Iterator[str]:
+    """Yield the text of the document; what iterators give is held one item at a time."""
+    members = document.items() if isinstance(document, Mapping) else document
+    for number, (key, value) in enumerate(members):
+        yield (",\n " if number else "{") + f"{json.dumps(key)}: "
+        if isinstance(value, list | Iterator):
+            yield "["
+            for place, item in enumerate(value):
+                yield (",\n  " if place else "\n  ") + json.dumps(item)
+            yield "]"
+        else:
+            yield json.dumps(value)
+    yield "}\n"
 
 
-def emit(document: Mapping[str, Any]) -> None:
+def emit(document: Document) -> None:
     """Print the document on stdout."""
-    sys.stdout.write(dump(document))
+    sys.stdout.writelines(_pieces(document))
 
 
-def save(document: Mapping[str, Any], path: Path) -> None:
+def save(document: Document, path: Path) -> None:
     """Write the document to a file, whole or not at all; raises UsageError."""
-    write_whole(dump(document), path)
+    write_whole(_pieces(document), path)
 
 
-def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
-    """Write the text to a file, whole or not at all.
+def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:
+    """Write the pieces of a text to a file, whole or not at all.
 
     Raises UsageError where that cannot be done, or the file is there and not to be replaced.
     """
     try:
         with whole_file(path, replace=replace) as file:
-            file.write(text.encode())
+            file.writelines(piece.encode() for piece in text)
     except FileExistsError as error:
         raise UsageError(
             f"{path} is there already", hint="Replace it with --force, or name another with --out."
@@ -61,14 +73,15 @@ def write_whole(text: str, path: Path, *, replace: bool = True) -> None:
         ) from error
 
 
-def load(path: Path, *, unique: bool = False) -> Any:
+def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
     """Read a JSON file; `unique` refuses an object that names a member twice.
 
+    `hook` is called with each object, and what it returns stands in its place.
     Raises UsageError where it is not there or is not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=_unique if unique else None)
+        return json.loads(text, object_hook=hook, object_pairs_hook=_unique if unique else None)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", hint="See that the path is right."

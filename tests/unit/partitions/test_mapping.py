@@ -533,7 +533,7 @@ def test_keys_beyond_the_newest_are_known() -> None:
     changed = keys(DAYS, "2024-06-05")
     assert DAYS.time is not None
     mapping.affected(changed)
-    beyond = mapping.beyond(changed)
+    beyond = mapping.reach(changed)[1]
     assert beyond is not None
     assert DAYS.time.grid.label(beyond) == "2024-06-11"
-    assert mapping.beyond(keys(DAYS, "2024-06-01")) is None
+    assert mapping.reach(keys(DAYS, "2024-06-01"))[1] is None
