@@ -26,13 +26,13 @@ def fingerprint(
     hashes, so that a stale plan can name what moved.
     """
     snapshot = resolver.snapshot
-    texts: dict[int, str] = {}
+    texts: dict[object, str] = {}
 
     def text(declared: DatasetDeclaration | JobDeclaration | None) -> str:
         # Thousands of jobs share a declaration: each is written out once.
-        found = texts.get(id(declared))
+        found = texts.get(declared)
         if found is None:
-            found = texts[id(declared)] = _declared(declared)
+            found = texts[declared] = _declared(declared)
         return found
 
     lines = {"zone": repr(resolver.declarations.zone)}

@@ -127,9 +127,9 @@ class _Review:
 
     def _dataset_tables(self) -> Iterator[Finding]:
         touched = self._touched()
-        used = {id(self._resolver.dataset_declaration(ref)) for ref in touched}
+        used = {self._resolver.dataset_declaration(ref) for ref in touched}
         for declared in self._declarations.datasets:
-            if id(declared) not in used:
+            if declared not in used:
                 yield self._unused(declared, "dataset", self._snapshot.datasets)
             elif not is_glob(declared.name):
                 yield from self._facet_differs(declared, touched)
@@ -160,11 +160,11 @@ class _Review:
         )
 
     def _job_tables(self) -> Iterator[Finding]:
-        used: dict[int, list[JobRef]] = {}
+        used: dict[JobDeclaration | None, list[JobRef]] = {}
         for ref in self._jobs:
-            used.setdefault(id(self._resolver.job_declaration(ref)), []).append(ref)
+            used.setdefault(self._resolver.job_declaration(ref), []).append(ref)
         for declared in self._declarations.jobs:
-            jobs = used.get(id(declared), [])
+            jobs = used.get(declared, [])
             if not jobs:
                 yield self._unused(declared, "job", self._snapshot.jobs)
             elif not any(ref in self._snapshot.jobs for ref in jobs):
@@ -282,16 +282,16 @@ class _Review:
             )
 
     def _contradictions(self) -> Iterator[Finding]:
-        seen: set[int] = set()  # what a glob says wrongly is told once
+        seen: set[DatasetDeclaration | None] = set()  # what a glob says wrongly is told once
         for ref in sorted(self._touched()):
             try:
                 self._resolver.calendar(ref)
             except UsageError as error:
                 self._broken.add(ref)
                 declared = self._resolver.dataset_declaration(ref)
-                if id(declared) not in seen:
+                if declared not in seen:
                     yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
-                seen.add(id(declared))
+                seen.add(declared)
         for job in self._jobs:
             touched = {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
             if touched & self._broken:

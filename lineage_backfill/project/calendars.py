@@ -23,7 +23,7 @@ class Calendars:
         self.now = now
         self._runtime_keys = runtime_keys
         self._made: dict[object, Calendar] = {}
-        self._shared: dict[tuple[int, ...], Calendar | None] = {}
+        self._shared: dict[frozenset[Calendar], Calendar | None] = {}
 
     def resolve(
         self,
@@ -138,7 +138,7 @@ class Calendars:
 
     def share(self, calendars: tuple[Calendar, ...]) -> Calendar | None:
         """Return the calendar that all share: earliest start, newest last key; else None."""
-        key = tuple(sorted({id(calendar) for calendar in calendars}))
+        key = frozenset(calendars)
         if len(key) == 1:
             return calendars[0]
         if key not in self._shared:

@@ -84,6 +84,10 @@ class DatasetDeclaration:
         if self.retention is not None:
             check_count("retention", self.retention, least=1)
 
+    def __hash__(self) -> int:
+        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionMapping:
@@ -115,6 +119,10 @@ class ReadDeclaration:
 
     def __post_init__(self) -> None:
         _check_reach(self)
+
+    def __hash__(self) -> int:
+        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        return hash(self.dataset)
 
 
 def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
@@ -209,6 +217,10 @@ class JobDeclaration:
             raise DeclarationError(
                 f"has `{name}` without a `schedule`", hint="Add the cron expression that starts it."
             )
+
+    def __hash__(self) -> int:
+        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

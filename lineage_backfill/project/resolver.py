@@ -173,15 +173,16 @@ class DeclarationResolver:
         self._names = names
         self._lineage = lineage
         self._calendars = Calendars(declarations.zone, int(now.timestamp()), runtime_keys)
-        self._resolved: dict[int, Calendar] = {}
+        self._resolved: dict[DatasetDeclaration, Calendar] = {}
         self._datasets: dict[DatasetRef, DatasetFacts] = {}
         self._jobs: dict[JobRef, JobFacts] = {}
         self._kinds: dict[object, int] = {}
         self._pairs: dict[object, tuple[str, str] | None] = {}
         self._inputs: dict[object, Input] = {}
         self._mappings: dict[object, EdgeMapping] = {}
-        self._declared_edges: dict[int, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]]
-        self._declared_edges = {}
+        self._declared_edges: dict[
+            JobDeclaration, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]
+        ] = {}
         # Kept alive, for memos know declarations by their identity.
         self._sent_facets: dict[JobRef, facets.JobFacet] = {}
         #: Sentences about facets that could not be believed, by what sent them.
@@ -222,9 +223,9 @@ class DeclarationResolver:
     ) -> tuple[Calendar | None, Origin | None]:
         if declared is not None and (declared.calendar or declared.dimensions):
             # Thousands of datasets share a declaration, which lives as long as this.
-            calendar = self._resolved.get(id(declared))
+            calendar = self._resolved.get(declared)
             if calendar is None:
-                calendar = self._resolved[id(declared)] = self._calendars.resolve(
+                calendar = self._resolved[declared] = self._calendars.resolve(
                     declared.calendar,
                     declared.dimensions,
                     tuple(declared.columns),
@@ -358,7 +359,7 @@ class DeclarationResolver:
             is_plain=calendar is not None and not unusual,
             kind=self._kinds.setdefault(
                 (
-                    id(declared),
+                    declared,
                     calendar,
                     tuple([edge.mapping for edge in live]),
                     tuple([edge.mapping for edge in outputs]),
@@ -386,11 +387,11 @@ class DeclarationResolver:
     def _edges_of(
         self, ref: JobRef, declared: JobDeclaration
     ) -> tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]:
-        found = self._declared_edges.get(id(declared))
+        found = self._declared_edges.get(declared)
         if found is None:
             _check_edges(ref, declared)
             space = self.declarations.namespace
-            found = self._declared_edges[id(declared)] = (
+            found = self._declared_edges[declared] = (
                 Matcher(declared.reads, space, lambda edge: edge.dataset),
                 Matcher(declared.writes, space, lambda edge: edge.dataset),
             )
@@ -454,7 +455,7 @@ class DeclarationResolver:
         extra = self._lineage.declared_reads
         added = bool(extra) and data.ref in extra.get(ref, ())
         # Facts and calendars are made once and declarations live as long as this.
-        key = (data, run, id(read), own, added)
+        key = (data, run, read, own, added)
         found = self._inputs.get(key)
         if found is None:
             reference = read is not None and read.mapping == "none"
@@ -481,7 +482,7 @@ class DeclarationResolver:
         upstream = data.calendar
         if upstream is None or run is None:
             return None
-        key = (upstream, run, id(read), own)
+        key = (upstream, run, read, own)
         mapping = self._mappings.get(key)
         if mapping is None:
             try:

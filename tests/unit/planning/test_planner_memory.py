@@ -1,0 +1,54 @@
+"""A planner that serves many requests holds no more than what it knows of jobs and datasets."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from datetime import timedelta
+
+from lineage_backfill.planning.document import plan_to_dict
+from lineage_backfill.planning.planner import Planner
+from tests.unit.planning.world import NOW, declarations, lineage, request
+
+TOML = """dataset = [
+  { name = "h*", grain = "hour" }, { name = "d*", grain = "day" }, { name = "m*", grain = "month" },
+  { name = "s*", dimensions = [
+    { name = "day", grain = "day" }, { name = "region", keys = ["eu", "us", "fr"] } ] },
+]
+job = [{ name = "self", reads = [{ dataset = "d3", mapping = "offset", by = -1 }] },
+  { name = "window", reads = [{ dataset = "d1", mapping = "window", before = 6 }] }]
+"""
+EDGES = """
+h0 > a > h1
+h1 > b > d1
+d1 > window > d2
+d1, d3 > self > d3
+d2 > split > s1
+s1, h1 > month > m1
+"""
+
+
+def held_after(planner: Planner, first: int, last: int) -> int:
+    """Return the bytes held after the requests of those numbers, each over other keys."""
+    for number in range(first, last):
+        begin = NOW - timedelta(hours=5 * number + 30)
+        begin_hour, day = f"{begin:%Y-%m-%dT%H}", f"{begin:%Y-%m-%d}"
+        changed = {"h0": f"{begin_hour},{begin - timedelta(hours=number % 7 + 2):%Y-%m-%dT%H}"}
+        if number % 2:
+            changed["s1"] = f"day={day}/region={('eu', 'us', 'fr')[number % 3]}"
+        plan_to_dict(planner.plan(request(changed)))
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_a_planner_does_not_grow_with_the_requests_that_it_serves() -> None:
+    snapshot, declared = lineage(EDGES), declarations(TOML, max_runs=20)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        planner = Planner(snapshot, declared, now=NOW)
+        few = held_after(planner, 0, 10)
+        many = held_after(planner, 10, 400)
+    finally:
+        tracemalloc.stop()
+    assert many < 2 * few
