@@ -22,10 +22,11 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import exclusively
 from spark_runtime.schema import numbered
+from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
-from spark_runtime.values import PartitionColumn, Values, describe, predicate, quoted
+from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,7 @@ class DeltaStorage:
         made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
         return DataFrame(made, self._spark)
 
-    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version."""
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         frame = reader.load(self.log.location)
@@ -124,7 +125,7 @@ class DeltaStorage:
                 with (
                     exclusively(self.log.root),
                     interpreted(self._spark, publication.count),
-                    unsorted(self._spark, len(publication.scope)),
+                    unsorted(self._spark, is_single=publication.scope.is_single),
                 ):
                     merging = {"mergeSchema": "true"} if publication.new_columns else {}
                     if publication.adds:
@@ -246,14 +247,15 @@ def replace(
     frame: DataFrame,
     location: str,
     columns: tuple[PartitionColumn, ...],
-    scope: Collection[Values],
+    scope: Collection[Pattern],
     transaction: Transaction,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Replace the partitions in `scope`, or the whole table if it has no partition columns."""
+    """Replace the partitions in `scope`, or the whole table if that is all of them."""
     writer = frame.write.format("delta").mode("overwrite").options(**options)
-    if columns:
-        writer = writer.option("replaceWhere", predicate(columns, scope))
+    condition = predicate(columns, scope)
+    if condition != "true":
+        writer = writer.option("replaceWhere", condition)
     _with(writer, transaction).option("partitionOverwriteMode", "static").save(location)
 
 

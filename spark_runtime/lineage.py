@@ -21,13 +21,17 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import (
     KEY_COLUMN,
     InputSpec,
+    Key,
     OutputResult,
     OutputSpec,
     Partition,
+    PartitionResult,
     RunSpec,
+    Target,
 )
 from spark_runtime.columns import ColumnLineage, Origin
 from spark_runtime.outbox import Sender, append, default_folder
+from spark_runtime.scope import Member, Scope
 from spark_runtime.state import TableState
 
 PRODUCER = "urn:lineage-backfill"
@@ -165,8 +169,13 @@ def _input(seen: InputSeen) -> Any:
 
     name, wanted = seen.spec.dataset, seen.spec.partitions
     facets: dict[str, Any] = {}
-    if wanted is not None and seen.spec.columns:
-        facets["subset"] = subset.InputSubsetInputDatasetFacet(_condition(wanted))
+    if wanted is not None:
+        is_open = any(len(part.values) < len(seen.spec.columns) for part in wanted)
+        held = None
+        if is_open and seen.state is not None:
+            held = Scope.of(seen.state, seen.spec, wanted).members(seen.state).values()
+        if condition := _condition(seen.spec, wanted, held):
+            facets["subset"] = subset.InputSubsetInputDatasetFacet(condition)
     return event_v2.InputDataset(
         name.namespace, name.name, inputFacets=facets, facets=_dataset_facets(seen.state)
     )
@@ -179,8 +188,9 @@ def _output(seen: OutputSeen) -> Any:
 
     name = seen.spec.dataset
     facets: dict[str, Any] = {}
-    if seen.spec.columns:
-        facets["subset"] = subset.OutputSubsetOutputDatasetFacet(_condition(seen.spec.scope))
+    written = seen.result.partitions if seen.result is not None else None
+    if condition := _condition(seen.spec, seen.spec.scope, written):
+        facets["subset"] = subset.OutputSubsetOutputDatasetFacet(condition)
     if seen.result is not None:
         counts = [part.rows for part in seen.result.partitions]
         if None not in counts:
@@ -217,13 +227,31 @@ def _column_lineage(seen: OutputSeen) -> dict[str, Any]:
     return {"columnLineage": lineage.ColumnLineageDatasetFacet(fields, rows)}
 
 
-def _condition(partitions: Iterable[Partition]) -> Any:
+def _condition(
+    target: Target,
+    partitions: Sequence[Partition],
+    found: Iterable[Member | PartitionResult] | None,
+) -> Any:
+    """Return which partitions these are, None where they are not told apart.
+
+    `found` tells which ones fit where a column is left open, None where that is not known.
+    """
     from openlineage.client.facet_v2 import base_subset_dataset as subset
 
+    if not target.columns:
+        return None
+    told: list[tuple[Mapping[str, str | None] | None, Key]] = [
+        (part.values, part.key)
+        for part in partitions
+        if found is None or len(part.values) == len(target.columns)
+    ]
+    told += [(one.values, one.key) for one in found or () if one.values is not None]
+    if not all(values for values, _ in told):
+        return None
     return subset.PartitionSubsetCondition(
         partitions=[
-            subset.Partition(dimensions=dict(partition.values), identifier=str(partition.key))
-            for partition in partitions
+            subset.Partition(dimensions=dict(values or {}), identifier=str(key))
+            for values, key in told
         ]
     )
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-
-from lineage_backfill.runspec.values import Key, OutputResult, OutputSpec, PartitionResult, RunSpec
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
+from spark_runtime.scope import Scope
 from spark_runtime.state import Commit, TableLog, TableState
-from spark_runtime.values import Values
 
 
 def is_of(commit: Commit, run: RunSpec) -> bool:
@@ -17,7 +14,7 @@ def is_of(commit: Commit, run: RunSpec) -> bool:
 
 
 def is_as_planned(
-    ours: Commit, log: TableLog, scope: AbstractSet[Values], output: OutputSpec, run: RunSpec
+    ours: Commit, log: TableLog, scope: Scope, output: OutputSpec, run: RunSpec
 ) -> bool:
     """Whether a commit of a run did what it was to do, by the log alone, whenever one looks.
 
@@ -33,31 +30,37 @@ def is_as_planned(
         not is_of(commit, run) and commit.changed(scope)
         for commit in log.commits(ours.metadata["since"], ours.version - 1)
     )
-    return is_whole and not is_disturbed and ours.touched <= scope
+    return is_whole and not is_disturbed and all(values in scope for values in ours.touched)
 
 
 def output_result(
     output: OutputSpec,
-    scope: Mapping[Values, Key],
+    scope: Scope,
+    log: TableLog,
     before: TableState,
     after: TableState,
     drift: tuple[str, ...] = (),
 ) -> OutputResult:
     """Return the partitions of the scope as they were and as they are, with their keys.
 
-    `after` is `before` where nothing was done.
+    `after` is `before` where nothing was done. Of those that fit an open pattern, only the ones
+    that were touched in between are told.
     """
+    commits = () if after is before else log.commits(before.version, after.version)
+    touched = [values for commit in commits for values in commit.touched]
     parts = []
-    for values, key in scope.items():
+    for values, member in scope.members(also=touched).items():
         old, new = before.contents(values), after.contents(values)
         parts.append(
             PartitionResult(
-                key=key,
+                key=member.key,
                 rows_before=old.rows,
                 rows=new.rows,
                 fingerprint_before=old.fingerprint,
                 fingerprint=new.fingerprint,
                 emptied=new.rows == 0 and old.rows != 0,
+                values=member.values,
+                within=member.within,
             )
         )
     return OutputResult(
@@ -66,4 +69,5 @@ def output_result(
         version=after.version if after is not before else None,
         partitions=tuple(parts),
         drift=drift,
+        types=scope.types,
     )

@@ -24,9 +24,10 @@ from spark_runtime.parquetlog import (
     list_partitions,
     swaps_for,
 )
+from spark_runtime.scope import describe
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
-from spark_runtime.values import Values, describe
+from spark_runtime.values import Pattern, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,7 @@ class ParquetStorage:
             arrived = list_partitions(folder, columns)
             yield _read(self._spark, rows.schema, folder, arrived.values())
 
-    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all), if they are as they were at `version`.
 
         The files are chosen now: a later write makes the read fail, and never mixes old and new.
@@ -96,7 +97,7 @@ class ParquetStorage:
         while True:
             now = self.log.now()
             for commit in self.log.commits(version, now.state.version):
-                if scope is None or commit.touched & set(scope):
+                if scope is None or commit.changed(scope):
                     raise InputChangedError(
                         f"{commit} of {self.log.location} came after version {version}, which "
                         "this run is to read; a Parquet table keeps no old versions"
@@ -104,7 +105,7 @@ class ParquetStorage:
             recorded = now.state.schema
             schema = StructType.fromJson(dict(recorded)) if recorded else None
             folders = [
-                now.listing.get(values, {}) for values in (now.listing if scope is None else scope)
+                held for values, held in now.listing.items() if scope is None or values in scope
             ]
             frame = _read(
                 self._spark, schema or _inferred(self._spark, self.log), self.log.root, folders
@@ -122,13 +123,14 @@ class ParquetStorage:
 
         def make(now: Now) -> Record:
             publication.recheck(now.state)
-            for values in publication.scope:
-                if now.listing.get(values) != seen.get(values):
+            for values in now.listing.keys() | seen.keys():
+                if values in publication.scope and now.listing.get(values) != seen.get(values):
                     raise WriteConflictError(
                         f"files of {describe(columns, values)} of {self.log.location} changed "
                         "after this write had started",
                         hint="let the other writer finish, then retry the run",
                     )
+            replaced = [v for v in {**now.listing, **arrived} if v in publication.replaced]
             version = now.state.version + 1
             swaps = swaps_for(
                 version,
@@ -136,7 +138,7 @@ class ParquetStorage:
                 staged=staging.relative_to(self.log.root).as_posix(),
                 arrived=arrived,
                 listing=now.listing,
-                replaced=publication.replaced,
+                replaced=replaced,
                 adds=publication.adds,
             )
             return Record(
@@ -151,7 +153,7 @@ class ParquetStorage:
                     values: replace(held, rows=publication.before.contents(values).rows)
                     for values, held in now.others.items()
                 },
-                left=_left(publication, arrived, now.listing),
+                left={v: _left(publication, v, arrived, now.listing) for v in replaced},
             )
 
         version = self.log.publish(publication.transaction, make)
@@ -164,24 +166,18 @@ class ParquetStorage:
         self.log.undo([commit.version for commit in commits], transaction)
 
 
-def _left(publication: Publication, arrived: Listing, listing: Listing) -> dict[Values, Held]:
-    """Return what the partitions hold afterwards."""
+def _left(publication: Publication, values: Values, arrived: Listing, listing: Listing) -> Held:
+    """Return what a partition holds afterwards."""
     assert publication.written is not None, (
         "rows of Parquet tables are counted where they are staged"
     )
-    left = {}
-    for values in publication.replaced:
-        part, new, old = publication.written.get(values), arrived.get(values), listing.get(values)
-        if new is None and old is None:
-            continue
-        if not publication.adds:
-            count, fingerprint = (part.count, part.fingerprint) if part else (0, None)
-            left[values] = Held(folders=new or {}, rows=count, fingerprint=fingerprint)
-            continue
-        before = publication.before.contents(values).rows
-        rows = None if before is None or part is None else before + part.count
-        left[values] = Held(folders=_together(old or {}, new or {}), rows=rows)
-    return left
+    part, new = publication.written.get(values), arrived.get(values, {})
+    if not publication.adds:
+        count, fingerprint = (part.count, part.fingerprint) if part else (0, None)
+        return Held(folders=new, rows=count, fingerprint=fingerprint)
+    before = publication.before.contents(values).rows
+    rows = None if before is None or part is None else before + part.count
+    return Held(folders=_together(listing.get(values, {}), new), rows=rows)
 
 
 def _together(old: Folders, new: Folders) -> Folders:

@@ -36,9 +36,10 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import locked
 from spark_runtime.places import is_remote, local_path
+from spark_runtime.scope import describe
 from spark_runtime.spec import write_atomically
 from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens
-from spark_runtime.values import PartitionColumn, Values, describe, partition_columns
+from spark_runtime.values import PartitionColumn, Values, partition_columns
 
 FOLDER = "_lineage_backfill"
 SCHEMA_VERSION = 1
@@ -301,7 +302,8 @@ class ParquetLog:
             try:
                 yield folder
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                if not self._journal.exists():  # else the rows are needed to finish what it holds
+                    shutil.rmtree(folder, ignore_errors=True)
                 Path(sign.name).unlink(missing_ok=True)
 
     def publish(self, transaction: Transaction, make: Callable[[Now], Record]) -> int:

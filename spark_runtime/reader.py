@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lineage_backfill.runspec.values import InputResult, InputSpec, Key, PartitionRead
-from spark_runtime.errors import EntrypointError, InputMissingError, TableError
+from lineage_backfill.runspec.values import InputResult, InputSpec, PartitionRead
+from spark_runtime.errors import EntrypointError, InputMissingError
+from spark_runtime.scope import Member, Scope, declared_names, describe
 from spark_runtime.state import Contents, total
 from spark_runtime.tables import Tables
-from spark_runtime.values import PartitionColumn, describe, scope_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from spark_runtime.state import TableState
 
 _log = logging.getLogger(__name__)
 
@@ -60,26 +58,18 @@ class Inputs:
             return storage.held(spec.version)
         if not spec.partitions:
             return storage.held(spec.version).limit(0)
-        scope = scope_values(self._state(spec).columns, spec.partitions)
-        return storage.held(spec.version, tuple(scope))
+        state = self._tables.log(spec).state(spec.version)
+        return storage.held(spec.version, Scope.of(state, spec, spec.partitions))
 
     def results(self) -> tuple[InputResult, ...]:
         """Return what was read: versions, and the fingerprints that the tables' log records."""
-        return tuple(
-            InputResult(
-                dataset=spec.dataset,
-                version=spec.version,
-                partitions=self._partitions(spec),
-                types=self._types(spec),
-            )
-            for spec in self._pinned
-        )
+        return tuple(map(self._result, self._pinned))
 
     def rows(self) -> int | None:
         """Return how many rows there are to read; None if there is no input, or nobody knows."""
         if not self._pinned or not self._filters:
             return None
-        return total(held.rows for spec in self._pinned for _, _, held in self._held(spec))
+        return total(held.rows for spec in self._pinned for _, held in self._held(spec))
 
     def specs(self) -> tuple[InputSpec, ...]:
         """Return the inputs with their pinned versions."""
@@ -101,55 +91,39 @@ class Inputs:
             return spec
         return replace(spec, version=self._tables.latest_version(spec))
 
-    def _state(self, spec: InputSpec) -> TableState:
-        state = self._tables.log(spec).state(spec.version)
-        declared = {column.lower() for column in spec.columns}
-        if {column.name.lower() for column in state.columns} != declared:
-            raise TableError(
-                f"input {spec.dataset} is partitioned by "
-                f"{[column.name for column in state.columns]}, the run spec says "
-                f"{list(spec.columns)}",
-                hint="correct `columns` in the project file",
-            )
-        return state
-
-    def _partitions(self, spec: InputSpec) -> tuple[PartitionRead, ...]:
-        return tuple(
-            PartitionRead(key=key, fingerprint=held.fingerprint, values=values)
-            for key, values, held in self._held(spec)
+    def _result(self, spec: InputSpec) -> InputResult:
+        partitions = tuple(
+            PartitionRead(key=one.key, fingerprint=held.fingerprint, values=one.values)
+            for one, held in self._held(spec)
+        )
+        types = None if spec.version is None else self._types(spec)
+        return InputResult(
+            dataset=spec.dataset, version=spec.version, partitions=partitions, types=types
         )
 
     def _types(self, spec: InputSpec) -> Mapping[str, str] | None:
         """Return the types of the columns whose values are told, by their declared names."""
-        if spec.version is None or spec.partitions is not None:
-            return None
-        columns = self._tables.log(spec).state(spec.version).columns
-        types = (column.type for column in columns)
-        return dict(zip(_declared(spec, columns), types, strict=True)) or None
+        state = self._tables.log(spec).state(spec.version)
+        if spec.partitions is not None:
+            return Scope.of(state, spec, spec.partitions).types
+        types = (column.type for column in state.columns)
+        return dict(zip(declared_names(spec, state.columns), types, strict=True)) or None
 
-    def _held(
-        self, spec: InputSpec
-    ) -> Iterator[tuple[Key, Mapping[str, str | None] | None, Contents]]:
+    def _held(self, spec: InputSpec) -> Iterator[tuple[Member, Contents]]:
         """Yield the partitions that the run needs of an input, and what they hold.
 
         With those of an input that is read whole come their values, as it was told no keys.
         """
         if spec.version is None:
             for partition in spec.partitions or ():
-                yield partition.key, None, Contents()
-        elif spec.partitions is None:
-            state = self._tables.log(spec).state(spec.version)
-            names = _declared(spec, state.columns)
-            for values, held in state.partitions.items():
-                by_name = dict(zip(names, values, strict=True))
-                yield describe(state.columns, values), by_name or None, held
-        else:
-            state = self._state(spec)
-            for values, key in scope_values(state.columns, spec.partitions).items():
-                yield key, None, state.contents(values)
-
-
-def _declared(spec: InputSpec, columns: Sequence[PartitionColumn]) -> list[str]:
-    """Return the columns' names as they are declared, whatever their case in the table."""
-    declared = {name.lower(): name for name in spec.columns}
-    return [declared.get(column.name.lower(), column.name) for column in columns]
+                yield Member(partition.key), Contents()
+            return
+        state = self._tables.log(spec).state(spec.version)
+        if spec.partitions is not None:
+            for pattern, member in Scope.of(state, spec, spec.partitions).members(state).items():
+                yield member, state.contents(pattern)
+            return
+        names = declared_names(spec, state.columns)
+        for values, held in state.partitions.items():
+            by_name = dict(zip(names, values, strict=True))
+            yield Member(describe(state.columns, values), by_name or None), held

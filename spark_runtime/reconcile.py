@@ -10,11 +10,10 @@ from spark_runtime.errors import VerificationError
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.reader import Inputs
+from spark_runtime.scope import Scope
 from spark_runtime.spec import write_result
 from spark_runtime.state import Commit, TableLog, undo_token
 from spark_runtime.tables import Tables
-from spark_runtime.values import scope_values
-from spark_runtime.writer import partitioned_by
 
 
 def reconcile(spec: RunSpec, tables: Tables) -> RunResult:
@@ -69,9 +68,9 @@ def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputR
     version = state.tokens.get(run.token)
     if version is None or undo_token(run.token) in state.tokens:
         raise VerificationError(f"the log of {output.dataset} has no commit of {run.token}")
-    scope = scope_values(partitioned_by(state, output), output.scope)
+    scope = Scope.of(state, output, output.scope)
     (ours,) = log.commits(version - 1, version)
     before, after = log.state(version - 1), log.state(version)
-    if not is_as_planned(ours, log, scope.keys(), output, run):
+    if not is_as_planned(ours, log, scope, output, run):
         raise VerificationError(f"{ours} of {output.dataset} is not what the run was to write")
-    return output_result(output, scope, before, after, tuple(ours.metadata["drift"])), ours
+    return output_result(output, scope, log, before, after, tuple(ours.metadata["drift"])), ours

@@ -179,13 +179,13 @@ def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def unsorted(spark: SparkSession, partitions: int) -> Iterator[None]:
-    """Let a write into one partition go without the sort by partition that Spark makes of any.
+def unsorted(spark: SparkSession, *, is_single: bool) -> Iterator[None]:
+    """Let a write into a single partition go without the sort by partition that Spark makes of any.
 
     Spark's writer then keeps files open, and sorts what is left once it has as many as it may:
     two, so that with one partition it never does. More of them would take more memory.
     """
-    if partitions != 1:
+    if not is_single:
         yield
         return
     with setting(spark, "spark.sql.maxConcurrentOutputFileWriters", "2"):

@@ -22,11 +22,12 @@ def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> D
     name = next((column for column in output.columns if column.lower() == KEY_COLUMN), None)
     if name is None or KEY_COLUMN in (column.lower() for column in frame.columns):
         return frame
-    keys = {partition.values[name] for partition in output.scope}
-    if len(keys) > 1:
+    keys = {partition.values.get(name, "*") for partition in output.scope}
+    is_open = any(name not in partition.values for partition in output.scope)
+    if len(keys) > 1 or is_open:
         raise UnstampedRowsError(
-            f"the run writes {len(keys)} keys of {output.dataset}, and its rows do not say by "
-            f"{name} which is whose",
+            f"the run writes {'any key' if is_open else f'{len(keys)} keys'} of {output.dataset}, "
+            f"and its rows do not say by {name} which is whose",
             hint=f'add the column {name} in the job, or let it run key by key: batch = "key"',
         )
     from pyspark.sql import functions as F

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from spark_runtime.values import PartitionColumn, Values
+from spark_runtime.errors import TableError
+from spark_runtime.values import PartitionColumn, Pattern, Values, is_exact
+
+P = TypeVar("P")
 
 _UNDO = "undo:"
 
@@ -71,9 +73,21 @@ class TableState:
     #: The version that the attempt with this token committed.
     tokens: Mapping[str, int] = field(default_factory=dict)
 
-    def contents(self, values: Values) -> Contents:
+    def contents(self, values: Pattern) -> Contents:
         """What a partition holds."""
+        if not is_exact(values):
+            return NOTHING  # what has no partition stands for none
         return self.partitions.get(values, NOTHING if self.complete else UNKNOWN)
+
+    def listed(self) -> Iterable[Values]:
+        """Return the partitions that hold data; raises TableError where not all are known."""
+        if not self.complete:
+            raise TableError(
+                f"the log does not reach back far enough to list the partitions of version "
+                f"{self.version}",
+                hint="it takes Spark to read its checkpoint",
+            )
+        return self.partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +114,11 @@ class Commit:
         token = self.metadata.get("token")
         return frozenset([*undone, token] if token else undone)
 
-    def changed(self, partitions: AbstractSet[Values]) -> AbstractSet[Values]:
+    def changed(self, partitions: Collection[P]) -> Collection[P | Values]:
         """Return which of these partitions it changed: all, where it put them by other columns."""
-        return partitions if self.repartitioned else self.touched & partitions
+        if self.repartitioned:
+            return partitions
+        return [values for values in self.touched if values in partitions]
 
     def __str__(self) -> str:
         backfill = self.metadata.get("backfill_id")

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from spark_runtime.scope import Scope
 from spark_runtime.state import EMPTY_FINGERPRINT, Commit, TableLog, TableState, Transaction
-from spark_runtime.values import Values
+from spark_runtime.values import Pattern, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,8 +34,8 @@ class Publication:
     log says so.
     """
 
-    scope: Collection[Values]
-    replaced: Collection[Values]
+    scope: Scope
+    replaced: Scope
     written: Mapping[Values, Rows] | None
     expected: int | None
     adds: bool
@@ -73,7 +74,7 @@ class Storage(Protocol):
     def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
         """Compute the rows once, and keep them while they are looked at and published."""
 
-    def held(self, version: int, scope: Collection[Values] | None = None) -> DataFrame:
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version; raises TableError."""
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:

@@ -14,11 +14,12 @@ from spark_runtime.errors import UndoRefusedError, VerificationError
 from spark_runtime.outcome import output_result
 from spark_runtime.parquet import DAYS_KEPT
 from spark_runtime.schema import numbered
+from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.storage import Storage
 from spark_runtime.tables import Tables
-from spark_runtime.values import Values, describe, scope_values
+from spark_runtime.values import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,8 +90,8 @@ def undo_attempts(
     """Put back what these attempts wrote to an output; see `undo_runs`."""
     before = tables.state(output)
     if before is None:
-        return output_result(output, {}, TableState(), TableState())
-    scope = scope_values(before.columns, output.scope)
+        return OutputResult(dataset=output.dataset, version_before=-1, version=None, partitions=())
+    log, scope = tables.log(output), Scope.of(before, output, output.scope)
     undo_runs(
         spark,
         tokens=tokens,
@@ -100,9 +101,8 @@ def undo_attempts(
     )
     after = tables.state(output)
     assert after is not None
-    return output_result(
-        output, scope, before, before if after.version == before.version else after
-    )
+    after = before if after.version == before.version else after
+    return output_result(output, scope, log, before, after)
 
 
 def _verify(storage: Storage, undone: Sequence[Commit], *, since: int) -> None:
@@ -140,14 +140,14 @@ def refuse_later_changes(
     ours = {commit.version for commit in undone}
     first: dict[Values, int] = {}
     standing: dict[int, Commit] = {}
-    settled: dict[int, list[Commit]] = {}
+    undone_by_version: dict[int, list[Commit]] = {}
     for commit in everything:
         for values in commit.touched if commit.version in ours else ():
             first.setdefault(values, commit.version)
-        again = settled.pop(commit.metadata.get("taken_back", -1), [])
+        again = undone_by_version.pop(commit.metadata.get("taken_back", -1), [])
         standing.update((one.version, one) for one in again)  # their undoing is taken back
         gone = [c.version for c in standing.values() if _takes_back(commit, c)]
-        settled[commit.version] = [standing.pop(version) for version in gone]
+        undone_by_version[commit.version] = [standing.pop(version) for version in gone]
         if not gone and not again and commit.version not in ours:
             standing[commit.version] = commit
     for commit in standing.values():

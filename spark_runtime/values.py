@@ -11,12 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Final, TypeGuard
 
-from lineage_backfill.runspec.values import NULL_DIRECTORY, Key, Partition
+from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import PartitionValueError, TableError
 
 #: The values of one partition in the order of its columns, as Delta's log writes them.
 Values = tuple[str | None, ...]
+
+
+class Open(Enum):
+    """What stands in a pattern for a value that is left open."""
+
+    ANY = "any value"
+
+
+#: Every value of a column, NULL included; the text `*` is a value like any other.
+ANY: Final = Open.ANY
+#: Partitions that have the same values in some columns, and any in the others.
+Pattern = tuple[str | Open | None, ...]
 
 #: Where Spark keeps that a text is a CHAR or a VARCHAR: in the metadata of its column.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
@@ -116,6 +130,11 @@ def refuse_inexact(columns: Iterable[PartitionColumn]) -> None:
             )
 
 
+def is_exact(pattern: Pattern) -> TypeGuard[Values]:
+    """Whether a pattern is one partition."""
+    return ANY not in pattern
+
+
 def quoted(name: str) -> str:
     """Return a column name as SQL writes it.
 
@@ -135,77 +154,6 @@ def unused(name: str, columns: Iterable[str]) -> str:
     while name.lower() in taken:
         name += "_"
     return name
-
-
-def scope_values(
-    columns: Sequence[PartitionColumn], partitions: Iterable[Partition]
-) -> dict[Values, Key]:
-    """Return the key of each partition by its canonical values.
-
-    Raises PartitionValueError, and TableError where the columns are not those of the partitions.
-    """
-    scope: dict[Values, Key] = {}
-    for partition in partitions:
-        by_name = {name.lower(): text for name, text in partition.values.items()}
-        if by_name.keys() != {column.name.lower() for column in columns}:
-            raise TableError(
-                f"the table is partitioned by {[column.name for column in columns]}, the run spec "
-                f"says {list(partition.values)}",
-                hint="correct `columns` in the project file",
-            )
-        values = tuple(column.canonical(by_name[column.name.lower()]) for column in columns)
-        other = scope.setdefault(values, partition.key)
-        if other != partition.key:
-            raise PartitionValueError(
-                f"keys '{other}' and '{partition.key}' are both stored as "
-                f"{describe(columns, values)}",
-                hint="say in the dataset's `columns` a form that tells them apart",
-            )
-    return scope
-
-
-def describe(columns: Sequence[PartitionColumn], values: Values) -> str:
-    """Return a partition's values for a message: `day=2024-01-01/region=NULL`."""
-    pairs = zip(columns, values, strict=True)
-    return "/".join(f"{c.name}={'NULL' if v is None else v}" for c, v in pairs) or "*"
-
-
-def predicate(columns: Sequence[PartitionColumn], scope: Iterable[Values]) -> str:
-    """Return SQL that is true for exactly these partitions, NULL keys included.
-
-    Tuples are grouped by all columns but the one with most values, so that thousands of keys stay
-    a few IN lists (measured: an OR of 3,000 tuples costs four times as much).
-    """
-    tuples = list(scope)
-    if not tuples:
-        raise ValueError("a predicate needs at least one partition")
-    if not columns:
-        return "true"
-    distinct = [len({values[i] for values in tuples}) for i in range(len(columns))]
-    widest = distinct.index(max(distinct))
-    groups: dict[Values, list[str | None]] = {}
-    for values in tuples:
-        rest = (*values[:widest], *values[widest + 1 :])
-        groups.setdefault(rest, []).append(values[widest])
-    others = [column for i, column in enumerate(columns) if i != widest]
-    terms = []
-    for rest, members in groups.items():
-        equalities = [_is_in(column, [value]) for column, value in zip(others, rest, strict=True)]
-        terms.append(" AND ".join([*equalities, _is_in(columns[widest], members)]))
-    return " OR ".join(f"({term})" for term in terms)
-
-
-def _is_in(column: PartitionColumn, values: Sequence[str | None]) -> str:
-    name = quoted(column.name)
-    literals = [column.literal(value) for value in values if value is not None]
-    terms = []
-    if len(literals) == 1:
-        terms.append(f"{name} = {literals[0]}")
-    elif literals:
-        terms.append(f"{name} IN ({', '.join(literals)})")
-    if None in values:
-        terms.append(f"{name} IS NULL")
-    return terms[0] if len(terms) == 1 else f"({' OR '.join(terms)})"
 
 
 def logged(column: PartitionColumn, text: str | None) -> str | None:

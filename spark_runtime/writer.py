@@ -35,6 +35,7 @@ from spark_runtime.errors import (
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.outcome import is_as_planned, is_of, output_result
 from spark_runtime.schema import fit, numbered
+from spark_runtime.scope import Member, Scope, describe, predicate
 from spark_runtime.session import assert_safe, interpreted
 from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
@@ -42,11 +43,10 @@ from spark_runtime.tables import Tables
 from spark_runtime.undo import refuse_later_changes
 from spark_runtime.values import (
     PartitionColumn,
+    Pattern,
     Values,
-    describe,
-    predicate,
+    is_exact,
     quoted,
-    scope_values,
     unused,
 )
 
@@ -118,8 +118,8 @@ class _Write:
         self.log = storage.log
         self.options = options
         found = storage.before()
-        self.columns = partitioned_by(found, output)
-        self.scope = scope_values(self.columns, output.scope)
+        self.columns = found.columns
+        self.scope = Scope.of(found, output, output.scope)
         self.before = self._counted(found)
         self.fit = fit(frame.schema, found, output.on_drift)
         self.since = self.before.version if options.since is None else options.since
@@ -145,7 +145,7 @@ class _Write:
         self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
         if not self._is_looked_at:
-            version = self._publish(self._unseen(), tuple(self.scope), None)
+            version = self._publish(self._unseen(), self.scope, None)
         else:
             with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
@@ -166,11 +166,12 @@ class _Write:
 
     def _counted(self, found: TableState) -> TableState:
         """Return the state with the rows of the scope counted where the log does not tell them."""
-        unknown = [values for values in self.scope if found.contents(values).rows is None]
+        held = self.scope.members(found)
+        unknown = [v for v in held if is_exact(v) and found.contents(v).rows is None]
         if not unknown:
             return found
-        held = self.storage.held(found.version, unknown)
-        rows = _by_partition(held, self.columns, [_count_of_rows()])
+        frame = self.storage.held(found.version, unknown)
+        rows = _by_partition(frame, self.columns, [_count_of_rows()])
         partitions = {
             values: found.contents(values).counted(rows.get(values, {}).get(ROWS, 0))
             for values in unknown
@@ -190,7 +191,7 @@ class _Write:
         for commit in self.log.commits(self.since, until):
             if is_of(commit, self.run):
                 continue  # an earlier attempt of this run, given up as lost, that had committed
-            touched = commit.changed(self.scope.keys())
+            touched = commit.changed(self.scope)
             if touched:
                 raise WriteConflictError(
                     f"{commit} of {self.output.dataset} changed {self._describe(touched)} "
@@ -209,7 +210,7 @@ class _Write:
 
         Else every task would write a file into every partition.
         """
-        if len(self.scope) == 1:
+        if self.scope.is_single:
             return frame
         # Rebalancing splits the large ones again, which takes adaptive execution.
         names = [quoted(column.name) for column in self.columns]
@@ -231,7 +232,7 @@ class _Write:
     @property
     def _expected(self) -> int | None:
         """How many rows the write has to do with, as far as that is known before it."""
-        replaced = (self.before.contents(values).rows for values in self.scope)
+        replaced = (self.before.contents(v).rows for v in self._members())
         return total((self.options.reads, *replaced))
 
     def _unseen(self) -> DataFrame:
@@ -280,20 +281,20 @@ class _Write:
         """
         from pyspark.sql import functions as F
 
-        if self.columns and len(self.scope) == 1:
+        if self.columns and self.scope.is_single:
             outside = F.count_if(~self._inside()).alias(_COUNT_OUTSIDE)
             row = rows.agg(*aggregates, outside).collect()[0].asDict()
             if not row[_COUNT_OUTSIDE]:
-                return dict.fromkeys(self.scope, row) if row[ROWS] else {}
+                return {values: row for values in self.scope if row[ROWS] and is_exact(values)}
         return _by_partition(rows, self.columns, aggregates)
 
     def _check_scope(self, written: Mapping[Values, Rows]) -> None:
-        outside = written.keys() - self.scope.keys()
+        outside = [values for values in written if values not in self.scope]
         if outside:
             rows = sum(written[values].count for values in outside)
             raise self._unexpected(f"{rows} rows", outside)
 
-    def _unexpected(self, rows: str, outside: Iterable[Values]) -> UnexpectedPartitionError:
+    def _unexpected(self, rows: str, outside: Iterable[Pattern]) -> UnexpectedPartitionError:
         return UnexpectedPartitionError(
             f"{rows} for {self.output.dataset} lie outside the partitions of this run: "
             f"{self._describe(outside)}; nothing was written",
@@ -301,23 +302,30 @@ class _Write:
             "mapping in the project file",
         )
 
-    def _replaced(self, written: Mapping[Values, Rows]) -> tuple[Values, ...]:
+    def _members(self, written: Iterable[Values] = ()) -> dict[Pattern, Member]:
+        """Return the partitions of the scope: named, there already, or written now."""
+        return self.scope.members(self.before, also=written)
+
+    def _replaced(self, written: Mapping[Values, Rows]) -> Scope:
         """Return the partitions to replace, by what is to become of the empty ones."""
-        empty = [values for values in self.scope if written.get(values, Rows()).count == 0]
+        members = self._members(written)
+        empty = [values for values in members if values not in written]
         if empty and self.output.on_empty == "fail":
             raise EmptyPartitionError(
                 f"no rows for {self._describe(empty)} of {self.output.dataset}; "
                 "nothing was written",
                 hint='on_empty = "clear" would empty them, "keep" would leave them as they are',
             )
-        kept = set(empty) if self.output.on_empty == "keep" or self._adds else set()
-        return tuple(values for values in self.scope if values not in kept)
+        if self.output.on_empty == "keep" or self._adds:
+            return Scope(self.columns, {values: members[values].key for values in written})
+        return self.scope
 
     def _audit(self, rows: DataFrame, written: Mapping[Values, Rows]) -> None:
+        keys = {pattern: str(one.key) for pattern, one in self._members(written).items()}
         audit = Audit(
             frame=rows,
-            rows={str(key): written.get(v, Rows()).count for v, key in self.scope.items()},
-            rows_before={str(key): self.before.contents(v).rows for v, key in self.scope.items()},
+            rows={key: _rows(written, pattern).count for pattern, key in keys.items()},
+            rows_before={key: self.before.contents(pattern).rows for pattern, key in keys.items()},
         )
         failed = [said for check in self.options.checks if (said := problem(check, audit))]
         if failed:
@@ -333,14 +341,14 @@ class _Write:
         return self.output.mode == "append"
 
     def _publish(
-        self, rows: DataFrame, replaced: Sequence[Values], written: Mapping[Values, Rows] | None
+        self, rows: DataFrame, replaced: Scope, written: Mapping[Values, Rows] | None
     ) -> int:
         def recheck(state: TableState) -> None:
             self._refuse_foreign_changes(state.version)
             fit(self.frame.schema, state, self.output.on_drift)
 
         publication = Publication(
-            scope=tuple(self.scope),
+            scope=self.scope,
             replaced=replaced,
             written=written,
             expected=self._expected,
@@ -362,17 +370,16 @@ class _Write:
             )
             raise self._unexpected("rows", [values]) from error
 
-    def _transaction(
-        self, replaced: Iterable[Values], written: Mapping[Values, Rows] | None
-    ) -> Transaction:
+    def _transaction(self, replaced: Scope, written: Mapping[Values, Rows] | None) -> Transaction:
         def recorded(values: Values) -> list[object]:
             if written is None:
                 return [list(values), None, None]
-            part = written.get(values, Rows())
+            part = _rows(written, values)
             # What rows are added to is not known, so neither is the fingerprint of both.
             return [list(values), part.count, None if self._adds else part.fingerprint]
 
-        scope = json.dumps(sorted(self.scope, key=repr))
+        members = replaced.members(self.before, also=written or ())
+        scope = json.dumps(sorted(self.scope, key=repr), default=str)
         return Transaction(
             app_id=self.app_id,
             version=self.run.attempt,
@@ -385,7 +392,7 @@ class _Write:
                 "job": str(self.run.job.name),
                 "mode": self.output.mode,
                 "scope": f"sha256:{hashlib.sha256(scope.encode()).hexdigest()}",
-                "partitions": [recorded(values) for values in replaced],
+                "partitions": [recorded(values) for values in members if is_exact(values)],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
                 # For whoever finds the commit and no result of the run; see reconcile.py.
                 "since": self.since,
@@ -400,7 +407,7 @@ class _Write:
     def _verify(self, version: int, written: Mapping[Values, Rows]) -> None:
         (ours,) = self.log.commits(version - 1, version)
         after = self.log.state(version)
-        outside = ours.touched - self.scope.keys()
+        outside = [values for values in ours.touched if values not in self.scope]
         wrong = [
             values
             for values, part in written.items()
@@ -441,7 +448,7 @@ class _Write:
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
     def _is_as_planned(self, ours: Commit) -> bool:
-        return is_as_planned(ours, self.log, self.scope.keys(), self.output, self.run)
+        return is_as_planned(ours, self.log, self.scope, self.output, self.run)
 
     def _take_back_earlier(self) -> None:
         """Take back what earlier attempts of this run have added: it is to stand there once.
@@ -489,9 +496,9 @@ class _Write:
         self.storage.put_back([ours], transaction)
 
     def _outcome(self, before: TableState, after: TableState) -> OutputResult:
-        return output_result(self.output, self.scope, before, after, self.fit.drift)
+        return output_result(self.output, self.scope, self.log, before, after, self.fit.drift)
 
-    def _describe(self, partitions: Iterable[Values]) -> str:
+    def _describe(self, partitions: Iterable[Pattern]) -> str:
         texts = sorted(describe(self.columns, values) for values in partitions)
         more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
         return ", ".join(texts[:5]) + more
@@ -512,7 +519,7 @@ class _Write:
                 f"{self.output.dataset} is written by merge, and its job names no key",
                 hint='declare it: @job(..., merge_on=("id",), newest_by="updated_at")',
             )
-        held = self.storage.held(self.before.version, tuple(self.scope))
+        held = self.storage.held(self.before.version, self.scope)
         keys = [quoted(name) for name in self.options.merge_on]
         null = F.lit(False)
         for key in keys:
@@ -540,6 +547,10 @@ def _ends_plainly(frame: DataFrame) -> bool:
     return node.nodeName() in _PLAIN
 
 
+def _rows(written: Mapping[Values, Rows], pattern: Pattern) -> Rows:
+    return written.get(pattern, Rows()) if is_exact(pattern) else Rows()
+
+
 def _count_of_rows() -> Column:
     from pyspark.sql import functions as F
 
@@ -559,21 +570,3 @@ def _by_partition(
         tuple(column.canonical(row[f"__key{i}"]) for i, column in enumerate(columns)): row.asDict()
         for row in counted.select(*texts, *counted.columns[len(names) :]).collect()
     }
-
-
-def partitioned_by(state: TableState, output: OutputSpec) -> tuple[PartitionColumn, ...]:
-    """Return the table's partition columns; raises TableError unless they are the declared ones."""
-    actual = [column.name for column in state.columns]
-    if state.clustered and output.columns:
-        raise TableError(
-            f"{output.dataset} is clustered, not partitioned: its partitions cannot be replaced "
-            "exactly",
-            hint='partition the table by its keys, or declare it with grain = "none"',
-        )
-    if {name.lower() for name in actual} != {name.lower() for name in output.columns}:
-        raise TableError(
-            f"{output.dataset} is partitioned by {actual or 'nothing'}, the run spec says "
-            f"{list(output.columns) or 'nothing'}",
-            hint="correct `columns` in the project file",
-        )
-    return state.columns

@@ -13,7 +13,7 @@ from lineage_backfill.presentation.words import in_words
 
 Document = Mapping[str, Any]
 
-_NOTED = ("missing", "unexpected", "emptied", "cut_off")
+_NOTED = ("missing", "unexpected", "emptied", "appeared", "vanished", "cut_off")
 
 
 def report_markdown(document: Document) -> str:

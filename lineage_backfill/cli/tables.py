@@ -39,7 +39,14 @@ _STYLES = {
     "interrupted": "yellow",
 }
 #: What a report says of single partitions.
-_NOTED = {"missing": "yellow", "unexpected": "yellow", "emptied": "yellow", "cut_off": "dim"}
+_NOTED = {
+    "missing": "yellow",
+    "unexpected": "yellow",
+    "emptied": "yellow",
+    "appeared": "green",
+    "vanished": "yellow",
+    "cut_off": "dim",
+}
 _CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
 #: How many runs, jobs and names are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -170,6 +171,8 @@ class _Output:
         names = ("planned", "cut_off", "touched", "changed", "emptied")
         self.sets = dict.fromkeys(names, NOTHING)
         self.strange: list[Any] = []  # touched, and no key of the calendar
+        # Keys within a `*`, which a calendar made from the plan need not know.
+        self.open: dict[str, dict[str, Any]] = {"changed": {}, "appeared": {}, "vanished": {}}
         self.rows = {"rows_before": 0, "rows": 0}
         self.versions: list[int] = []
 
@@ -182,23 +185,39 @@ class _Output:
         self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
     def touch(self, written: Mapping[str, Any]) -> None:
-        """Add what a run says that it wrote; contents not known to be equal count as changed."""
+        """Add what a run says that it wrote; contents not known to be equal count as changed.
+
+        Where `*` was planned, what lies within it is as planned.
+        """
         for one in written["partitions"]:
+            within = one.get("within")
             try:
-                key = parse(self.calendar, (one["key"],))
+                key = parse(self.calendar, tuple(within or [one["key"]]))
             except UsageError:
                 self.strange.append(one["key"])
                 continue
             self.sets["touched"] |= key
             fingerprint = one.get("fingerprint")
-            if fingerprint is None or fingerprint != one.get("fingerprint_before"):
+            is_changed = fingerprint is None or fingerprint != one.get("fingerprint_before")
+            if within:
+                appeared = one.get("rows_before") == 0 and one.get("rows") != 0
+                self._note_open(
+                    one["key"], changed=is_changed, appeared=appeared, vanished=one["emptied"]
+                )
+            elif is_changed:
                 self.sets["changed"] |= key
-            if one.get("emptied"):
+            if one.get("emptied") and not within:
                 self.sets["emptied"] |= key
             for what in self.rows:
                 self.rows[what] += one.get(what) or 0
         if written.get("version") is not None:
             self.versions.append(written["version"])
+
+    def _note_open(self, key: str | Mapping[str, str], **became: bool) -> None:
+        box = key if isinstance(key, str) else {name: [label] for name, label in key.items()}
+        for what, holds in became.items():
+            if holds:
+                self.open[what][json.dumps(box, sort_keys=True)] = box
 
     def document(self) -> Document:
         """Return it as the report tells it."""
@@ -209,15 +228,18 @@ class _Output:
             "job": named(self.job),
             "exact": not (missing or unexpected or self.strange),
             **{name: self._set(keys) for name, keys in self.sets.items()},
+            "changed": self._set(self.sets["changed"], self.open["changed"].values()),
+            "appeared": self._set(NOTHING, self.open["appeared"].values()),
+            "vanished": self._set(NOTHING, self.open["vanished"].values()),
             "missing": self._set(missing),
             "unexpected": self._set(unexpected, self.strange),
             **self.rows,
             "versions": sorted(set(self.versions)),
         }
 
-    def _set(self, keys: PartitionSet, strange: Sequence[Any] = ()) -> Document:
-        partitions = [*render(self.calendar, keys), *strange]
-        return {"count": len(keys) + len(strange), "partitions": partitions}
+    def _set(self, keys: PartitionSet, others: Collection[Any] = ()) -> Document:
+        partitions = [*render(self.calendar, keys), *others]
+        return {"count": len(keys) + len(others), "partitions": partitions}
 
 
 def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord]) -> list[Document]:

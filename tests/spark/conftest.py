@@ -51,11 +51,16 @@ class Table:
         )
 
     def scope(self, partitions: Sequence[Mapping[str, str | None] | str]) -> list[dict[str, Any]]:
-        """Partitions as a spec holds them; a bare text is the value of the only column."""
+        """Partitions as a spec holds them; a bare text is the value of the only column.
+
+        A column that is left out is open.
+        """
         scope = []
         for partition in partitions:
             values = {self.columns[0]: partition} if isinstance(partition, str) else partition
-            key = "/".join(f"{name}={value}" for name, value in values.items()) or "*"
+            key: Any = "/".join(f"{name}={value}" for name, value in values.items()) or "*"
+            if len(values) < len(self.columns) > 1:
+                key = {name: values.get(name, "*") for name in self.columns}
             scope.append({"key": key, "values": dict(values)})
         return scope
 

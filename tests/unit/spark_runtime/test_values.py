@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lineage_backfill.runspec.values import Partition
 from spark_runtime.errors import PartitionValueError, TableError
 from spark_runtime.values import (
     PartitionColumn,
-    describe,
     logged,
-    predicate,
     refuse_inexact,
-    scope_values,
 )
 
 DAY, HOUR, TEXT = (
@@ -75,37 +71,3 @@ def test_types_without_one_text_cannot_partition(kind: str) -> None:
             use("1")
     # A table may be partitioned by it all the same: what its log says is taken as it stands.
     assert [logged(column, text) for text in ("1.50", "", None)] == ["1.50", None, None]
-
-
-def test_a_predicate_is_grouped_by_all_columns_but_the_widest() -> None:
-    scope = [("2024-01-01", "1"), ("2024-01-01", "2"), ("2024-01-02", None), ("2024-01-01", None)]
-    assert predicate((DAY, HOUR), scope) == (
-        "(`day` = DATE'2024-01-01' AND "
-        "(`hour` IN (CAST('1' AS INT), CAST('2' AS INT)) OR `hour` IS NULL))"
-        " OR (`day` = DATE'2024-01-02' AND `hour` IS NULL)"
-    )
-    assert predicate((TEXT,), [("a",)]) == "(`te``xt` = CAST(X'61' AS STRING))"
-    assert predicate((), [()]) == "true"
-
-
-def test_an_empty_scope_has_no_predicate() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        predicate((DAY,), [])
-
-
-def test_two_keys_in_one_partition_are_refused() -> None:
-    keys = [Partition(key=key, values={"HOUR": text}) for key, text in (("a", "1"), ("b", "01"))]
-    assert scope_values((HOUR,), keys[:1]) == {("1",): "a"}
-    with pytest.raises(PartitionValueError, match="keys 'a' and 'b' are both stored as hour=1"):
-        scope_values((HOUR,), keys)
-
-
-def test_partitions_are_described_as_hive_writes_them() -> None:
-    assert describe((DAY, HOUR), ("2024-01-01", None)) == "day=2024-01-01/hour=NULL"
-    assert describe((), ()) == "*"
-
-
-@pytest.mark.parametrize("values", [{}, {"date": "2024-01-05"}, {"day": "2024-01-05", "hour": "1"}])
-def test_a_partition_names_the_columns_of_its_table(values: dict[str, str | None]) -> None:
-    with pytest.raises(TableError, match=r"partitioned by \['day'\], the run spec says"):
-        scope_values([DAY], [Partition(key="k", values=values)])

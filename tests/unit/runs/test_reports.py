@@ -1,0 +1,67 @@
+"""A report tells what was touched beside what was planned, also where `*` was planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import static_axis
+from lineage_backfill.runs.reports import _Output
+
+
+@pytest.fixture
+def output() -> _Output:
+    """An output over a runtime dimension of which two keys are known."""
+    calendar = Calendar(statics=(static_axis("region", ["eu", "us"], runtime=True),))
+    return _Output(JobRef("n", "j"), DatasetRef("n", "d"), calendar)
+
+
+def part(key: str, before: int, rows: int, within: list[str] | None) -> dict[str, Any]:
+    told = {"within": within} if within is not None else {}
+    return {"key": key, "rows_before": before, "rows": rows, "emptied": rows < before == 1, **told}
+
+
+def test_keys_within_a_star_are_as_planned_and_those_that_came_and_went_are_listed(
+    output: _Output,
+) -> None:
+    output.plan(("*",))
+    parts = [part("eu", 1, 1, ["*"]), part("new", 0, 1, ["*"]), part("*", 1, 0, ["*"])]
+    output.touch({"version": 3, "partitions": parts})
+    output.touch({"version": 4, "partitions": parts[1:]})  # told twice, listed once
+    found = output.document()
+    assert (found["exact"], found["touched"]["partitions"]) == (True, ["*"])
+    assert found["appeared"] == {"count": 1, "partitions": ["new"]}
+    assert found["vanished"] == {"count": 1, "partitions": ["*"]}
+    assert found["changed"] == {"count": 3, "partitions": ["eu", "new", "*"]}
+    assert found["emptied"]["count"] == 0
+
+
+def test_a_star_that_nothing_fits_was_rewritten_too(output: _Output) -> None:
+    output.plan(("*",))
+    output.touch({"version": None, "partitions": [part("*", 0, 0, ["*"])]})
+    found = output.document()
+    assert (found["exact"], found["appeared"]["count"], found["vanished"]["count"]) == (True, 0, 0)
+
+
+def test_a_key_outside_of_what_was_planned_is_told(output: _Output) -> None:
+    output.plan(("eu",))
+    output.touch({"version": 3, "partitions": [part("eu", 1, 0, None), part("new", 0, 1, None)]})
+    found = output.document()
+    assert (found["exact"], found["unexpected"]["partitions"]) == (False, ["new"])
+    assert found["emptied"]["partitions"] == ["eu"]
+
+
+def test_keys_of_several_dimensions_are_told_as_boxes() -> None:
+    axes = (static_axis("area", ["a", "b"]), static_axis("region", [], runtime=True))
+    calendar = Calendar(statics=axes, order=("area", "region"))
+    output = _Output(JobRef("n", "j"), DatasetRef("n", "d"), calendar)
+    output.plan(({"area": ["a"], "region": ["*"]},))
+    one: dict[str, Any] = part("", 0, 2, None)
+    one |= {"key": {"area": "a", "region": "x"}, "within": [{"area": "a", "region": "*"}]}
+    output.touch({"version": 1, "partitions": [one]})
+    found = output.document()
+    assert found["exact"]
+    assert found["appeared"]["partitions"] == [{"area": ["a"], "region": ["x"]}]
