@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Ref: TypeAlias = DatasetRef | JobRef
 Graph: TypeAlias = "nx.DiGraph[Ref]"
 
-_SELECTOR = re.compile(r"(?:(\d*)(\+))?(.*?)(?:(\+)(\d*))?")
+_SELECTOR = re.compile(r"(?:(\d{0,9})(\+))?(.*?)(?:(\+)(\d{0,9}))?", re.ASCII)
 
 
 def within(graph: Graph, starts: Iterable[Ref], depth: int | None) -> set[Ref]:
@@ -30,7 +30,7 @@ def within(graph: Graph, starts: Iterable[Ref], depth: int | None) -> set[Ref]:
     known = [ref for ref in starts if ref in graph]
     found: set[Ref] = set(starts)
     for kind in (DatasetRef, JobRef):
-        most = None if depth is None else 2 * depth + 1 + (kind is JobRef)
+        most = len(graph) if depth is None else min(2 * depth + 1 + (kind is JobRef), len(graph))
         layers = nx.bfs_layers(graph, [ref for ref in known if isinstance(ref, kind)])
         found.update(chain.from_iterable(islice(layers, most)))
     return found

@@ -23,7 +23,7 @@ _TIME: Final = re.compile(
 )
 _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_EVERY: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
+_EVERY: Final = re.compile(r"(\d{1,9})\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 

@@ -39,6 +39,7 @@ CASES = [
     ("everything downstream", "join+", "join report mail"),
     ("one job downstream", "join+1", "join report"),
     ("nothing downstream", "join+0", "join"),
+    ("more jobs downstream than there are", "join+999999999", "join report mail"),
     ("everything upstream", "+report", "report join load_a load_b"),
     ("one job upstream", "1+report", "report join"),
     ("both ways", "1+join+1", "load_a load_b join report"),
