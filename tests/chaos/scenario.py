@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 from tests.chaos.driver import STEPS, SUCCEEDED, Drive, drive
+from tests.processes import server
 
 DAYS = ("2024-03-01", "2024-03-02", "2024-03-03")
 _TIMEOUT = 600  # seconds; a drive that takes longer hangs
-
-
-@cache
-def _server() -> Any:
-    """A process that has imported everything: what it forks starts at once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.chaos.driver"])
-    return context
 
 
 class Scenario:
@@ -79,7 +69,7 @@ class Scenario:
             worker_kills=worker_kills,
         )
         self._worker_kills = worker_kills
-        process: ForkServerProcess = _server().Process(target=drive, args=(asked,))
+        process: ForkServerProcess = server().Process(target=drive, args=(asked,))
         process.start()
         return process
 

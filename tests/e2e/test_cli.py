@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.events import event, write_events
+from tests.processes import Command
 from tests.unit.cli.documents import fits
 
 pytestmark = pytest.mark.e2e
@@ -131,20 +132,27 @@ class Shop:
         """Return the jobs that have begun, in order."""
         return [line.split()[0] for line in self.journal()]
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> Command:
+        return Command(arguments, **(self._surroundings() | options))
+
+    def _surroundings(self) -> dict[str, Any]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LINEAGE_BACKFILL")}
         root, home = str(Path(__file__).parents[2]), str(self.folder)
-        return subprocess.Popen(
+        return {
+            "cwd": self.folder / "sub",  # the project file is found upward
+            "env": {**environment, "PYTHONPATH": root, "COLUMNS": "80", "HOME": home},
+        }
+
+    def cold(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it in an interpreter that has just been started."""
+        return subprocess.run(
             [sys.executable, "-m", "lineage_backfill", *arguments],
-            **{
-                "cwd": self.folder / "sub",  # the project file is found upward
-                "env": {**environment, "PYTHONPATH": root, "COLUMNS": "80", "HOME": home},
-                "stdin": subprocess.DEVNULL,
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.PIPE,
-                "text": True,
-                **options,
-            },
+            **self._surroundings(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
         )
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -165,6 +173,13 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
+
+
+def test_each_verb_of_a_fix_starts_from_cold(shop: Shop) -> None:
+    assert "Will run" in shop.cold("impact", *FIX).stdout
+    assert "succeeded" in shop.cold("run", *FIX, "--yes").stderr
+    assert "2 succeeded" in shop.cold("status").stdout
+    assert "Touched is what was planned." in shop.cold("report").stdout
 
 
 def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
@@ -197,7 +212,7 @@ def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
 
 
 def test_the_same_input_gives_the_same_bytes_also_in_a_file(shop: Shop) -> None:
-    first, second = (shop("impact", *FIX, "--json").stdout for _ in range(2))
+    first, second = (shop.cold("impact", *FIX, "--json").stdout for _ in range(2))
     assert first == second
     out = shop.folder / "plan.json"
     assert shop("impact", *FIX, "--json", "--out", str(out)).stdout == out.read_text() == first
@@ -751,7 +766,7 @@ def on_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
     return seen.decode()
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> None:
+def read_until(process: Command, text: str) -> None:
     """Wait until the process has said so on stderr."""
     assert process.stderr is not None
     assert any(text in line for line in process.stderr)

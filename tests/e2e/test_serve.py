@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.e2e.test_cli import FIX, Shop, shop, wait_for
+from tests.processes import Command
 from tests.unit.cli.documents import fits
 
 __all__ = ["shop"]
@@ -37,7 +37,7 @@ needs_browser = pytest.mark.skipif(
 
 
 @contextmanager
-def serving(shop: Shop) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(shop: Shop) -> Iterator[tuple[str, Command]]:
     """Serve the shop; give the address that it prints and the process, which ends in the end."""
     process = shop.start("serve", "--port", "0")
     try:

@@ -1,4 +1,7 @@
-"""100,000 damaged events, files and answers: each is understood or refused, and nothing else."""
+"""Damaged events, files and answers: each is understood or refused, and nothing else.
+
+30,000 of them, always the same; `scripts/fuzz` reads as many others as one likes.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from tests.fuzz.check import fuzz_answers, fuzz_events, fuzz_files
 
 
 def test_events() -> None:
-    assert 20_000 < fuzz_events(75_000, seed=5) < 74_000
+    assert 5_500 < fuzz_events(21_000, seed=5) < 20_800
 
 
 def test_files(tmp_path: Path) -> None:
-    assert 2_000 < fuzz_files(15_000, seed=7, folder=tmp_path) < 13_000
+    assert 800 < fuzz_files(6_000, seed=7, folder=tmp_path) < 5_200
 
 
 def test_answers() -> None:
-    assert fuzz_answers(10_000, seed=6) > 100
+    assert fuzz_answers(3_000, seed=6) > 30
