@@ -216,34 +216,22 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillRecord:
-    """What the run store holds of one backfill, without its plan; instants are aware, in UTC.
+class Submission:
+    """What is kept with a new backfill beside its plan; instants are aware, in UTC.
 
-    `left` holds the jobs with the keys that became complete while it ran and were not run, as
-    documents. `undo_of` is the backfill that this one takes back, `undone_by` the one that takes
-    this one back.
+    It begins at `scheduled_for`, and starts nothing from `expires_at` on. `parameters` are given to
+    every job. `undo_of` is the backfill that this one takes back.
     """
 
-    id: str
-    plan_id: str
-    state: BackfillState
-    submitted_at: datetime
-    updated_at: datetime
     submitted_by: str = ""
     description: str = ""
     reason: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     code_version: str = ""
+    settings: Settings = field(default_factory=Settings)
     scheduled_for: datetime | None = None
     expires_at: datetime | None = None
-    ended_at: datetime | None = None
-    control: ControlRequest | None = None
-    deleted: bool = False
-    settings: Settings = field(default_factory=Settings)
-    started_at: datetime | None = None
-    left: Sequence[Mapping[str, Any]] = ()
     undo_of: str | None = None
-    undone_by: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.description) > MAX_DESCRIPTION:
@@ -251,6 +239,27 @@ class BackfillRecord:
                 f"the description has {len(self.description)} characters",
                 hint=f"Use at most {MAX_DESCRIPTION}.",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillRecord(Submission):
+    """What the run store holds of one backfill, without its plan; instants are aware, in UTC.
+
+    `left` holds the jobs with the keys that became complete while it ran and were not run, as
+    documents. `undone_by` is the backfill that takes this one back.
+    """
+
+    id: str
+    plan_id: str
+    state: BackfillState
+    submitted_at: datetime
+    updated_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    control: ControlRequest | None = None
+    deleted: bool = False
+    left: Sequence[Mapping[str, Any]] = ()
+    undone_by: str | None = None
 
 
 #: How many characters the description of a backfill may have.

@@ -28,14 +28,14 @@ from lineage_backfill.cli.values import read_moment, read_parameters
 from lineage_backfill.errors import GuardRailError, UsageError
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.text import counted
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
 from lineage_backfill.workspace.planning import Planning
-from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
+from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
 
 _NOT_ALL = 3

@@ -101,7 +101,6 @@ class LocalEngine(Engine):
             self._threads.submit(lambda: self._give_back(self._take())).result()
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call `listener(handle)` whenever an attempt has ended."""
         self._listener = listener
 
     def submit(self, spec_path: Path, token: str) -> str:
@@ -142,7 +141,6 @@ class LocalEngine(Engine):
         return handle
 
     def poll(self, handle: str) -> Outcome:
-        """Return what is known of the attempt now."""
         task = self._tasks.get(handle)
         if task is not None:
             return task.outcome or Outcome(state=task.state)
@@ -169,7 +167,6 @@ class LocalEngine(Engine):
                 task.worker.stop()
 
     def logs(self, handle: str) -> str:
-        """Return what the attempt has printed so far."""
         return AttemptFiles(Path(handle)).log()
 
     def call(self, entrypoint: str, arguments: Mapping[str, Any] | None = None) -> Any:

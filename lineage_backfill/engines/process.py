@@ -74,7 +74,6 @@ class ProcessEngine(Engine):
     # The port
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call `listener(handle)` whenever an attempt has ended."""
         self._listener = listener
 
     def submit(self, spec_path: Path, token: str) -> str:
@@ -118,7 +117,6 @@ class ProcessEngine(Engine):
         return handle
 
     def poll(self, handle: str) -> Outcome:
-        """Return what is known of the attempt now."""
         if handle in self._watched:
             return Outcome(state=AttemptState.RUNNING)
         if handle in self._outcomes:
@@ -129,7 +127,6 @@ class ProcessEngine(Engine):
         return files.outcome() or _LOST
 
     def cancel(self, handle: str) -> None:
-        """Stop the attempt."""
         files = AttemptFiles(Path(handle))
         process = self._watched.get(handle)
         if process is not None:
@@ -142,11 +139,9 @@ class ProcessEngine(Engine):
             self.stop(files, pid)
 
     def logs(self, handle: str) -> str:
-        """Return what the attempt has printed so far."""
         return AttemptFiles(Path(handle)).log()
 
     def close(self) -> None:
-        """Stop what still runs."""
         for handle in list(self._watched):
             self.cancel(handle)
         self._closing.set()

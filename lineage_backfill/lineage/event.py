@@ -20,9 +20,12 @@ class JobFacets(_OfBoth, total=False):
     sourceCodeLocation: Any
 
 
-class _Job(TypedDict, total=False):
+class _Named(TypedDict, total=False):
     namespace: Any
     name: Any
+
+
+class _Job(_Named, total=False):
     facets: JobFacets | None
 
 
@@ -74,9 +77,7 @@ class OutputFacets(TypedDict, total=False):
     outputStatistics: Any
 
 
-class _Dataset(TypedDict, total=False):
-    namespace: Any
-    name: Any
+class _Dataset(_Named, total=False):
     facets: DatasetFacets | None
     outputFacets: OutputFacets | None
 

@@ -150,27 +150,22 @@ class Job:
             (only,) = self.runs.values()
             if only.completed or only.rank == 0:
                 return only.run_io, only.run_io, False
-        done: tuple[datetime, str, RunIO] | None = None
-        named: dict[int, RunIO] = {}
+        done = (self.declared[0], "", self.declared[1]) if self.declared else None
+        named = {done[2]} if done else set[RunIO]()
         unfinished: list[Run] = []
-        if self.declared:
-            done = (self.declared[0], "", self.declared[1])
-            named[id(done[2])] = done[2]
         for run_id, run in self.runs.items():
-            named[id(run.run_io)] = run.run_io
+            named.add(run.run_io)
             if run.completed:
                 if done is None or (run.completed, run_id) > done[:2]:
                     done = (run.completed, run_id, run.run_io)
             elif run.rank == 0:
                 unfinished.append(run)
         now = done[2] if done else NOTHING
-        later = [run.run_io for run in unfinished if done is None or run.last > done[0]]
-        for run_io in {id(run_io): run_io for run_io in later}.values():
+        for run_io in {run.run_io for run in unfinished if done is None or run.last > done[0]}:
             now |= run_io
         ever = now
-        for run_io in named.values():
-            if run_io is not now and run_io is not NOTHING:
-                ever |= run_io
+        for run_io in named - {now, NOTHING}:
+            ever |= run_io
         cleared = done is not None and ever is not now and now == NOTHING != ever
         return now, ever, cleared
 

@@ -18,12 +18,11 @@ from lineage_backfill.lineage.folded import (
 )
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_instant = datetime.fromisoformat
 _RUN = Run.MEMBERS
 #: How those of its values are read that are not plain JSON.
 _READ: dict[str, Callable[[Any], Any]] = {
-    "last": datetime.fromisoformat,
-    "started": datetime.fromisoformat,
-    "completed": datetime.fromisoformat,
+    **dict.fromkeys(("last", "started", "completed"), _instant),
     "nominal": tuple,
     "wrote": frozenset,
 }
@@ -78,15 +77,9 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             namespace, name, parent, declared, facets, after = record
             job = builder._jobs[namespace, name] = Job((namespace, name))
             job.facets = _facets(facets)
-            job.parent = parent and (datetime.fromisoformat(parent[0]), tuple(parent[1:]))
-            job.declared = declared and (
-                datetime.fromisoformat(declared[0]),
-                run_ios[declared[1]],
-            )
-            job.after = after and (
-                datetime.fromisoformat(after[0]),
-                frozenset(map(tuple, after[1:])),
-            )
+            job.parent = _dated(parent, tuple)
+            job.declared = _dated(declared, lambda rest: run_ios[rest[0]])
+            job.after = _dated(after, lambda rest: frozenset(map(tuple, rest)))
         elif kind == "run_io":
             reads, writes, columns = record
             run_io = RunIO(
@@ -99,11 +92,9 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             namespace, name, facets, written, told = record
             dataset = builder._datasets[namespace, name] = Dataset((namespace, name))
             dataset.facets = _facets(facets)
-            dataset.written = written and (datetime.fromisoformat(written[0]), tuple(written[1:]))
-            dataset.told = told and (
-                datetime.fromisoformat(told[0]),
-                builder._columns(dataset, told[1]),
-            )
+            dataset.written = _dated(written, tuple)
+            if told is not None:
+                dataset.told = _instant(told[0]), builder._columns(dataset, told[1])
             datasets.append(dataset)
         elif kind == "before":
             namespace, name, *others = record
@@ -113,7 +104,7 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
                 raise ValueError("runs are kept in another form")
         elif kind == "end":
             newest, builder._without_zone, builder._unreadable = record
-            builder.newest = _instant(newest)
+            builder.newest = newest and _instant(newest)
             return builder
         else:
             raise ValueError(f"a record of an unknown kind: {kind!r}")
@@ -154,10 +145,7 @@ def _plain(facets: LatestFacets) -> dict[str, list[Any]]:
 
 
 def _facets(plain: dict[str, list[Any]]) -> LatestFacets:
-    return {
-        name: (datetime.fromisoformat(when), _read_back(*told))
-        for name, (when, *told) in plain.items()
-    }
+    return {name: (_instant(when), _read_back(*told)) for name, (when, *told) in plain.items()}
 
 
 def _read_back(told: Any = UNREADABLE) -> Any:
@@ -165,5 +153,5 @@ def _read_back(told: Any = UNREADABLE) -> Any:
     return tuple(map(_read_back, told)) if isinstance(told, list) else told
 
 
-def _instant(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _dated(kept: list[Any] | None, read: Callable[[list[Any]], Any]) -> Any:
+    return kept and (_instant(kept[0]), read(kept[1:]))

@@ -12,11 +12,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import count
 from typing import Any, Final
 
 from lineage_backfill.errors import UsageError
@@ -43,6 +45,8 @@ Digests = dict[Point, str | None]
 
 _LENGTH: Final = 16  # characters of a digest: 12 bytes are more than enough to tell contents apart
 _UNKNOWN: Final = "-" * _LENGTH
+#: The number of the first trace that is not read from the store: above all that are.
+_FIRST_NUMBER: Final = 1 << 62
 #: When runs of this drive are taken to have begun: the lineage was read before that.
 _LATER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -80,12 +84,15 @@ class Cutoff:
         self._logs = logs
         self._backfill_id = backfill_id
         self._given = json.dumps(parameters or {}, sort_keys=True, default=str)
-        self._planned: dict[JobRef, PartitionSet] = {}
+        self._planned: dict[JobRef, PartitionSet] = defaultdict(_nothing)
         self._asked: dict[JobRef, PartitionSet] = {}
         self._pruned: dict[JobRef, frozenset[DatasetRef]] = {}
-        self._stale: dict[DatasetRef, PartitionSet] = {}
-        self._changed: dict[DatasetRef, PartitionSet] = {}  # as was said when the plan was made
-        self._read: dict[DatasetRef, PartitionSet] = {}  # by any run of the plan
+        self._stale: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
+        #: As was said when the plan was made.
+        self._changed: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
+        #: By any run of the plan.
+        self._read: dict[DatasetRef, PartitionSet] = defaultdict(_nothing)
+        self._numbers = count(_FIRST_NUMBER)
         self._known: dict[JobRef, list[Trace]] = {}  # the oldest first
         self._last: dict[JobRef, dict[Point, Trace]] = {}
         self._now: dict[DatasetRef, dict[Point, _Held]] = {}
@@ -99,28 +106,29 @@ class Cutoff:
         for part in plan.changed:
             calendar = self._resolver.calendar(part.dataset)
             if calendar is not None:
-                _add(self._stale, part.dataset, parse(calendar, part.keys))
-                _add(self._changed, part.dataset, parse(calendar, part.keys))
+                self._changed[part.dataset] |= parse(calendar, part.keys)
+                self._stale[part.dataset] |= parse(calendar, part.keys)
         for job in plan.jobs:
             facts = self._resolver.job(job.job)
-            if not job.partitions or facts.calendar is None:
-                continue
-            keys = parse(facts.calendar, job.partitions)
-            self._planned[job.job] = self._planned.get(job.job, NOTHING) | keys
-            pruned = job.reason.get("pruned", ())
-            self._pruned[job.job] = frozenset(DatasetRef(**ref) for ref in pruned)
-            for edge in facts.live:
-                if edge.mapping is not None:
-                    reading = facts.calendar.with_later(keys, _lookback(facts, edge))
-                    _add(self._read, edge.dataset, edge.mapping.required_unclipped(reading))
-            for output in facts.outputs:
-                if output.mapping is not None:
-                    _add(self._stale, output.dataset, output.mapping.required(keys))
+            if job.partitions and facts.calendar is not None:
+                pruned = job.reason.get("pruned", ())
+                self._pruned[job.job] = frozenset(DatasetRef(**ref) for ref in pruned)
+                self._take_keys(facts, facts.calendar, parse(facts.calendar, job.partitions))
         for rerun in request_from_dict(plan.request, "the plan").jobs:
             facts = self._resolver.job(rerun.job)
             if facts.calendar is not None:
                 keys = facts.calendar.clip(parse(facts.calendar, rerun.keys))
                 self._asked[rerun.job] = facts.calendar.with_earlier(keys, facts.lookback)
+
+    def _take_keys(self, facts: JobFacts, calendar: Calendar, keys: PartitionSet) -> None:
+        self._planned[facts.ref] |= keys
+        for edge in facts.live:
+            if edge.mapping is not None:
+                reading = calendar.with_later(keys, _lookback(facts, edge))
+                self._read[edge.dataset] |= edge.mapping.required_unclipped(reading)
+        for output in facts.outputs:
+            if output.mapping is not None:
+                self._stale[output.dataset] |= output.mapping.required(keys)
 
     # --- judging --------------------------------------------------------------------------------
 
@@ -189,7 +197,7 @@ class Cutoff:
             if trace is None or trace.contents is None or trace.contents["basis"] != basis:
                 unknown.append(point)
             else:
-                groups.setdefault(id(trace), (trace, []))[1].append(point)
+                groups.setdefault(trace.number, (trace, []))[1].append(point)
         found, lost = [], PartitionSet.of_points(unknown)
         for trace, points in groups.values():
             group = PartitionSet.of_points(points)
@@ -258,9 +266,10 @@ class Cutoff:
 
         They are read once, when the first key might be cut off.
         """
-        touched = dict(self._read)
-        for ref, keys in self._stale.items():
-            _add(touched, ref, keys)
+        touched = {
+            ref: self._read.get(ref, NOTHING) | self._stale.get(ref, NOTHING)
+            for ref in self._read | self._stale
+        }
         return {
             ref: {
                 point: change.version
@@ -297,6 +306,7 @@ class Cutoff:
             contents=contents,
             backfill_id=self._backfill_id,
             since=_LATER,
+            number=next(self._numbers),
         )
 
     def _note(self, trace: Trace) -> None:
@@ -556,5 +566,5 @@ def _parsed(calendar: Calendar, keys: Sequence[Any]) -> PartitionSet:
     return found
 
 
-def _add(into: dict[DatasetRef, PartitionSet], dataset: DatasetRef, keys: PartitionSet) -> None:
-    into[dataset] = into.get(dataset, NOTHING) | keys
+def _nothing() -> PartitionSet:
+    return NOTHING

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -27,7 +27,7 @@ from lineage_backfill.ports import (
     Move,
     Reporter,
     RunStore,
-    Settings,
+    Submission,
 )
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, owner
@@ -88,55 +88,34 @@ class Executor:
         self._stops = 0
         self._stopped = threading.Event()
 
-    def start(
-        self,
-        plan: Plan,
-        *,
-        submitted_by: str = "",
-        description: str = "",
-        reason: str = "",
-        parameters: Mapping[str, Any] | None = None,
-        code_version: str = "",
-        settings: Settings | None = None,
-        scheduled_for: datetime | None = None,
-        expires_at: datetime | None = None,
-        undo_of: str | None = None,
-    ) -> str:
+    def start(self, plan: Plan, submission: Submission | None = None) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
-        It begins at `scheduled_for`, and starts nothing from `expires_at` on. With `undo_of` it
-        takes that backfill back, which is not gone on with any more. Raises UsageError for a run
-        without an engine or an expiry that comes too early, GuardRailError for a plan without its
-        runs, ConflictError where the backfill to be undone is driven, or was undone.
+        One that undoes another keeps that from being resumed. Raises UsageError for a run without
+        an engine or an expiry that comes too early, GuardRailError for a plan without its runs,
+        ConflictError where the backfill to be undone is driven, or was undone.
         """
+        submission = submission or Submission()
         if plan.runs is None:
             raise GuardRailError(
                 f"the plan has {plan.totals.get('runs', 'too many')} runs, more than `max_runs`",
                 hint="Narrow the request, or allow more with --allow-max-runs.",
             )
-        self._check_engines(plan.runs, undo=undo_of is not None)
+        self._check_engines(plan.runs, undo=submission.undo_of is not None)
         now = self.clock.now()
-        if expires_at is not None and expires_at <= (scheduled_for or now):
+        begins, expires = submission.scheduled_for or now, submission.expires_at
+        if expires is not None and expires <= begins:
             raise UsageError(
-                f"the backfill would expire at {_instant(expires_at)}, before it begins",
+                f"the backfill would expire at {_instant(expires)}, before it begins",
                 hint="Name a later instant.",
             )
-        is_early = scheduled_for is not None and scheduled_for > now
         record = BackfillRecord(
             id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             plan_id=plan.id,
-            state=BackfillState.SCHEDULED if is_early else BackfillState.RUNNING,
+            state=BackfillState.SCHEDULED if begins > now else BackfillState.RUNNING,
             submitted_at=now,
             updated_at=now,
-            submitted_by=submitted_by,
-            description=description,
-            reason=reason,
-            parameters=parameters or {},
-            code_version=code_version,
-            settings=settings or Settings(),
-            scheduled_for=scheduled_for,
-            expires_at=expires_at,
-            undo_of=undo_of,
+            **{one.name: getattr(submission, one.name) for one in fields(Submission)},
         )
         self.store.create(record, plan_to_dict(plan), plan.runs)
         self._started[record.id] = plan
@@ -340,7 +319,7 @@ class Executor:
         Those that are still `waiting` must not be run by others either.
         """
 
-        def hindrance() -> str:
+        def blocker() -> str:
             try:
                 self.store.lock(lease, _writes(runs))
             except ConflictError as error:
@@ -351,12 +330,12 @@ class Executor:
                 return error.message
             return self.live(waiting) if self.live is not None else ""
 
-        return self._wait(lease, hindrance)
+        return self._wait(lease, blocker)
 
-    def _wait(self, lease: Lease, hindrance: Callable[[], str]) -> bool:
-        """Hold the lease while there is a hindrance; False once somebody wants it to end."""
+    def _wait(self, lease: Lease, blocker: Callable[[], str]) -> bool:
+        """Hold the lease while there is one; False once somebody wants it to end."""
         said = ""
-        while what := hindrance():
+        while what := blocker():
             if what != said:
                 self.reporter.waiting(what)
             said = what

@@ -45,7 +45,7 @@ class LiveRuns:
         self._said = ""
         self._looked = time.monotonic()
 
-    def hindrance(self, runs: Sequence[PlannedRun]) -> str:
+    def blocker(self, runs: Sequence[PlannedRun]) -> str:
         """Return a sentence about a run that is under way on keys of these, "" if there is none.
 
         Raises EngineError where an engine cannot tell.

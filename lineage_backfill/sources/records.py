@@ -5,19 +5,22 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.files import whole_file
 
+#: What reading records raises where the file is not whole.
+NOT_WHOLE = (OSError, EOFError, zlib.error, ValueError)
 _CLOSING = "sha256"
 
 
 def read_records(path: Path) -> Iterator[Any]:
     """Yield the records of a file; what was yielded may be believed once the last one has been.
 
-    Raises OSError, EOFError, zlib.error or ValueError where the file is not whole.
+    Raises one of NOT_WHOLE where the file is not whole.
     """
     digest = hashlib.sha256()
     with gzip.open(path, "rb") as stream:

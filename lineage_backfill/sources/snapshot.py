@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
@@ -23,12 +22,11 @@ from lineage_backfill.lineage.snapshot import (
     Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 
 FORMAT = "lineage-backfill snapshot"
 VERSION = 1
 _HINT = "Take it again with `lineage-backfill lineage pull`."
-_UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 Record = JobNode | DatasetNode | ColumnEdge | ObservedRun
 _KINDS: dict[str, type[Record]] = {
     "job": JobNode,
@@ -50,15 +48,7 @@ class SnapshotSource:
             return self._read()
         except FileNotFoundError as error:
             raise LineageError(f"{self._path}: no such file", hint=_HINT) from error
-        except (
-            OSError,
-            EOFError,
-            zlib.error,
-            ValueError,
-            TypeError,
-            KeyError,
-            MsgspecError,
-        ) as error:
+        except (*NOT_WHOLE, TypeError, KeyError, MsgspecError) as error:
             raise LineageError(
                 f"{self._path}: not a whole lineage snapshot: {error}", hint=_HINT
             ) from error

@@ -15,6 +15,7 @@ from lineage_backfill.ports import (
     TableChanges,
     TableCommit,
     TableHistory,
+    TableLogs,
     TablePartition,
     TablePlace,
 )
@@ -24,7 +25,7 @@ T = TypeVar("T")
 COMMAND = (sys.executable, "-m", "spark_runtime")
 
 
-class DeltaTableLogs:
+class DeltaTableLogs(TableLogs):
     """Asks a process of its own, as all that is known of tables is known to `spark_runtime`.
 
     `conf` holds Spark settings, for tables that are named in a catalog.
@@ -44,7 +45,6 @@ class DeltaTableLogs:
         after: int | None = None,
         since: datetime | None = None,
     ) -> TableChanges:
-        """Return what changed; raises TableLogError."""
         place = f"--table={table}" if location is None else f"--location={location}"
         start = f"--after={after}" if since is None else f"--since={since.isoformat()}"
         with _readable("changes", location or table):
@@ -59,11 +59,9 @@ class DeltaTableLogs:
             )
 
     def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
-        """Return the history of each table, or what is wrong with it; raises TableLogError."""
         return self._told("history", tables, _history)
 
     def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
-        """Return what would keep each table from being put back; raises TableLogError."""
         return self._told("preflight", tables, lambda document: tuple(document["problems"]))
 
     def _told(

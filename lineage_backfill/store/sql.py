@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -130,27 +130,19 @@ class SqlRunStore(RunStore):
             _log(connection, record.id, record.submitted_at, "created", {})
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
-        with self._read() as connection:
-            query = sa.select(*_RECORD).where(backfills.c.id == backfill_id)
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                raise _unknown(connection, backfill_id)
+        query = sa.select(*_RECORD).where(backfills.c.id == backfill_id)
+        (row,) = self._rows(query, backfill_id)
         return _backfill(row)
 
     def backfills(self) -> tuple[BackfillRecord, ...]:
         query = sa.select(*_RECORD).where(~backfills.c.deleted)
-        with self._read() as connection:
-            rows = connection.execute(query.order_by(backfills.c.submitted_at.desc())).all()
-        return tuple(_backfill(row) for row in rows)
+        rows = self._rows(query.order_by(backfills.c.submitted_at.desc()))
+        return tuple(map(_backfill, rows))
 
     def plan(self, backfill_id: str) -> Mapping[str, Any]:
-        with self._read() as connection:
-            query = sa.select(backfills.c.plan).where(backfills.c.id == backfill_id)
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                raise _unknown(connection, backfill_id)
-        plan: Mapping[str, Any] = row.plan
-        return plan
+        query = sa.select(backfills.c.plan).where(backfills.c.id == backfill_id)
+        ((plan,),) = self._rows(query, backfill_id)
+        return cast(Mapping[str, Any], plan)
 
     def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
         query = sa.select(tails.c.plan).where(tails.c.backfill_id == backfill_id)
@@ -178,9 +170,8 @@ class SqlRunStore(RunStore):
             .group_by(runs.c.backfill_id, runs.c.state)
         )
         found: dict[str, dict[RunState, int]] = {one: {} for one in backfills}
-        with self._read() as connection:
-            for row in connection.execute(query):
-                found[row.backfill_id][RunState(row.state)] = row.number
+        for row in self._rows(query):
+            found[row.backfill_id][RunState(row.state)] = row.number
         return found
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
@@ -214,18 +205,17 @@ class SqlRunStore(RunStore):
             )
             .order_by(traces.c.id.desc())
         )
-        with self._read() as connection:
-            return tuple(
-                Trace(
-                    job=job,
-                    keys=tuple(row._mapping["keys"]),
-                    contents=row.contents,
-                    backfill_id=row.backfill_id,
-                    since=row.since,
-                    number=row.id,
-                )
-                for row in connection.execute(query)
+        return tuple(
+            Trace(
+                job=job,
+                keys=tuple(row._mapping["keys"]),
+                contents=row.contents,
+                backfill_id=row.backfill_id,
+                since=row.since,
+                number=row.id,
             )
+            for row in self._rows(query)
+        )
 
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         job = (runs.c.job_namespace, runs.c.job_name)
@@ -238,15 +228,14 @@ class SqlRunStore(RunStore):
             .subquery()
         )
         query = sa.select(ended).where(ended.c.place <= limit).order_by(ended.c.place)
-        with self._read() as connection:
-            return tuple(
-                PastRun(
-                    job=JobRef(row.job_namespace, row.job_name),
-                    count=None if row.cut_off else row._mapping["count"],
-                    seconds=(row.ended_at - row.started_at).total_seconds(),
-                )
-                for row in connection.execute(query)
+        return tuple(
+            PastRun(
+                job=JobRef(row.job_namespace, row.job_name),
+                count=None if row.cut_off else row._mapping["count"],
+                seconds=(row.ended_at - row.started_at).total_seconds(),
             )
+            for row in self._rows(query)
+        )
 
     def acquire(
         self,
@@ -258,28 +247,21 @@ class SqlRunStore(RunStore):
         is_dead: Callable[[str], bool] | None = None,
     ) -> Lease:
         with self._write() as connection:
-            held = _lease(connection, backfill_id)
-            if held is None:
-                if connection.execute(_exists(backfill_id)).one_or_none() is None:
-                    raise _unknown(connection, backfill_id)
-                change: sa.Insert | sa.Update = sa.insert(leases)
-            else:
-                if held.owner and now < held.expires_at and not (is_dead and is_dead(held.owner)):
-                    raise lease_held(backfill_id, held.owner, held.expires_at)
-                change = sa.update(leases).where(leases.c.backfill_id == backfill_id)
+            held = _lease(connection, backfill_id, now, is_dead)
             fence = held.fence + 1 if held else 1
-            lease = Lease(backfill_id=backfill_id, owner=owner, fence=fence)
+            change: sa.Insert | sa.Update
+            if held:
+                change = sa.update(leases).where(leases.c.backfill_id == backfill_id)
+            elif connection.execute(_exists(backfill_id)).one_or_none():
+                change = sa.insert(leases).values(backfill_id=backfill_id)
+            else:
+                raise _unknown(connection, backfill_id)
+            expires_at = now + ttl
             connection.execute(
-                change.values(
-                    backfill_id=backfill_id,
-                    owner=owner,
-                    fence=fence,
-                    expires_at=now + ttl,
-                    uses=None,
-                )
+                change.values(owner=owner, fence=fence, expires_at=expires_at, uses=None)
             )
             _log(connection, backfill_id, now, "leased", {"owner": owner, "fence": fence})
-            return lease
+            return Lease(backfill_id=backfill_id, owner=owner, fence=fence)
 
     def holder(self, backfill_id: str) -> Holder | None:
         rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
@@ -393,21 +375,20 @@ class SqlRunStore(RunStore):
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         with self._write() as connection:
-            held = _lease(connection, backfill_id)
-            if held is not None and held.owner and now < held.expires_at:
-                raise lease_held(backfill_id, held.owner, held.expires_at)
+            _lease(connection, backfill_id, now)
             _change(connection, backfill_id, {"deleted": True, "updated_at": now})
             _log(connection, backfill_id, now, "deleted", {})
 
     def close(self) -> None:
         self._engine.dispose()
 
-    def _rows(self, query: sa.Select[Any], backfill_id: str) -> Sequence[sa.Row[Any]]:
+    def _rows(self, query: sa.Select[Any], backfill_id: str | None = None) -> Sequence[sa.Row[Any]]:
+        """Return what a query finds; where that is nothing, the backfill named must be known."""
         with self._read() as connection:
             rows = connection.execute(query).all()
-            if not rows and connection.execute(_exists(backfill_id)).one_or_none() is None:
-                raise _unknown(connection, backfill_id)
-        return rows
+            if rows or backfill_id is None or connection.execute(_exists(backfill_id)).all():
+                return rows
+            raise _unknown(connection, backfill_id)
 
     def _refusal(self, backfill_id: str, moves: Sequence[Move]) -> BackfillError:
         query = sa.select(runs.c.run_id, runs.c.state).where(runs.c.backfill_id == backfill_id)
@@ -545,9 +526,19 @@ def _unknown(connection: sa.Connection, backfill_id: str) -> BackfillError:
     return unknown_backfill(backfill_id, known)
 
 
-def _lease(connection: sa.Connection, backfill_id: str) -> sa.Row[Any] | None:
+def _lease(
+    connection: sa.Connection,
+    backfill_id: str,
+    now: datetime,
+    is_dead: Callable[[str], bool] | None = None,
+) -> sa.Row[Any] | None:
+    """Return the row of a lease that nobody holds; raises ConflictError for any other."""
     query = sa.select(leases).where(leases.c.backfill_id == backfill_id).with_for_update()
-    return connection.execute(query).one_or_none()
+    row = connection.execute(query).one_or_none()
+    held = row is not None and row.owner and now < row.expires_at
+    if row is not None and held and not (is_dead and is_dead(row.owner)):
+        raise lease_held(backfill_id, row.owner, row.expires_at)
+    return row
 
 
 def _held(lease: Lease) -> sa.Update:
@@ -557,9 +548,7 @@ def _held(lease: Lease) -> sa.Update:
 
 
 def _mark_undone(connection: sa.Connection, undo: BackfillRecord, backfill_id: str) -> None:
-    held = _lease(connection, backfill_id)
-    if held is not None and held.owner and undo.submitted_at < held.expires_at:
-        raise lease_held(backfill_id, held.owner, held.expires_at)
+    _lease(connection, backfill_id, undo.submitted_at)
     query = sa.select(backfills.c.undone_by).where(backfills.c.id == backfill_id)
     row = connection.execute(query).one_or_none()
     if row is not None and row.undone_by is not None:

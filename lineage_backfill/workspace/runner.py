@@ -7,18 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event, Timer
-from typing import Any
 
 from lineage_backfill.errors import ConflictError, EngineError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Engine, Reporter, RunStore, Settings
+from lineage_backfill.ports import Engine, Reporter, RunStore, Submission
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.live import LiveRuns
@@ -28,17 +27,6 @@ from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, pl
 from lineage_backfill.workspace.environment import account, code_version, state_dir
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What is kept with a new backfill beside its plan; `parameters` are given to every job."""
-
-    settings: Settings = field(default_factory=Settings)
-    description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    scheduled_for: datetime | None = None
-    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +79,13 @@ class Runner:
             return self._submit(executor, plan, submission or Submission())
 
     def _submit(self, executor: Executor, plan: Plan, submission: Submission) -> str:
-        return executor.start(
-            plan,
+        made = replace(
+            submission,
             submitted_by=account(),
             reason=plan.request.get("reason", ""),
             code_version=code_version(self._project.root),
-            settings=submission.settings,
-            description=submission.description,
-            parameters=submission.parameters,
-            scheduled_for=submission.scheduled_for,
-            expires_at=submission.expires_at,
         )
+        return executor.start(plan, made)
 
     def detach(self, backfill: str, arguments: Sequence[str]) -> Path:
         """Let a process of its own drive a backfill, and return its log once it does.
@@ -166,8 +150,9 @@ class Runner:
                         f"{record.id} has written nothing", hint="There is nothing to put back."
                     )
                 confirm(plan)
+                undo = Submission(submitted_by=account(), undo_of=record.id)
                 with self._executor([plan], store, undo_of=record.id, must_open=True) as executor:
-                    undo_id = executor.start(plan, submitted_by=account(), undo_of=record.id)
+                    undo_id = executor.start(plan, undo)
                     return self._drive(executor, executor.drive, undo_id)
             undoing = store.backfill(record.undone_by)
         if undoing.state is BackfillState.SUCCEEDED:
@@ -299,7 +284,7 @@ class Runner:
             calendar_of=lambda job: context.resolver.job(job).calendar,
             now=partial(datetime.now, UTC),
             refuses=self._project.live_runs == "refuse",
-        ).hindrance
+        ).blocker
 
     def _check_again(self, plan: Plan) -> None:
         """Raise StalePlanError if the lineage, as it is now, does not support the plan any more."""

@@ -13,11 +13,11 @@ from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, JobRef
 from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.request import ChangedJob, Request
-from lineage_backfill.ports import Settings
+from lineage_backfill.ports import Settings, Submission
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.lineage import ProjectLineage
 from lineage_backfill.workspace.planning import Planning
-from lineage_backfill.workspace.runner import DriveOptions, Runner, Submission
+from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
 from tests.events import event, write_events
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.parsing import glance, parse_events
-from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 from lineage_backfill.sources.web import Answer
 
 _log = logging.getLogger(__name__)
@@ -268,7 +267,7 @@ class EventHistory:
                 (namespace, name): {(parent[0], parent[1]) for parent in parents}
                 for namespace, name, parents in header["parents"]
             }
-        except (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, AttributeError):
+        except (*NOT_WHOLE, TypeError, LookupError, AttributeError):
             return None
         return history
 

@@ -5,7 +5,6 @@ It counts them there, and keeps what they said as versions of jobs and datasets 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
@@ -18,7 +17,7 @@ from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, as_items, dataset_path, job_path
 from lineage_backfill.sources.marquez.history import EventHistory
-from lineage_backfill.sources.records import read_records, write_records
+from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 
 _FORMAT = "lineage-backfill events that Marquez does not show"
 _VERSION = 1
@@ -126,6 +125,6 @@ def _load(file: Path, header: Mapping[str, Any]) -> list[Any] | None:
     """Return what was kept in the file; None if there is none, or of another state."""
     try:
         records = list(read_records(file))
-    except (OSError, EOFError, zlib.error, ValueError):
+    except NOT_WHOLE:
         return None
     return records[1:] if records and records[0] == header else None

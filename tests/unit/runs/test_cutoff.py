@@ -20,7 +20,7 @@ from lineage_backfill.partitions.text import parse, render
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import Change, TableRecord
-from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Trace
+from lineage_backfill.ports import BackfillRecord, RunStore, Settings, Submission, Trace
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.external import OutsideRuns
@@ -212,7 +212,8 @@ class World:
     ) -> str:
         """Run a plan; stopped after so many submissions, it stays as it is."""
         executor = self.executor()
-        backfill_id = executor.start(made, settings=Settings(**options), parameters=parameters)
+        submission = Submission(settings=Settings(**options), parameters=parameters or {})
+        backfill_id = executor.start(made, submission)
         count = 0
 
         def submitted(_run: str) -> None:

@@ -19,7 +19,14 @@ import pytest
 from lineage_backfill.errors import ConflictError, GuardRailError, UsageError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, ControlRequest, Move, Reporter, RunStore
+from lineage_backfill.ports import (
+    AttemptState,
+    ControlRequest,
+    Move,
+    Reporter,
+    RunStore,
+    Submission,
+)
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.owner import LEASE
 from lineage_backfill.runs.retry import RetryPolicy
@@ -106,7 +113,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Executor, str]:
     executor = bench.executor(engine)
-    return executor, executor.start(plan, submitted_by="ann", reason="bad hours")
+    return executor, executor.start(plan, Submission(submitted_by="ann", reason="bad hours"))
 
 
 def in_background(
@@ -394,7 +401,7 @@ def test_what_is_refused_before_it_begins_stays_as_it_was(bench: Bench) -> None:
     engine = FakeEngine({("a", 1): failed()})
     executor, backfill_id = start(bench, engine)
     assert executor.drive(backfill_id) is BackfillState.FAILED
-    executor.start(plan_of(), undo_of=backfill_id)
+    executor.start(plan_of(), Submission(undo_of=backfill_id))
     for verb in (executor.resume, executor.retry):
         with pytest.raises(ConflictError, match="is undone by"):
             verb(backfill_id)
@@ -414,7 +421,7 @@ def test_a_scheduled_backfill_begins_when_its_time_has_come(bench: Bench) -> Non
     engine, clock, checked = FakeEngine(), Shifted(), []
     executor = bench.executor(engine, clock=clock, check=lambda: checked.append(clock.now()))
     at = clock.now() + timedelta(hours=2)
-    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    backfill_id = executor.start(plan_of(planned_run("a")), Submission(scheduled_for=at))
     assert bench.store.backfill(backfill_id).state is BackfillState.SCHEDULED
 
     def come() -> None:
@@ -444,7 +451,7 @@ def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
     engine, clock = FakeEngine(), Shifted()
     executor = bench.executor(engine, clock=clock)
     at = clock.now() + timedelta(hours=2)
-    backfill_id = executor.start(plan_of(planned_run("a")), scheduled_for=at)
+    backfill_id = executor.start(plan_of(planned_run("a")), Submission(scheduled_for=at))
     bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, control, now=NOW)
     assert executor.drive(backfill_id) is state
     assert engine.submitted == []
@@ -457,7 +464,7 @@ def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:
     engine, clock = FakeEngine(holds=True), Shifted()
     executor = bench.executor(engine, clock=clock)
     soon = clock.now() + timedelta(hours=1)
-    backfill_id = executor.start(DIAMOND, expires_at=soon)
+    backfill_id = executor.start(DIAMOND, Submission(expires_at=soon))
     stopped = threading.Event()
     bench.told.on_stopping = stopped.set
     with driving(executor, backfill_id, engine):
@@ -476,7 +483,7 @@ def test_a_backfill_that_would_expire_before_it_begins_is_refused(bench: Bench) 
     executor = bench.executor(FakeEngine())
     at = datetime.now(UTC) + timedelta(hours=2)
     with pytest.raises(UsageError, match="before it begins"):
-        executor.start(DIAMOND, scheduled_for=at, expires_at=at)
+        executor.start(DIAMOND, Submission(scheduled_for=at, expires_at=at))
     assert bench.store.backfills() == ()
 
 

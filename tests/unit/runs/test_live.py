@@ -91,11 +91,11 @@ def test_a_run_from_outside_is_a_hindrance_where(
     sentence: str, record: ObservedRun, found: bool
 ) -> None:
     wanted = [planned_run("r", job="daily", keys=("2024-03-04..2024-03-06",))]
-    said = live(outside(record)).hindrance(wanted)
+    said = live(outside(record)).blocker(wanted)
     assert said == ("n:daily 2024-03-05 is run from outside since 2024-03-09T12:00:00Z" * found)
     if found:
         with pytest.raises(ConflictError, match="is run from outside") as caught:
-            live(outside(record), refuses=True).hindrance(wanted)
+            live(outside(record), refuses=True).blocker(wanted)
         assert "LIVE_RUNS=ignore" in caught.value.hint
 
 
@@ -104,10 +104,10 @@ def test_the_lineage_is_read_again_now_and_then_until_it_has_ended(
 ) -> None:
     wanted = [planned_run("r", job="daily", keys=("2024-03-05",))]
     runs = live(outside(run()), then=outside(run("COMPLETE")))
-    assert runs.hindrance(wanted)
-    assert runs.hindrance(wanted)  # it has not been looked again so soon
+    assert runs.blocker(wanted)
+    assert runs.blocker(wanted)  # it has not been looked again so soon
     monkeypatch.setattr("lineage_backfill.runs.live._AGAIN", 0)
-    assert runs.hindrance(wanted) == ""
+    assert runs.blocker(wanted) == ""
 
 
 def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -> None:
@@ -123,17 +123,17 @@ def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -
         planned_run("r-3", job="daily", keys=("2024-03-07",), engine="another"),
     ]
     of = live(outside(), engines={"fake": told})
-    assert of.hindrance(runs) == "n:daily 2024-03-06 is run from outside, as engine 'fake' says"
+    assert of.blocker(runs) == "n:daily 2024-03-06 is run from outside, as engine 'fake' says"
     assert asked == [JOB]
-    assert live(outside(), engines={"fake": told}).hindrance([runs[0], runs[2]]) == ""
+    assert live(outside(), engines={"fake": told}).blocker([runs[0], runs[2]]) == ""
     with pytest.raises(ConflictError, match="as engine 'fake' says"):
-        live(outside(), engines={"fake": told}, refuses=True).hindrance(runs)
+        live(outside(), engines={"fake": told}, refuses=True).blocker(runs)
 
 
 def test_keys_that_the_job_has_not_are_no_answer() -> None:
     of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
     with pytest.raises(EngineError, match="names keys of n:daily that it has not"):
-        of.hindrance([planned_run("r", job="daily", keys=("2024-03-04",))])
+        of.blocker([planned_run("r", job="daily", keys=("2024-03-04",))])
 
 
 def program(text: str, *arguments: str) -> list[str]:

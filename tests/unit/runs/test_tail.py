@@ -13,7 +13,7 @@ from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.ports import Reporter, Settings
+from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.tail import same_roots, tail_of
@@ -230,7 +230,7 @@ def test_the_tail_is_run_before_the_end(bench: Bench) -> None:
 def test_without_a_tail_it_is_listed(bench: Bench) -> None:
     bench.passes(2, during="rolling")
     executor = bench.executor()
-    backfill_id = executor.start(bench.made, settings=Settings(tail=False))
+    backfill_id = executor.start(bench.made, Submission(settings=Settings(tail=False)))
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
     (left,) = bench.store.backfill(backfill_id).left
     assert left == {

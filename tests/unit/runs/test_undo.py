@@ -13,7 +13,14 @@ from lineage_backfill.model import BackfillState, DatasetRef, RunState
 from lineage_backfill.planning.document import plan_from_dict
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.ports import AttemptRecord, AttemptState, Outcome, RunRecord, RunStore
+from lineage_backfill.ports import (
+    AttemptRecord,
+    AttemptState,
+    Outcome,
+    RunRecord,
+    RunStore,
+    Submission,
+)
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
@@ -98,7 +105,7 @@ class Bench:
 
     def undo(self, backfill_id: str) -> tuple[str, BackfillState]:
         executor = self.executor(undo_of=backfill_id)
-        undo_id = executor.start(self.undo_plan(backfill_id), undo_of=backfill_id)
+        undo_id = executor.start(self.undo_plan(backfill_id), Submission(undo_of=backfill_id))
         return undo_id, executor.drive(undo_id)
 
 
@@ -184,7 +191,7 @@ def test_an_engine_that_would_run_the_job_again_is_refused(bench: Bench) -> None
     backfill_id = bench.backfill()
     executor = bench.executor(undo_of=backfill_id, engine=FakeEngine())
     with pytest.raises(UsageError, match="cannot be undone: engine 'local' would run it again"):
-        executor.start(bench.undo_plan(backfill_id), undo_of=backfill_id)
+        executor.start(bench.undo_plan(backfill_id), Submission(undo_of=backfill_id))
     assert bench.store.backfill(backfill_id).undone_by is None
 
 
