@@ -1,4 +1,4 @@
-"""What the outside must offer to the core: small protocols that adapters fulfil."""
+"""What the core needs from outside: small protocols that adapters implement."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 
 
 class LineageSource(Protocol):
-    """Reads lineage from somewhere; a partial answer is an error, never a smaller graph."""
+    """Reads lineage; a partial answer is an error, never a smaller graph."""
 
     def read(self) -> LineageSnapshot:
-        """Return the whole lineage; raises LineageError where that cannot be had."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableChanges:
-    """The partitions of a table that commits after one version, up to another, have changed.
-
-    `columns` names its partition columns and their types; a partition holds a text, or None for
-    NULL, of each.
-    """
-
-    after: int
-    until: int
-    columns: Mapping[str, str]
-    partitions: tuple[Mapping[str, str | None], ...]
+        """Return the whole lineage; raises LineageError where it cannot be read in full."""
 
 
 #: A partition of a table: a text, or None for NULL, of each partition column.
 TablePartition = Mapping[str, str | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """Partitions changed by commits in (after, until].
+
+    `columns` maps each partition column to its type; a partition maps it to a text, None for NULL.
+    """
+
+    after: int
+    until: int
+    columns: Mapping[str, str]
+    partitions: tuple[TablePartition, ...]
+
+
 class TablePlace(NamedTuple):
-    """Where a table is, by its location or its name in the catalog, and how it is stored."""
+    """Location or catalog name of a table, and its format."""
 
     location: str | None
     table: str | None = None
@@ -51,12 +50,11 @@ class TablePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One commit, as far as no later one came over its partitions.
+    """One commit, with the partitions that no later commit wrote.
 
-    `version` is None where it was none of the table's own: others changed files of a Parquet table.
-    `changed` are those whose contents it changed, `made` those that it wrote, also with the same
-    contents or with none. `job` says that it made them, of versions of its inputs that it `read`,
-    each where it is known.
+    `version` is None where files of a Parquet table changed without a commit. `changed` are the
+    partitions whose contents it changed, `made` those that it wrote, also with equal contents or
+    none. `job` and the versions of the inputs that it `read` are given where they are known.
     """
 
     version: int | None
@@ -69,10 +67,10 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHistory:
-    """When each partition of a table changed last, and how it was made.
+    """The last change of each partition of a table, and how it was made.
 
     `version` is None where there is no table. `old` are partitions whose last commit is no longer
-    in the log, which begins at `since`; without `whole` there may be more of those.
+    in the log, which begins at `since`; without `whole` the list may be incomplete.
     """
 
     version: int | None
@@ -84,19 +82,13 @@ class TableHistory:
 
 
 class TableLogs(Protocol):
-    """Tells what changed in tables; a part of the changes is an error, never an answer."""
+    """Reads the logs of tables; an incomplete answer is an error."""
 
     def histories(self, tables: Sequence[TablePlace]) -> Sequence[TableHistory | TableLogError]:
-        """Return the history of each table, or the error.
-
-        Raises TableLogError where nothing can be read at all.
-        """
+        """Return the history of each table or its error; raises TableLogError for all of them."""
 
     def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
-        """Return what would keep what is written to each table from being undone, or the error.
-
-        Raises TableLogError where nothing can be read at all.
-        """
+        """Return what prevents an undo on each table, or its error; raises TableLogError."""
 
     def changes(
         self,
@@ -106,28 +98,28 @@ class TableLogs(Protocol):
         after: int | None = None,
         since: datetime | None = None,
     ) -> TableChanges:
-        """Return what changed in a table, named by its place or in the catalog.
+        """Return the changes after a version or since an instant, of which one is given.
 
-        Exactly one of a version and an instant is given. Raises TableLogError.
+        Raises TableLogError.
         """
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """The current time."""
 
     def now(self) -> datetime:
         """Return the current instant, aware and in UTC."""
 
 
 class AttemptState(StrEnum):
-    """What an engine says of one attempt."""
+    """State of an attempt in its engine."""
 
     QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    LOST = "lost"  # the engine does not know it (any more)
+    LOST = "lost"  # unknown to the engine
 
     @property
     def is_final(self) -> bool:
@@ -137,7 +129,7 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one attempt; `result` is the result file of FORMATS, where there is one."""
+    """Outcome of one attempt; `result` is the parsed result file, where there is one."""
 
     state: AttemptState
     result: Mapping[str, Any] | None = None
@@ -170,7 +162,7 @@ class Engine(Protocol):
         """Call `listener(handle)`, from any thread, whenever an attempt has ended."""
 
     def submit(self, spec_path: Path, token: str) -> str:
-        """Hand over the run spec and return a handle; the same token never starts a second one."""
+        """Submit the run spec and return a handle; a token never starts two attempts."""
 
     def find(self, spec_path: Path, token: str) -> str | None:
         """Return the handle of the attempt with this token, None if the engine has none.
@@ -181,20 +173,20 @@ class Engine(Protocol):
         """
 
     def poll(self, handle: str) -> Outcome:
-        """Return what is known of the attempt now."""
+        """Return the present outcome of the attempt."""
 
     def cancel(self, handle: str) -> None:
         """Stop the attempt; no-op once it has ended."""
 
     def logs(self, handle: str) -> str:
-        """Return what the attempt has printed so far."""
+        """Return the log of the attempt so far."""
 
     def close(self) -> None:
-        """Let go of processes and connections; what still runs is stopped."""
+        """Close processes and connections; running attempts are stopped."""
 
 
 class ControlRequest(StrEnum):
-    """What a person asks of a backfill while an executor drives it."""
+    """What a person asks of a running backfill."""
 
     PAUSE = "pause"  # submit no more, let the running ones end; `resume` goes on
     CANCEL = "cancel"  # submit no more, let the running ones end, cancel the rest
@@ -203,11 +195,11 @@ class ControlRequest(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a backfill is to be run, whoever goes on with it; kept with it in the run store.
+    """How a backfill runs, kept with it in the run store for every executor that resumes it.
 
-    `cutoff` False: all that is planned runs, also where nothing that it reads has changed. `tail`
-    False: keys that became complete meanwhile are listed in the end, and not run. `max_parallel`
-    None stands for what the project says.
+    Without `cutoff` every planned run runs, also where its inputs are unchanged. Without `tail`,
+    keys that become complete meanwhile are listed at the end and not run. `max_parallel` None is
+    the project's own limit.
     """
 
     cutoff: bool = True
@@ -268,10 +260,10 @@ MAX_DESCRIPTION = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """Where one run of a backfill stands; `attempt` is 0 before its first one.
+    """State of one run of a backfill; `attempt` is 0 before the first one.
 
-    `token` and `handle` are those of the latest attempt. `cut_off` are the planned keys that need
-    not run, for what they read is what they have read before.
+    `token` and `handle` are those of the latest attempt. `cut_off` are planned keys that need not
+    run: their inputs are unchanged since their last run.
     """
 
     run_id: str
@@ -291,7 +283,7 @@ class RunRecord:
 
     @classmethod
     def of(cls, run: PlannedRun, **stands: Any) -> RunRecord:
-        """Return the record of a planned run, pending unless something else is said of it."""
+        """Return the record of a planned run, pending unless `stands` gives another state."""
         return cls(
             run_id=run.id,
             job=run.job,
@@ -305,7 +297,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One try at a run; `result` is the result file of FORMATS, where there is one."""
+    """One try at a run; `result` is the parsed result file, where there is one."""
 
     run_id: str
     attempt: int
@@ -320,7 +312,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
-    """How long a run of a job took, in seconds, over how many keys; None where that is open."""
+    """Duration of a past run, in seconds, and its number of keys (None: unknown)."""
 
     job: JobRef
     count: int | None
@@ -329,7 +321,7 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """Something that happened to a backfill (`run_id` None) or to one of its runs."""
+    """An event of a backfill (`run_id` None) or of one of its runs."""
 
     id: int
     run_id: str | None
@@ -340,11 +332,11 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What the last attempt over some run keys of a job has read and written.
+    """What the last attempt over some run keys of a job read and wrote.
 
-    `contents` is a document of the executor's, None where that is not known: the attempt has not
-    succeeded, or not yet, or it left no fingerprints. The store adds whose attempt it was, when
-    that was submitted, and a `number` that grows from attempt to attempt.
+    `contents` is a document of the executor, None where it is unknown: the attempt has not
+    succeeded, or left no fingerprints. The store adds the backfill, the time of the submission and
+    a `number` that grows from attempt to attempt.
     """
 
     job: JobRef
@@ -357,11 +349,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A run enters a state; with `attempt_state` its attempt does so too.
+    """A run enters a state, and its attempt enters `attempt_state` where that is given.
 
-    A move to SUBMITTED opens the attempt and needs its `token`. With a `trace` it also begins that
-    trace anew, as unknown; a move to SUCCEEDED completes it. `cut_off` are the planned keys that
-    are left out.
+    A move to SUBMITTED opens the attempt and needs its `token`; a `trace` starts as unknown then,
+    and is completed by the move to SUCCEEDED. `cut_off` are the planned keys that are left out.
     """
 
     run_id: str
@@ -377,14 +368,14 @@ class Move:
 
     @property
     def detail(self) -> dict[str, Any]:
-        """What the event that stands for this move says."""
-        said = {"attempt": self.attempt, "error": self.error, "cut_off": list(self.cut_off)}
-        return {name: value for name, value in said.items() if value}
+        """The detail of the event that records this move."""
+        members = {"attempt": self.attempt, "error": self.error, "cut_off": list(self.cut_off)}
+        return {name: value for name, value in members.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to drive one backfill; writes under a `fence` that was overtaken are refused."""
+    """The right to drive one backfill; writes under an older `fence` are refused."""
 
     backfill_id: str
     owner: str
@@ -392,7 +383,7 @@ class Lease:
 
 
 class Use(NamedTuple):
-    """How many runs a backfill has under way, and how many it would have if nothing capped them."""
+    """Runs that a backfill has under way, and would have without a cap."""
 
     active: int = 0
     wanted: int = 0
@@ -400,16 +391,16 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds the lease of a backfill, and until when without another sign of life."""
+    """Who holds the lease of a backfill, and until when it holds without a renewal."""
 
     owner: str
     until: datetime
 
 
 class RunStore(Protocol):
-    """The record of backfills; it holds what was decided before anything is done about it.
+    """The record of backfills, written before anything is done.
 
-    Whatever takes a lease raises ConflictError once somebody else has taken the lease over.
+    Methods that take a lease raise ConflictError once another executor has taken it over.
     """
 
     #: Names this store among all stores; part of every token.
@@ -420,45 +411,42 @@ class RunStore(Protocol):
     ) -> None:
         """Write a new backfill, its plan document and its runs, all pending.
 
-        One that undoes another marks that as undone; raises ConflictError while that is driven, or
-        where it was undone before.
+        An undo marks the backfill that it undoes; raises ConflictError while an executor drives
+        that one, or where it is undone already.
         """
 
     def backfill(self, backfill_id: str) -> BackfillRecord:
         """Return one backfill; raises UnknownNameError."""
 
     def backfills(self) -> tuple[BackfillRecord, ...]:
-        """Return all that are not deleted, the newest first."""
+        """Return the backfills that are not deleted, newest first."""
 
     def plan(self, backfill_id: str) -> Mapping[str, Any]:
         """Return the plan document of a backfill; raises UnknownNameError."""
 
     def tails(self, backfill_id: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the plan documents by which a backfill was extended, the oldest first."""
+        """Return the plan documents that extended a backfill, oldest first."""
 
     def runs(self, backfill_id: str) -> tuple[RunRecord, ...]:
         """Return the runs of a backfill in the order of its plans."""
 
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
-        """Return how many runs of each backfill are in each state; only states that occur."""
+        """Count the runs of each backfill by state; absent states are left out."""
 
     def attempts(self, backfill_id: str) -> tuple[AttemptRecord, ...]:
-        """Return the attempts of a backfill, the oldest first."""
+        """Return the attempts of a backfill, oldest first."""
 
     def events(self, backfill_id: str, *, after: int = 0) -> tuple[EventRecord, ...]:
-        """Return what happened after the event with that id, the oldest first."""
+        """Return the events after the one with this id, oldest first."""
 
     def traces(self, job: JobRef, keys: KeySet) -> tuple[Trace, ...]:
-        """Return the traces of a job over keys that may meet these, the newest first.
+        """Return the traces of a job over keys that may overlap these, newest first.
 
-        Those of deleted backfills are among them: they say what the tables hold.
+        Traces of deleted backfills are included: their data is still in the tables.
         """
 
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
-        """Return how long runs took that succeeded: the newest of each job, at most `limit`.
-
-        What was cut off does not count among their keys. Undoes are not among them.
-        """
+        """Return durations of succeeded runs, the newest `limit` of each job, without undoes."""
 
     def acquire(
         self,
@@ -472,24 +460,21 @@ class RunStore(Protocol):
         """Take the lease; raises ConflictError while another owner, not dead, holds it."""
 
     def holder(self, backfill_id: str) -> Holder | None:
-        """Return who took the lease last; None if it was given back, or never taken.
-
-        Raises UnknownNameError.
-        """
+        """Return the last holder, None if the lease is free; raises UnknownNameError."""
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
-        """Hold the lease for longer, and return what a person has asked for meanwhile."""
+        """Extend the lease, and return the pending control request."""
 
     def share(
         self, lease: Lease, uses: Mapping[str, Use], *, now: datetime
     ) -> tuple[Mapping[str, Use], ...]:
-        """Tell what of each pool this backfill uses; return what others, driven now, have told."""
+        """Record what this backfill uses of each pool; return what other driven backfills use."""
 
     def release(self, lease: Lease) -> None:
-        """Give the lease and the partition locks back; no error if it was taken over."""
+        """Give up the lease and the partition locks; no-op if it was taken over."""
 
     def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
-        """Lock partitions; raises ConflictError naming another backfill that has some of them."""
+        """Lock partitions; raises ConflictError naming a backfill that holds some of them."""
 
     def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
         """Write moves, all or none; raises StoreError for one that is not allowed."""
@@ -507,7 +492,7 @@ class RunStore(Protocol):
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the state of the backfill and what it leaves; RUNNING starts it the first time.
+        """Write the state of the backfill and the keys that it leaves; RUNNING sets its start once.
 
         Raises StoreError for a move that is not among BACKFILL_MOVES.
         """
@@ -515,26 +500,26 @@ class RunStore(Protocol):
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
     ) -> None:
-        """Leave a request for the executor of the backfill; None takes it back."""
+        """Leave a request for the executor of the backfill; None withdraws it."""
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
-        """Mark a backfill as deleted; raises ConflictError while somebody drives it."""
+        """Mark a backfill as deleted; raises ConflictError while an executor drives it."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class Reporter:
-    """Told what happens while a backfill runs; every hook does nothing by default."""
+    """Hooks that are called while a backfill runs; each does nothing by default."""
 
     def backfill_started(self, backfill_id: str, plan: Plan) -> None:
-        """Called once the backfill stands in the run store."""
+        """Called once the run store holds the backfill."""
 
     def waiting(self, what: str) -> None:
-        """Called when a backfill has to wait before it begins or goes on, with what for."""
+        """Called when a backfill has to wait, with the reason."""
 
     def backfill_extended(self, plan: Plan) -> None:
-        """Called once the runs of a tail stand in the run store."""
+        """Called once the run store holds the runs of a tail."""
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         """Called after the store has recorded the submission."""
@@ -543,7 +528,7 @@ class Reporter:
         """Called after the store has recorded the final state."""
 
     def run_delayed(self, run: PlannedRun, delay: timedelta, detail: str) -> None:
-        """Called after an attempt failed that is tried again after `delay`."""
+        """Called after an attempt failed that is retried after `delay`."""
 
     def stopping(self, running: int, *, hard: bool) -> None:
         """Called when no more runs are submitted; `hard`: the running ones are stopped too."""

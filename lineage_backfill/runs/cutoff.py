@@ -1,10 +1,9 @@
-"""Early cutoff: which keys of a run no real change reaches, by what its job is known to have read.
+"""Early cutoff: which keys of a run no real change reaches, by what its job has read before.
 
 A key is cut off only if every stale partition that it reads now holds what the job's own last run
-of that key is recorded to have read. To compare with what the last *write* found would not do: a
-backfill that was cancelled may have repaired the input and not its reader. What partitions hold the
-run store knows of those that its own runs have written, as far as the tables' logs do not tell of
-later changes; of a partition that was named as changed it knows nothing until it is written again.
+of that key is recorded to have read. The last *write* is no measure: a cancelled backfill may have
+repaired the input and not its reader. The run store knows what its own runs have written, unless a
+table's log shows a later change; a partition named as changed is unknown until it is written again.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _LATER: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a partition holds as far as the store knows; `digest` None: it is in doubt."""
+    """What a partition holds by the run store; `digest` None: in doubt."""
 
     digest: str | None
     backfill_id: str
@@ -62,9 +61,9 @@ class _Held:
 
 
 class Cutoff:
-    """Judges the runs of a plan and its tails, and keeps in mind what they read and write.
+    """Judges the runs of a plan and its tails, and tracks what they read and write.
 
-    `parameters` are those that the jobs are given: what was made with others is not comparable.
+    Runs with other `parameters` are not comparable.
     """
 
     def __init__(
@@ -133,9 +132,9 @@ class Cutoff:
     # --- judging --------------------------------------------------------------------------------
 
     def judge(self, run: PlannedRun) -> tuple[PlannedRun | None, KeySet]:
-        """Return the run as far as it is needed (None: not at all), and the keys cut off.
+        """Return the needed part of the run (None: nothing), and the keys cut off.
 
-        To be asked once all that the run waits for has ended.
+        To be called once every run upstream has ended.
         """
         facts = self._resolver.job(run.job)
         calendar = facts.calendar
@@ -171,7 +170,7 @@ class Cutoff:
         return needed
 
     def _lost(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-        """Return those of the keys whose output is no more what the store's last run has left."""
+        """Return the keys whose output has changed since the last run known to the store."""
         lost = NOTHING
         for output in facts.outputs if keys else ():
             if output.mapping is None:
@@ -188,7 +187,7 @@ class Cutoff:
     def _by_last_run(
         self, facts: JobFacts, keys: PartitionSet
     ) -> tuple[list[tuple[Trace, PartitionSet]], PartitionSet]:
-        """Return the keys by their last run, and apart those of which none is known for sure."""
+        """Return the keys by their last run, and those without a certain one."""
         last, basis = self._last_runs(facts), self._job_basis(facts)
         groups: dict[int, tuple[Trace, list[Point]]] = {}
         unknown: list[Point] = []
@@ -214,10 +213,10 @@ class Cutoff:
         keys: PartitionSet,
         trace: Trace,
     ) -> tuple[PartitionSet, PartitionSet]:
-        """Return the keys that read stale partitions of one input, and those that read others now.
+        """Return the keys that read stale partitions of an input, and those that read changed ones.
 
-        A partition that is not stale in this plan counts as well where the store knows that it has
-        been rewritten: an earlier backfill may not have got as far as this reader.
+        A partition that is not stale in this plan counts as well where the store knows that it was
+        rewritten: an earlier backfill may not have reached this reader.
         """
         mapping, lookback = edge.mapping, _lookback(facts, edge)
         assert mapping is not None
@@ -248,9 +247,9 @@ class Cutoff:
         return readers(stale), readers(PartitionSet.of_points(changed))
 
     def _is_changed_since(self, dataset: DatasetRef, point: Point, held: _Held) -> bool:
-        """Whether the table's log tells of a change later than the write that the store knows of.
+        """Whether the table's log shows a change after the write that the store knows.
 
-        What this drive has written nobody else writes meanwhile.
+        The partition locks keep others from what this loop has written.
         """
         if held.since is _LATER or held.version is None:
             return False
@@ -279,14 +278,14 @@ class Cutoff:
             for ref, record in self._logs(touched).items()
         }
 
-    # --- keeping in mind ------------------------------------------------------------------------
+    # --- tracking ------------------------------------------------------------------------
 
     def opened(self, run: PlannedRun) -> None:
-        """Take note that the run is about to be submitted: what it will leave is not known."""
+        """Note that the run is about to be submitted: its outputs become unknown."""
         self._note(self._trace(run, None))
 
     def closed(self, run: PlannedRun, result: Mapping[str, Any] | None) -> Trace:
-        """Take note of the result file of a run that has succeeded, and return its trace."""
+        """Note the result file of a run that has succeeded, and return its trace."""
         facts = self._resolver.job(run.job)
         contents = None
         if result is not None and facts.calendar is not None and "inputs" in result:
@@ -322,7 +321,7 @@ class Cutoff:
     # --- what the store knows -------------------------------------------------------------------
 
     def _last_runs(self, facts: JobFacts) -> dict[Point, Trace]:
-        """Return the newest trace of each run key of a job, as far as the plan is concerned."""
+        """Return the newest trace of each run key of a job that matters to the plan."""
         found = self._last.get(facts.ref)
         if found is None:
             found = self._last[facts.ref] = {}
@@ -350,7 +349,7 @@ class Cutoff:
         return found
 
     def _holds(self, dataset: DatasetRef) -> dict[Point, _Held]:
-        """Return what the partitions of a dataset hold by now; those not named nobody knows of."""
+        """Return what the partitions of a dataset hold now; absent ones are unknown."""
         found = self._now.get(dataset)
         if found is None:
             found = self._now[dataset] = {}
@@ -365,7 +364,7 @@ class Cutoff:
         return found
 
     def _lay(self, held: dict[Point, _Held], dataset: DatasetRef, trace: Trace) -> None:
-        """Lay what one attempt has written over what the partitions held before."""
+        """Replace what partitions held by what one attempt has written."""
         facts = self._resolver.job(trace.job)
         mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
         if mapping is None or facts.calendar is None:
@@ -377,7 +376,7 @@ class Cutoff:
                 held[point] = one
 
     def _doubt(self, held: dict[Point, _Held], dataset: DatasetRef, facts: JobFacts) -> None:
-        """Put in doubt what a run outside of this store may have written since."""
+        """Mark as unknown what a run outside of this store may have written since."""
         latest: dict[PartitionSet, datetime | None] = {}
         mapping = next(one.mapping for one in facts.outputs if one.dataset == dataset)
         for run in self._outside.of(facts.ref) if mapping is not None else ():
@@ -425,9 +424,9 @@ class Cutoff:
         partition: Mapping[str, Any],
         types: Mapping[str, str],
     ) -> Iterable[Point]:
-        """Return the partition that a result file names, by its key or by what its columns hold.
+        """Return the partition that a result file names, by its key or by its column values.
 
-        A run that reads a table whole is told no keys, and gives the values of what it found.
+        A run that reads a whole table gets no keys, and reports the values that it found.
         """
         values = partition.get("values")
         if values is None:
@@ -480,7 +479,7 @@ class Cutoff:
 
 
 def without(resolver: Resolver, run: PlannedRun, cut_off: KeySet) -> PlannedRun:
-    """Return a run without some of its keys: it reads and writes what belongs to the others."""
+    """Return a run without some of its keys, and without their reads and writes."""
     facts = resolver.job(run.job)
     if not cut_off or facts.calendar is None:
         return run
@@ -525,7 +524,7 @@ def _lookback(facts: JobFacts, edge: Input) -> int:
 
 
 def _ended_later(held: _Held | None, other: _Held) -> bool:
-    """Whether of two runs of one backfill that merged into a partition the first ended later."""
+    """Whether the first of two runs of a backfill, merged into one partition, ended later."""
     return (
         held is not None
         and held.digest is not None

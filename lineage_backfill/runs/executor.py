@@ -40,7 +40,7 @@ CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
 #: Returns what has become complete since the plans were made, None for nothing.
 TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 
-#: How often it is looked whether what is waited for has come to pass, in seconds.
+#: Seconds between two looks at what is waited for.
 _LOOK = 0.5
 _ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
 _AGAIN = (RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED)
@@ -56,7 +56,7 @@ class SystemClock:
 
 @dataclass(kw_only=True, eq=False)
 class Executor:
-    """Runs plans: the store remembers, the engines work, the reporter is told.
+    """Runs plans: the store keeps the record, engines run jobs, the reporter is notified.
 
     `engines` are by name, `jobs` and `pools` set caps and priorities. Specs, results and logs go
     below `state_dir`, in `backfills/<backfill>/runs/<run>-<attempt>.*`.
@@ -126,17 +126,17 @@ class Executor:
 
         Ctrl-C once lets running attempts end, twice stops them; both leave it to be resumed.
         Raises ConflictError while another executor drives it or another backfill writes one of
-        its partitions, EnvironmentMissingError before the first submission. An executor that gives
-        no sign of life is waited for until its lease has run out, and then taken over from; one
-        that lives, and other backfills, only if this executor `waits`.
+        its partitions, EnvironmentMissingError before the first submission. The lease of an
+        executor that no longer renews it is taken over once it expires; a live executor and other
+        backfills are waited for only if this executor `waits`.
         """
         with self._leased(backfill_id) as lease:
             return self._drive(lease)
 
     def resume(self, backfill_id: str) -> BackfillState:
-        """Go on with a backfill that was paused, interrupted or killed; one that ended stays so.
+        """Resume a backfill that was paused, interrupted or killed; one that ended stays as it is.
 
-        So does one that a person has paused while this executor waited for it.
+        So does one that was paused while this executor waited for it.
         """
         before = self.store.backfill(backfill_id).state
         with self._leased(backfill_id) as lease:
@@ -150,7 +150,7 @@ class Executor:
             return self._drive(lease)
 
     def retry(self, backfill_id: str) -> BackfillState:
-        """Run again what failed, was blocked or was cancelled, and what never started."""
+        """Run what failed, was blocked or cancelled again, and what never started."""
         with self._leased(backfill_id) as lease:
             record = self.store.backfill(backfill_id)
             if record.state is BackfillState.SUCCEEDED:
@@ -165,13 +165,13 @@ class Executor:
             return self._drive(lease)
 
     def pause(self, backfill_id: str) -> None:
-        """Ask whoever drives the backfill to submit no more; `resume` goes on."""
+        """Ask the executor of the backfill to submit no more runs; `resume` continues it."""
         self.store.request_control(backfill_id, ControlRequest.PAUSE, now=self.clock.now())
 
     def cancel(self, backfill_id: str, *, kill: bool = False) -> BackfillState | None:
-        """Give up all that has not started; `kill` stops what is running as well.
+        """Cancel the runs that have not started; `kill` also stops the running ones.
 
-        Returns the state, None where another executor drives the backfill and has been asked.
+        Returns the state, None where the request was left for another executor.
         """
         now = self.clock.now()
         self.store.request_control(
@@ -183,14 +183,14 @@ class Executor:
             return self._drive(lease)
 
     def stop(self) -> None:
-        """Stop the drive under way, or the next one, as Ctrl-C does; any thread may call this."""
+        """Stop the present run of a backfill, or the next one, as Ctrl-C does; thread-safe."""
         self._stops += 1
         self._stopped.set()
         if self._driving is not None:
             self._driving.stop()
 
     def _drive(self, lease: Lease) -> BackfillState:
-        """Drive the runs of a backfill to an end, and then those that its tail adds."""
+        """Run the runs of a backfill, and then those that its tail adds."""
         record = self.store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
         self.reporter.backfill_started(record.id, self._to_run(record, plans))
@@ -212,7 +212,7 @@ class Executor:
             return state
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
-        """Wait until the backfill is to start, or somebody wants something else of it."""
+        """Wait for the start of the backfill, or a control request."""
         at = record.scheduled_for
         if at is None or at <= self.clock.now() or record.control is not None:
             return
@@ -226,13 +226,13 @@ class Executor:
             self.check()
 
     def _plans(self, backfill_id: str) -> list[Plan]:
-        """Return the plan of a backfill and its tails; the plan is not read if it was made here."""
+        """Return the plan of a backfill and its tails; a plan that was started here is not read."""
         plan = self._started.pop(backfill_id, None)
         tails = [plan_from_dict(document) for document in self.store.tails(backfill_id)]
         return [plan or plan_from_dict(self.store.plan(backfill_id)), *tails]
 
     def _to_run(self, record: BackfillRecord, plans: Sequence[Plan]) -> Plan:
-        """Return the plan with the runs of its tails, less those that have ended before."""
+        """Return the plan with the runs of its tails, without those that have ended."""
         if record.started_at is None:
             return plans[0]
         runs = [run for plan in plans for run in plan.runs or ()]
@@ -240,7 +240,7 @@ class Executor:
         return plans[0].detailed(runs=tuple(run for run in runs if run.id not in ended))
 
     def _new_tail(self, lease: Lease, record: BackfillRecord, plans: Sequence[Plan]) -> Plan | None:
-        """Return what has become complete meanwhile; nothing for a plan as of a named instant."""
+        """Return what has become complete since; None for a plan as of a named instant."""
         if self.tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
             return None
         now = self.clock.now()
@@ -302,7 +302,7 @@ class Executor:
                 )
 
     def _reopen(self, record: BackfillRecord) -> None:
-        """Take back what was asked of a backfill before; raises UsageError where it has expired."""
+        """Withdraw the control request of a backfill; raises UsageError where it has expired."""
         now = self.clock.now()
         if record.expires_at is not None and record.expires_at <= now:
             raise UsageError(
@@ -314,9 +314,9 @@ class Executor:
     def _locked(
         self, lease: Lease, runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]
     ) -> bool:
-        """Lock what runs write; False if something else was asked for before that was free.
+        """Lock what runs write; False if a control request came first.
 
-        Those that are still `waiting` must not be run by others either.
+        Runs that are still `waiting` must not be run from outside either.
         """
 
         def blocker() -> str:
@@ -325,7 +325,7 @@ class Executor:
             except ConflictError as error:
                 if not self.waits:
                     raise
-                # What is done needs no lock, and nobody shall wait for one who waits.
+                # Finished runs need no lock, and a waiting backfill must block no other.
                 self.store.lock(lease, ())
                 return error.message
             return self.live(waiting) if self.live is not None else ""
@@ -333,7 +333,7 @@ class Executor:
         return self._wait(lease, blocker)
 
     def _wait(self, lease: Lease, blocker: Callable[[], str]) -> bool:
-        """Hold the lease while there is one; False once somebody wants it to end."""
+        """Hold the lease while there is a blocker; False after a control request or a stop."""
         said = ""
         while what := blocker():
             if what != said:
@@ -346,7 +346,7 @@ class Executor:
 
     @contextmanager
     def _leased(self, backfill_id: str) -> Iterator[Lease]:
-        """Hold the lease; it is kept for a successor to reconcile where attempts are left over."""
+        """Hold the lease; with attempts under way it is not released, so a successor reconciles."""
         self._driving = None
         lease = self._acquire(backfill_id)
         try:
@@ -363,7 +363,7 @@ class Executor:
                 self.store.release(lease)
 
     def _acquire(self, backfill_id: str) -> Lease:
-        """Take the lease, as soon as its holder has ended or given no sign of life for its time."""
+        """Take the lease once its holder has ended, or has not renewed it in time."""
         first: Holder | None = None
         while True:
             try:

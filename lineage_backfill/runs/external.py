@@ -1,4 +1,4 @@
-"""Runs that the lineage tells of and no backfill of this run store has started."""
+"""Runs in the lineage that no backfill of this run store has started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lineage_backfill.planning.resolver import Resolver
 
 @dataclass(frozen=True, slots=True)
 class OutsideRun:
-    """One such run; `keys` are those that it may have written, `ended_at` None while it goes on."""
+    """One such run; `keys` are those that it may have written, `ended_at` None while it runs."""
 
     record: ObservedRun
     keys: PartitionSet

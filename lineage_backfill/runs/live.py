@@ -1,4 +1,4 @@
-"""Runs from outside that are under way on the very keys that a backfill is to run."""
+"""Runs from outside that are under way on keys of a backfill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.runs.external import OutsideRun, OutsideRuns
 
-#: A run that has begun longer ago and has not told of its end is taken to be dead.
+#: A run without an end that started longer ago counts as dead.
 SILENT = timedelta(days=1)
 _AGAIN = 5.0  # seconds between two readings of the lineage
 
@@ -22,8 +22,8 @@ _AGAIN = 5.0  # seconds between two readings of the lineage
 class LiveRuns:
     """Names the first such run, and looks again for as long as there is one.
 
-    `look` reads what the lineage tells now, `engines` what those know that can be asked, by their
-    names. One that `refuses` raises ConflictError instead of having the run waited for.
+    `look` reads the present lineage, `engines` return the run keys that each engine knows of. With
+    `refuses` such a run raises ConflictError and is not waited for.
     """
 
     def __init__(

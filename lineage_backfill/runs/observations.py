@@ -1,4 +1,4 @@
-"""What logs, lineage and run store tell of tables and runs, gathered for the core to judge."""
+"""Gathers the history of tables and runs from logs, lineage and run store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, T
 def of_tables(
     resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs, *, by_spark: bool = True
 ) -> tuple[dict[DatasetRef, TableRecord], dict[DatasetRef, str]]:
-    """Return what the logs of the datasets' tables tell, and of the others why nothing is known.
+    """Return the history of the datasets' tables, and for the others why it is unknown.
 
-    Logs that only Spark can read are read unless `by_spark` is false. Raises TableLogError where no
+    Without `by_spark`, logs that only Spark can read are left out. Raises TableLogError where no
     log can be read at all.
     """
     places, silent = _places(resolver, datasets)
@@ -49,10 +49,10 @@ def of_tables(
 def of_undo(
     resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs
 ) -> dict[DatasetRef, tuple[str, ...]]:
-    """Return what would keep runs from being undone on the tables of datasets, where it is known.
+    """Return what prevents an undo on the datasets' tables, where it is known.
 
-    Tables of a catalog or of a store elsewhere are left out: to read their logs takes Spark.
-    Raises TableLogError where no log can be read at all.
+    Tables whose logs only Spark can read are left out. Raises TableLogError where no log can be
+    read at all.
     """
     places = _near(_places(resolver, datasets)[0])
     told = logs.blockers(list(places.values()))
@@ -66,7 +66,7 @@ def of_undo(
 def _places(
     resolver: Resolver, datasets: Iterable[DatasetRef]
 ) -> tuple[dict[DatasetRef, TablePlace], dict[DatasetRef, str]]:
-    """Return where the datasets' tables are, and of the others why that is not known."""
+    """Return the places of the datasets' tables, and for the others why they are unknown."""
     places: dict[DatasetRef, TablePlace] = {}
     silent: dict[DatasetRef, str] = {}
     for dataset in datasets:
@@ -130,7 +130,7 @@ def _keys(reader: TableKeys, partitions: Sequence[Mapping[str, str | None]]) -> 
 def of_runs(
     resolver: Resolver, history: Iterable[ObservedRun], store: RunStore
 ) -> dict[JobRef, list[Run]]:
-    """Return the runs of each job that the lineage or the run store tells of."""
+    """Return the runs of each job by lineage and run store."""
     found: dict[JobRef, list[Run]] = defaultdict(list)
     ours: set[str] = set()
     for record in store.backfills():
@@ -154,7 +154,7 @@ def of_runs(
 def past_runs(
     resolver: Resolver, history: Iterable[ObservedRun], jobs: Collection[JobRef], limit: int
 ) -> Iterator[PastRun]:
-    """Yield how long runs of the jobs took, the newest first and at most `limit` of each."""
+    """Yield durations of the jobs' runs, newest first, at most `limit` of each job."""
     ended: dict[JobRef, list[tuple[datetime, datetime, ObservedRun]]] = defaultdict(list)
     for record in history:
         started_at, ended_at = record.started_at, record.ended_at
@@ -171,9 +171,9 @@ def past_runs(
 def _ours(
     resolver: Resolver, run: RunRecord, result: Mapping[str, Any] | None, since: datetime | None
 ) -> Iterator[Run]:
-    """Yield what a run of a backfill tells: what it made, and what it found to be as it should.
+    """Yield the keys that a run of a backfill made, and those that it found up to date.
 
-    `since` is when the backfill began if it goes on.
+    `since` is the start of a backfill that is still running.
     """
     calendar = _calendar(resolver, run.job)
     if calendar is None:
@@ -192,7 +192,7 @@ def _ours(
 
 
 def _versions(result: Mapping[str, Any] | None) -> dict[DatasetRef, int]:
-    """Return the versions of its inputs that a run says it has read."""
+    """Return the versions of its inputs that a run reports."""
     inputs = (result or {}).get("inputs", ())
     return {
         DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one["version"]

@@ -1,4 +1,4 @@
-"""Who drives a backfill: what a process is called in a lease, and whether it still lives."""
+"""Which process runs a backfill: its name in a lease, and whether it is alive."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from lineage_backfill.model import BackfillState
 from lineage_backfill.ports import BackfillRecord, Holder, RunStore
 
-#: How long a lease holds without a sign of life.
+#: How long a lease holds without a renewal.
 LEASE = timedelta(seconds=30)
 
 
 def standing(
     store: RunStore, backfill_id: str, now: datetime
 ) -> tuple[BackfillRecord, Holder | None]:
-    """Return a backfill and who drives it; it is INTERRUPTED where its driver is gone.
+    """Return a backfill and the holder of its lease; INTERRUPTED where its process is gone.
 
     Raises UnknownNameError.
     """

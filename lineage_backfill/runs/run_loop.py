@@ -48,14 +48,14 @@ from lineage_backfill.runs.scheduler import Blocked, Scheduler
 
 #: Makes the run spec of (run, attempt, token, path of the result file).
 SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
-#: Something that happened; run by the loop, it gives the moves that follow from it.
+#: Something that happened; the loop calls it for the moves that follow.
 Event = Callable[[], list[Move]]
 
-#: How long after a renewal it is certain that nobody has taken over.
+#: For this long after a renewal no other executor can have taken over.
 _SURE = LEASE / 2
 _HEARTBEAT = 1.0  # seconds; also how soon a request from another terminal is seen
 _GRACE = 15.0  # seconds that stopped runs get to end
-_STEP = 500  # runs judged before what came of it is written down
+_STEP = 500  # runs skipped before their moves are recorded
 
 
 def spec_file(folder: Path, run_id: str, attempt: int) -> Path:
@@ -65,7 +65,7 @@ def spec_file(folder: Path, run_id: str, attempt: int) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a run, less the keys that were cut off; result and log stand beside its spec."""
+    """One try at a run, without its cut-off keys; result and log are files beside its spec."""
 
     run: PlannedRun
     number: int
@@ -93,11 +93,11 @@ class Services:
 
 
 class RunLoop:
-    """Drives one backfill, under a lease, from where the store says it stands to an end.
+    """Runs one backfill under a lease, from its state in the store to an end.
 
-    Everything that happens comes through one queue: ended attempts, requests, Ctrl-C. So nothing
-    waits for the tick of a poll, and only one thread decides. `cutoff` keeps in mind what runs
-    read and write; where the record switches cutoff off, all that is planned runs.
+    Ended attempts, control requests and Ctrl-C arrive in one queue, so nothing waits for a poll
+    and one thread decides. `cutoff` tracks what runs read and write; where the record switches
+    cutoff off, every planned run runs.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RunLoop:
         self._over = threading.Event()
 
     def run(self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]) -> BackfillState:
-        """Drive to an end and return what came of it; the state is left to the caller to write.
+        """Run to an end and return the state, which the caller records.
 
         Raises ConflictError when the lease is taken over, StoreError when nothing can be written.
         """
@@ -164,11 +164,11 @@ class RunLoop:
 
     @property
     def is_busy(self) -> bool:
-        """Whether attempts are under way that this drive has not seen the end of."""
+        """Whether attempts are under way whose end this loop has not seen."""
         return bool(self._running)
 
     def stop(self) -> None:
-        """Stop: the first time running attempts may end, the second time they are stopped.
+        """Stop: the first call lets running attempts end, the second one stops them.
 
         Any thread and any signal handler may call this.
         """
@@ -209,7 +209,7 @@ class RunLoop:
     # Deciding, writing down, acting
 
     def _next(self) -> tuple[list[Attempt], list[Move]]:
-        """Return the attempts to start now, and the moves of runs that turn out to be needless."""
+        """Return the attempts to start now, and the moves of runs that are not needed."""
         while self._delayed and self._delayed[0][0] <= time.monotonic():
             self._scheduler.offered(heapq.heappop(self._delayed)[1])
         starting: list[Attempt] = []
@@ -246,7 +246,7 @@ class RunLoop:
         return Attempt(run=run, number=number, token=token, spec_path=path, cut_off=cut_off)
 
     def _record_moves(self, moves: list[Move], starting: Sequence[Attempt]) -> None:
-        """Record what has ended and what is intended, in one transaction; then tell of the ends."""
+        """Record ends and intents in one transaction; then report the ends."""
         intents = [
             Move(
                 run_id=attempt.run.id,
@@ -266,7 +266,7 @@ class RunLoop:
                 self._reporter.run_finished(run, move.state, move.error or "")
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
-        """Hand attempts to their engines; returns those that were taken, with their handles."""
+        """Submit attempts to their engines; returns the accepted ones with their handles."""
         handed_over = []
         for attempt in starting:
             self._running[attempt.token] = attempt
@@ -290,10 +290,10 @@ class RunLoop:
         return handed_over
 
     def _ensure_lease(self) -> None:
-        """Make sure, right before a submission, that nobody can have taken over.
+        """Make sure, right before a submission, that no other executor has taken over.
 
-        This process may have slept since the intent was written down. Where it falls asleep just
-        after this, whoever takes over has given the attempt up with its engine, see `Engine.find`.
+        This process may have slept since the intent was recorded. If it sleeps right after this,
+        the executor that takes over gives the attempt up with its engine, see `Engine.find`.
         """
         ticked, at = self._renewed
         elapsed = max(timedelta(seconds=time.monotonic() - ticked), abs(self._clock.now() - at))
@@ -329,7 +329,7 @@ class RunLoop:
         self._happened.put(partial(self._ended, engine, handle))
 
     def _take(self, timeout: float | None) -> list[Move]:
-        """Wait until something happens; returns the moves that follow from all that has."""
+        """Wait for an event; returns the moves that follow from all that have arrived."""
         moves: list[Move] = []
         while True:
             try:
@@ -341,7 +341,7 @@ class RunLoop:
         return moves
 
     def _patience(self) -> float | None:
-        """Return the seconds until something is due by itself, None if nothing is."""
+        """Return the seconds until the next retry or deadline, None if there is none."""
         due = [self._deadline] if self._deadline is not None else []
         if self._delayed and not self._stopping:
             due.append(self._delayed[0][0])
@@ -350,7 +350,7 @@ class RunLoop:
     def _ended(self, engine: str, handle: str) -> list[Move]:
         token = self._handles.get((engine, handle))
         if token is None:
-            return []  # told twice, or not ours
+            return []  # a repeated notice, or not ours
         outcome = self._engines[engine].poll(handle)
         if not outcome.state.is_final:
             return []
@@ -359,7 +359,7 @@ class RunLoop:
         return [replace(moves[0], handle=handle), *moves[1:]]
 
     def _finish_attempt(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
-        """Decide what the end of an attempt means for its run, first, and for those below it."""
+        """Return the move of a run whose attempt has ended, then those of its descendants."""
         del self._running[attempt.token]
         run = attempt.run
         if outcome.state is AttemptState.SUCCEEDED:
@@ -425,7 +425,7 @@ class RunLoop:
         )
 
     def _give_up(self, why: str) -> list[Move]:
-        """Submit no more; returns the moves of all that has not started."""
+        """Submit no more; returns the moves that cancel what has not started."""
         self._stopping = self._cancelling = True
         return [
             Move(run_id=run.id, state=RunState.CANCELLED, error=why)
@@ -433,12 +433,12 @@ class RunLoop:
         ]
 
     def _share(self) -> list[Move]:
-        """Keep to the caps beside the other backfills of this run store."""
+        """Share the caps with the other backfills of this run store."""
         uses = self._scheduler.uses()
         try:
             others = self._store.share(self._lease, uses, now=self._clock.now())
         except StoreError:
-            return []  # perhaps only busy; it is asked again
+            return []  # perhaps only busy; the next heartbeat tries again
         self._scheduler.cap(shares(self._caps, uses, others))
         return []
 
@@ -450,7 +450,7 @@ class RunLoop:
             try:
                 control = self._renew()
             except StoreError:
-                continue  # perhaps only busy; the loop meets the same trouble if it lasts
+                continue  # perhaps only busy; if it lasts, the loop meets the same error
             except BackfillError as error:
                 self._happened.put(partial(_fail, error))
                 return
@@ -480,7 +480,7 @@ class RunLoop:
 
 
 #: Why a run is skipped.
-_SAME = "all that it reads is what it read before"
+_SAME = "its inputs are unchanged since its last run"
 
 
 def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:

@@ -1,4 +1,4 @@
-"""Follows a backfill that somebody else drives, by what the run store says of it."""
+"""Follows a backfill that another process runs, by its events in the run store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def follow(
     now: Callable[[], datetime],
     wait: Callable[[], bool],
 ) -> BackfillState:
-    """Tell the reporter what happens until nobody drives the backfill; return its state then.
+    """Report what happens until no process runs the backfill; return its state then.
 
-    Only reads. The state is INTERRUPTED where its driver is gone. `wait` is called between two
-    looks; once it returns False, the state is returned as it is. Raises UnknownNameError.
+    Only reads. The state is INTERRUPTED where its process is gone. `wait` is called between two
+    reads; once it returns False, the present state is returned. Raises UnknownNameError.
     """
     watch = _Watch(store, backfill_id, reporter)
     while True:
@@ -37,7 +37,7 @@ def follow(
 
 
 class _Watch:
-    """What has been told so far; the runs that had ended before are not told of."""
+    """What has been reported so far; runs that had ended before are not."""
 
     def __init__(self, store: RunStore, backfill_id: str, reporter: Reporter) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class _Watch:
                 self._started(run, records[run.id].attempt)
 
     def look(self) -> None:
-        """Tell of what has happened since the last look."""
+        """Report what has happened since the last call."""
         for event in self._store.events(self._id, after=self._seen):
             self._seen = event.id
             run = self._left.get(event.run_id or "")

@@ -67,10 +67,10 @@ from lineage_backfill.store.upgrade import upgrade
 #: The address of a store that lives as long as the object that has opened it.
 IN_MEMORY = "sqlite://"
 
-#: How long a writer waits for another one, in seconds.
+#: Seconds that a writer waits for another one.
 BUSY_TIMEOUT = 30.0
 
-#: Names the lock under which the tables are made; any number that others do not use.
+#: The advisory lock under which the tables are made; any number that others do not use.
 _MIGRATION = 5_622_016_142
 
 #: Readers do not hinder the writer; a commit is on disk when it returns; large backfills fit the
