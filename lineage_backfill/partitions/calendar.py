@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import prod
 
 from lineage_backfill.errors import MissingKeyError
@@ -123,8 +124,10 @@ class Calendar:
         return PartitionSet.of([(ordinals, self.full_mask)])
 
     def clip(self, keys: PartitionSet) -> PartitionSet:
-        """Return the keys of the set that exist."""
+        """Return the keys of the set that exist; where `*` is one, all that it stands for."""
         time = self.time
+        if self.is_open:
+            keys = self._opened(keys)
         if time is None or not keys.boxes:
             return keys
         clipped = tuple((o.clip(time.first, time.last), mask) for o, mask in keys.boxes)
@@ -145,6 +148,93 @@ class Calendar:
         if not (back or ahead) or not keys.boxes or self.time is None:
             return keys
         return self.clip(keys.map_time(lambda ordinals: ordinals.dilate(back, ahead)))
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether a dimension has runtime keys, so that more keys may appear."""
+        return any(axis.runtime for axis in self.statics)
+
+    def _opened(self, keys: PartitionSet) -> PartitionSet:
+        """Return the set with all that each `*` of it stands for: present and future keys."""
+        return PartitionSet.of((ordinals, self._open(mask)) for ordinals, mask in keys.boxes)
+
+    def _open(self, mask: int) -> int:
+        for (stars, steps), axis in zip(self._stars, self.statics, strict=True):
+            every = mask & stars
+            for position in range(len(axis.keys) if every else 0):
+                mask |= every >> position * steps
+        return mask
+
+    @cached_property
+    def _stars(self) -> tuple[tuple[int, int], ...]:
+        """The combinations with the `*` of each static axis, and how far its keys are apart."""
+        found = []
+        steps = self.combinations
+        for number, axis in enumerate(self.statics):
+            steps //= len(axis.keys)
+            masks = [other.full for other in self.statics]
+            masks[number] = 1 << len(axis.keys) - 1 if axis.runtime else 0
+            found.append((self.combine(masks), steps))
+        return tuple(found)
+
+    def with_star(self, keys: PartitionSet) -> PartitionSet:
+        """Return the set with `*`, and so with all, beside each key of a runtime dimension."""
+        if not self.is_open:
+            return keys
+        boxes = []
+        for ordinals, mask in keys.boxes:
+            wider = mask
+            for (stars, steps), axis in zip(self._stars, self.statics, strict=True):
+                for position in range(len(axis.keys)):
+                    wider |= wider << position * steps & stars
+            boxes.append((ordinals, wider))
+        return self._opened(PartitionSet.of(boxes))
+
+    def chunks(self, keys: PartitionSet, most: int) -> Iterator[PartitionSet]:
+        """Yield sets of at most so many keys; `*` counts as one, with all that it stands for."""
+        if not self.is_open:
+            yield from keys.singles() if most == 1 else keys.chunks(most)
+            return
+        for piece in self.by_time(keys):
+            ((ordinals, mask),) = piece.boxes
+            for part in self._units(mask):
+                yield from PartitionSet(((ordinals, part),)).chunks(most * part.bit_count())
+
+    def count(self, keys: PartitionSet) -> int:
+        """Return how many keys there are; `*` counts as one, with all that it stands for."""
+        if not self.is_open:
+            return len(keys)
+        boxes = (box for piece in self.by_time(keys) for box in piece.boxes)
+        return sum(len(ordinals) * len(self._units(mask)) for ordinals, mask in boxes)
+
+    def by_time(self, keys: PartitionSet) -> Iterable[PartitionSet]:
+        """Return sets of one box that share no time, so that `*` stands with all that it is.
+
+        Without runtime keys that is the set itself.
+        """
+        if not self.is_open or len(keys.boxes) < 2:
+            return (keys,) if keys.boxes else ()
+        pieces: dict[int, OrdinalSet] = {0: keys.ordinals}
+        for ordinals, mask in keys.boxes:
+            parts: dict[int, OrdinalSet] = {}
+            for held, some in pieces.items():
+                for wider, part in ((held | mask, some & ordinals), (held, some - ordinals)):
+                    if part:
+                        parts[wider] = parts.get(wider, part) | part
+            pieces = parts
+        return [PartitionSet(((ordinals, mask),)) for mask, ordinals in pieces.items()]
+
+    def _units(self, mask: int) -> list[int]:
+        return [
+            self.combine(
+                [
+                    axis.full if axis.runtime and key == EVERY else 1 << axis.index[key]
+                    for axis, key in zip(self.statics, keys, strict=True)
+                ]
+            )
+            for labels in self.boxes(mask)
+            for keys in product(*labels)
+        ]
 
     def combine(self, masks: Sequence[int]) -> int:
         """Return the mask of combinations whose key on each static axis lies in that axis' mask."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lineage_backfill.partitions.calendar import Calendar, StaticAxis
+from lineage_backfill.partitions.calendar import EVERY, Calendar, StaticAxis
 from lineage_backfill.partitions.grid import refines
 from lineage_backfill.partitions.mapping import paired_axes, same_key
 
@@ -26,6 +26,8 @@ def _told_apart(axis: StaticAxis, output: StaticAxis) -> bool:
     """Whether no two keys of a run dimension make one key of the output."""
     made = 0
     for key in axis.keys:
+        if axis.runtime and key == EVERY:
+            continue  # its run makes what all the others would
         mask = same_key(axis, key, output)
         if made & mask:
             return False

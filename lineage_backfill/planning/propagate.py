@@ -386,7 +386,8 @@ class _Run:
             if closed == left:
                 break
             left = closed
-        return left
+        # A run of `*` rewrites every key of its dimension: it is left with any of them.
+        return calendar.with_star(left) & result.stale if calendar.is_open else left
 
     def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and what that makes of the outputs."""

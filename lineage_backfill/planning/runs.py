@@ -31,7 +31,8 @@ def count_runs(propagation: Propagation, resolver: Resolver) -> int:
             continue
         policy = _policy(result)
         if policy == "key":
-            total += jobs * len(result.planned)
+            assert result.facts.calendar is not None
+            total += jobs * result.facts.calendar.count(result.planned)
         elif policy == "aligned":
             by_reader.add(result)
         else:
@@ -55,17 +56,19 @@ def batches(
     facts: JobFacts, propagation: Propagation, resolver: Resolver
 ) -> Iterator[PartitionSet]:
     """Yield the key sets of a job's runs, ascending in time."""
-    result = propagation.results[facts]
+    result, calendar = propagation.results[facts], facts.calendar
     planned, policy = result.planned, _policy(result)
+    assert calendar is not None
     if policy == "key":
-        yield from planned.singles()
+        yield from calendar.chunks(planned, 1)
     elif policy == "range":
-        yield from planned.ranges()
+        for piece in calendar.by_time(planned):
+            yield from piece.ranges()
     elif policy == "aligned":
         yield from _aligned(facts, propagation, resolver)
     else:
         assert isinstance(policy, int)
-        yield from planned.chunks(policy)
+        yield from calendar.chunks(planned, policy)
 
 
 def _aligned(
@@ -86,7 +89,8 @@ def _aligned(
                 grid = theirs.time.grid
                 for first, last in other.planned.ordinals.runs():
                     cuts.update(time.grid.at(grid.start(o)) for o in range(first, last + 2))
-    yield from propagation.results[facts].planned.cut_at(cuts)
+    for piece in facts.calendar.by_time(propagation.results[facts].planned):
+        yield from piece.cut_at(cuts)
 
 
 # --- order ----------------------------------------------------------------------------------------

@@ -53,6 +53,10 @@ class RuntimeKeys:
         for dimension in chain.from_iterable(named):
             if isinstance(dimension.calendar.keys, tuple):
                 known.setdefault(dimension.name, set()).update(dimension.calendar.keys)
+        for declared in self._declarations.datasets:
+            if declared.calendar is not None and isinstance(declared.calendar.keys, tuple):
+                for column in declared.columns:
+                    known.setdefault(column, set()).update(declared.calendar.keys)
         for record in self._snapshot.history:
             if record.partition_key:
                 try:

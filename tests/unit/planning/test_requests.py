@@ -316,6 +316,47 @@ def test_a_runtime_key_that_is_named_stays_itself() -> None:
     assert run.writes[0].keys == ({"day": ["2024-03-10"], "shop": ["s1"]},)
 
 
+KNOWN = RUNTIME.replace(
+    "]\n",
+    """  { name = "shops", dimensions = [
+    { name = "day", grain = "day" }, { name = "shop", keys = ["s1", "s2"] } ] },
+  { name = "plain", keys = ["s2", "s3"], column = "shop" },
+  { name = "open", keys = "runtime", column = "shop" },
+]
+""",
+)
+
+
+@pytest.mark.parametrize("batch", ['"key"', "1", "7", '"range"'])
+def test_a_run_of_every_runtime_key_stands_beside_no_run_of_one(batch: str) -> None:
+    """`*` is present and future keys: its run rewrites what a run of s1 writes."""
+    toml = f'{KNOWN}job = [{{ name = "j", batch = {batch} }}]'
+    made = plan(request({"days": "2024-03-10"}), "days > j > out\nout > k > shops", toml)
+    (run,) = runs_of(made, "j")
+    assert run.writes[0].keys == ({"day": ["2024-03-10"], "shop": ["*"]},)
+    assert [made_by.upstream for made_by in runs_of(made, "k")] == [(run.id,), (run.id,)]
+    assert made.totals["runs"] == 3
+    both = request({"days": "2024-03-10", "in": "day=2024-03-10..2024-03-11/shop=s1"})
+    made = plan(both, "days, in > j > out", toml)
+    assert sorted(shown(run.partitions) for run in runs_of(made, "j")) == [
+        "day=2024-03-10/shop=*",
+        "day=2024-03-11/shop=s1",
+    ]
+
+
+def test_the_keys_of_a_static_dataset_are_known_by_its_column() -> None:
+    made = plan(request({"plain": "s3"}), "plain > j > open", KNOWN)
+    assert summary(made) == {"j": "s3"}
+
+
+def test_a_run_of_every_runtime_key_is_left_with_any_of_them() -> None:
+    edges = "in > a > shops\ndays, shops > j > out"
+    asked = request({"days": "2024-03-10", "in": "day=2024-03-10/shop=s1"}, exclude=("a",))
+    made = plan(asked, edges, KNOWN)
+    assert left(made) == {"a": "day=2024-03-10/shop=s1", "j": "day=2024-03-10/shop=*"}
+    assert not runs_of(made, "j")
+
+
 def test_unknown_runtime_keys_are_all_of_them() -> None:
     made = plan(request({"days": "2024-03-10"}), "days > j > out", RUNTIME)
     assert summary(made) == {"j": "day=2024-03-10/shop=*"}
