@@ -13,6 +13,9 @@ from typing import Any, Literal, Protocol
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet
 
+#: A plan of more runs makes them each time that its document is written, and does not hold them.
+HELD_RUNS = 10_000
+
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
 
 
@@ -171,7 +174,7 @@ class Plan:
 
         Jobs and runs are iterators, which make their documents one by one.
         """
-        runs = self.__dict__.get("runs", self.details.runs)
+        runs = self.runs if self.totals.get("runs", 0) <= HELD_RUNS else self.details.runs
         yield "now", self.now
         yield "request", self.request
         yield "lineage", self.lineage

@@ -292,7 +292,8 @@ def _job_runs(propagation: Propagation, resolver: Resolver) -> Iterator[_JobRuns
         policy = _policy(result)
         found = shared.get((result.planned, policy))
         if found is None or policy == "aligned":
-            found = _Batches(list(batches(facts, propagation, resolver)))
+            keys = map(propagation.memo.intern, batches(facts, propagation, resolver))
+            found = _Batches(list(keys))
             shared[result.planned, policy] = found
         yield _JobRuns(facts, found, first)
         first += len(found.keys)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Times the planner on large graphs and prints a table, or JSON with --json.
+"""Times what a user waits for when a plan is made, and prints a table, or JSON with --json.
 
-    scripts/bench/plan.py [--json] [--repeat N] [--only WORD]
+    scripts/bench/plan.py [--json] [--repeat N] [--only WORD] [--beside PATH]
 
-"ms" is what a plan takes of a planner whose graph is built: lineage and declarations indexed by an
-earlier plan. "with_graph_ms" is everything from the snapshot on, "with_document_ms" a plan and its
-whole document, with every reason, run and hash. Memory is the peak that graph and plan add, by
-tracemalloc, in a run of its own; the whole process's peak is printed at the end.
+"ms" is a planner made anew, a request that it has not seen, and the whole document written to a
+sink, with every reason, run and hash; "warm_ms" is a plan alone, by a planner that has planned the
+request before. Memory is the peak of what "ms" times, by tracemalloc, in a run of its own.
+With --beside the same cases run in turn on the code at PATH, each in a process of its own, and
+"ratio" is how long this code takes of what that one does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import resource
 import statistics
@@ -24,30 +26,40 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.text import KeySet
-from lineage_backfill.planning.document import plan_to_dict
-from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.planner import Planner, build_plan
-from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.project.declarations import (
+from lineage_backfill import (
     CalendarDeclaration,
+    ChangedDataset,
     DatasetDeclaration,
+    DatasetRef,
     Declarations,
-    DimensionDeclaration,
-    Grain,
     JobDeclaration,
-    Limits,
+    JobNode,
+    JobRef,
+    LineageSnapshot,
+    Plan,
+    Planner,
     ReadDeclaration,
+    Request,
+    plan_from_dict,
+    plan_to_dict,
 )
 
+try:
+    from lineage_backfill.planning.document import RunReader, plan_members
+    from lineage_backfill.presentation import documents
+except ImportError:  # code beside this one that makes documents whole
+    documents = None  # type: ignore[assignment]
+
+# Not public, and elsewhere in the code that is run beside this one.
+_declared = sys.modules[Declarations.__module__]
+DimensionDeclaration, Limits = _declared.DimensionDeclaration, _declared.Limits
+KeySet = tuple[Any, ...]
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
-GRAINS: tuple[Grain, ...] = ("hour", "day", "week", "month")
+GRAINS = ("hour", "day", "week", "month")
 #: Root keys: the 30 days, the year and the ten years before NOW.
 MONTH, YEAR, DECADE = "2024-12-02T00..", "2024-01-01T00..", "2015-01-01T00.."
 
@@ -213,7 +225,31 @@ def scattered(count: int) -> KeySet:
     )
 
 
+def hourly(jobs: int, hours: int) -> tuple[Request, LineageSnapshot, Declarations]:
+    """Return a chain of hourly jobs that each run once for every hour."""
+    nodes = [
+        JobNode(
+            ref=JobRef("b", f"job_{n}"), reads=(_ref(f"hour_{n}"),), writes=(_ref(f"hour_{n + 1}"),)
+        )
+        for n in range(jobs)
+    ]
+    declarations = Declarations(
+        namespace="b",
+        datasets=_calendars(SINCE_2015),
+        jobs=(JobDeclaration(name="*", engine="local"),),
+        limits=Limits(max_runs=jobs * hours),
+    )
+    first = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H")
+    changed = ChangedDataset(dataset=_ref("hour_0"), keys=(f"{first}..",))
+    return Request(changed=(changed,)), LineageSnapshot.of(nodes), declarations
+
+
+SINGLE_HOURS = "228,655 runs of single hours, streamed"
 CASES = (
+    Case(name="10 jobs, 30 days of hours", build=lambda: layered(10, (MONTH,), ranges=True)),
+    Case(name="400 jobs, 30 days of hours", build=lambda: layered(400, (MONTH,), ranges=True)),
+    Case(name="5,000 jobs, 30 days of hours", build=lambda: layered(5_000, (MONTH,), ranges=True)),
+    Case(name="2,000 runs of single hours", build=lambda: hourly(5, 400)),
     Case(name="1,000 jobs, 30 days of hours", build=lambda: layered(1_000, (MONTH,)), limit_ms=20),
     Case(
         name="the same as ranges, each run listed",
@@ -250,45 +286,121 @@ def timed(work: Callable[[], object], repeat: int) -> list[float]:
     times = []
     for _ in range(repeat):
         gc.collect()
-        begin = time.perf_counter()
+        begin = time.process_time()
         made = work()
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
         del made
     return times
 
 
-def measure(case: Case, repeat: int) -> dict[str, Any]:
-    """Return the times and the memory of one case."""
+def write(plan: Plan) -> None:
+    """Write the plan's whole document where nothing keeps it."""
+    if documents is None:
+        with Path(os.devnull).open("w") as sink:
+            sink.write(json.dumps(plan_to_dict(plan)))
+    else:
+        documents.save(plan_members(plan), Path(os.devnull))
+
+
+def measure(case: Case, repeat: int, *, traced: bool = True) -> dict[str, Any]:
+    """Return the times of one case, and its memory where it is traced."""
     request, snapshot, declarations = case.build()
+
+    def fresh() -> Plan:
+        plan = Planner(snapshot, declarations, now=NOW).plan(request)
+        write(plan)
+        return plan
+
+    plan = fresh()
+    times = timed(fresh, repeat)
     planner = Planner(snapshot, declarations, now=NOW)
     planner.plan(request)
-
-    def both() -> Plan:
-        return build_plan(request, snapshot, declarations, now=NOW)
-
-    def document() -> dict[str, Any]:
-        return plan_to_dict(planner.plan(request))
-
-    times = timed(lambda: planner.plan(request), repeat)
-    first = timed(both, repeat)
-    whole = timed(document, max(repeat // 3, 1))
-    tracemalloc.start()
-    plan = both()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    warm = timed(lambda: planner.plan(request), repeat)
+    peak = 0
+    if traced:
+        tracemalloc.start()
+        fresh()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
     return {
         "case": case.name,
         "ms": round(statistics.median(times) * 1e3, 1),
         "best_ms": round(min(times) * 1e3, 1),
-        "with_graph_ms": round(statistics.median(first) * 1e3, 1),
-        "with_document_ms": round(statistics.median(whole) * 1e3, 1),
+        "warm_ms": round(statistics.median(warm) * 1e3, 1),
         "mb": round(peak / 1e6, 1),
-        "jobs": plan.totals["jobs"],
-        "runs": plan.totals["runs"],
-        "partitions": plan.totals["partitions"],
+        **plan.totals,
         "limit_ms": case.limit_ms,
         "limit_mb": case.limit_mb,
     }
+
+
+def in_process(case: str, path: str, repeat: int) -> dict[str, Any]:
+    """Return what another process measures, on the code at a path."""
+    command = [sys.executable, __file__, "--json", "--case", case, "--repeat", str(repeat)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return {**found["rows"][0], "peak_mb": found["process_peak_mb"]}
+
+
+def beside(case: Case, path: str, repeat: int) -> dict[str, Any]:
+    """Return one case on this code and on that at a path, measured in turn."""
+    here = str(Path(__file__).resolve().parents[2])
+    turns = [[in_process(case.name, one, 1) for one in (here, path)] for _ in range(max(repeat, 1))]
+    row: dict[str, Any] = {"case": case.name}
+    for name in ("best_ms", "warm_ms", "peak_mb"):
+        mine, other = (min(turn[side][name] for turn in turns) for side in (0, 1))
+        row |= {name: mine, f"{name}_beside": other}
+        row[f"{name}_ratio"] = round(mine / other, 2) if other else None
+    return row
+
+
+def single_hours() -> dict[str, Any]:
+    """Return what one plan of very many runs takes: written to a file, and read again."""
+    request, snapshot, declarations = hourly(5, 45_731)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plan.json"
+        begin = time.perf_counter()
+        plan = Planner(snapshot, declarations, now=NOW).plan(request)
+        documents.save(plan_members(plan), file)
+        wrote, peak = time.perf_counter() - begin, _peak()
+        begin = time.perf_counter()
+        read = plan_from_dict(documents.load(file, RunReader()))
+        return {
+            "case": SINGLE_HOURS,
+            "ms": round(wrote * 1e3),
+            "peak_mb": peak,
+            "read_ms": round((time.perf_counter() - begin) * 1e3),
+            "read_peak_mb": _peak(),
+            "runs": len(read.runs or ()),
+            "document_mb": round(file.stat().st_size / 1e6),
+            "limit_peak_mb": 200,
+        }
+
+
+def many_requests(count: int) -> dict[str, Any]:
+    """Return how a planner grows that serves many different requests."""
+    _, snapshot, declarations = layered(40, (MONTH,), ranges=True)
+    tracemalloc.start()
+    planner = Planner(snapshot, declarations, now=NOW)
+    held = []
+    for number in range(count):
+        begin = NOW - timedelta(hours=3 * number + 40)
+        keys = f"{begin:%Y-%m-%dT%H}..{begin + timedelta(hours=number % 30 + 1):%Y-%m-%dT%H}"
+        write(planner.plan(_request((keys,))))
+        if number + 1 in (10, count):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    return {
+        "case": f"a planner after {count:,} requests / after 10",
+        "ratio": round(held[-1] / held[0], 2),
+        "limit_ratio": 2.0,
+    }
+
+
+def _peak() -> int:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
 
 
 def chains(repeat: int) -> dict[str, Any]:
@@ -340,7 +452,7 @@ def against_json(jobs: int) -> dict[str, Any]:
     planner.plan(request)
     parsing = min(timed(lambda: [json.loads(line) for line in lines], 3))
     planning = min(timed(lambda: planner.plan(request), 3))
-    first = min(timed(lambda: build_plan(request, snapshot, declarations, now=NOW), 3))
+    first = min(timed(lambda: Planner(snapshot, declarations, now=NOW).plan(request), 3))
     tracemalloc.start()
     graph = layered(jobs, (DECADE,))[1]
     _ = graph.readers, graph.writers
@@ -349,7 +461,7 @@ def against_json(jobs: int) -> dict[str, Any]:
     gc.collect()
     base, _ = tracemalloc.get_traced_memory()
     tracemalloc.reset_peak()
-    build_plan(request, snapshot, declarations, now=NOW)
+    Planner(snapshot, declarations, now=NOW).plan(request)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return {
@@ -401,22 +513,36 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", default="")
+    parser.add_argument("--case", help="one case, by its whole name")
+    parser.add_argument("--beside", help="where other code to run the cases on stands")
     options = parser.parse_args()
-    rows = [measure(case, options.repeat) for case in CASES if options.only in case.name]
-    if options.only in "chain, 10,000 / 5,000":
-        rows.append(chains(options.repeat))
-    if options.only in "json.loads":
-        rows.append(against_json(100_000))
-    if options.only in "whole process":
-        rows.append(whole_process(1_000))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    cases = [
+        case
+        for case in CASES
+        if (options.case == case.name if options.case else options.only in case.name)
+    ]
+    if options.beside:
+        rows = [beside(case, options.beside, options.repeat) for case in cases]
+    else:
+        rows = [measure(case, options.repeat, traced=not options.case) for case in cases]
+    others: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
+        (SINGLE_HOURS, single_hours),
+        ("a planner after 10,000 requests / after 10", lambda: many_requests(10_000)),
+        ("chain, 10,000 / 5,000", lambda: chains(options.repeat)),
+        ("json.loads", lambda: against_json(100_000)),
+        ("whole process", lambda: whole_process(1_000)),
+        ("whole process, 5,000", lambda: whole_process(5_000)),
+    )
+    if not (options.beside or options.case):
+        rows += [measured() for name, measured in others if options.only in name]
+    peak = _peak()
     if options.json:
-        print(json.dumps({"rows": rows, "process_peak_mb": round(peak)}, indent=1))
+        print(json.dumps({"rows": rows, "process_peak_mb": peak}, indent=1))
         return
     for row in rows:
         parts = [f"{key}={value}" for key, value in row.items() if key != "case" and value]
         print(f"{row['case']:<62} {'  '.join(parts)}")
-    print(f"peak of this process: {peak:.0f} MB")
+    print(f"peak of this process: {peak} MB")
 
 
 if __name__ == "__main__":

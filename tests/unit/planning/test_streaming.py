@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lineage_backfill.planning import plan as plans
 from lineage_backfill.planning.document import (
     RunReader,
     plan_from_dict,
@@ -24,6 +25,13 @@ TOML = """dataset = [
     { name = "day", grain = "day" }, { name = "region", keys = ["eu", "us"] } ] },
 ]
 """
+
+
+@pytest.fixture(autouse=True)
+def _holds_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "HELD_RUNS", 0)
+
+
 EDGES = "h0 > a > h1\nh1 > b > h2\nh2 > c > d1\nd1 > d > s1\nh0, h2 > e > h3"
 
 
