@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-_SPARK = Path(__file__).parent / "spark"
+_TESTS = Path(__file__).parent
+_SPARK = _TESTS / "spark"
+#: What takes long and cannot be divided comes first; many short tests even out the end.
+_FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
+_FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with a Spark session: it needs Java and the jars."""
+    """Mark every test with a Spark session, and say which tests one process runs together."""
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",
@@ -39,6 +43,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             for warning in ignored:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_turn)
+
+
+def _group(item: pytest.Item) -> str:
+    """All tests of the one session together; else those of a file, whose fixtures they share."""
+    shares_session = "spark" in getattr(item, "fixturenames", ())
+    return "spark" if shares_session else item.path.relative_to(_TESTS).as_posix()
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, int]:
+    place = item.path.relative_to(_TESTS)
+    return (
+        _group(item) != "spark",
+        place.as_posix() not in _FIRST,
+        _FOLDERS.index(place.parts[0]) if place.parts[0] in _FOLDERS else len(_FOLDERS),
+    )
 
 
 @pytest.fixture(scope="session")
