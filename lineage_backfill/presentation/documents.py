@@ -33,8 +33,9 @@ def dump(document: Document) -> str:
 def _pieces(document: Document) -> Iterator[str]:
     """Yield the text of the document; what iterators give is held one item at a time."""
     members = document.items() if isinstance(document, Mapping) else document
+    yield "{"
     for number, (key, value) in enumerate(members):
-        yield (",\n " if number else "{") + f"{json.dumps(key)}: "
+        yield (",\n " if number else "") + f"{json.dumps(key)}: "
         if isinstance(value, list | Iterator):
             yield "["
             for place, item in enumerate(value):
