@@ -40,7 +40,7 @@ class Cluster(Protocol):
         """Return what the driver has printed."""
 
 
-class Yarn:
+class Yarn(Cluster):
     """Hadoop's YARN; an application bears the token as a tag.
 
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
@@ -100,7 +100,7 @@ class Yarn:
         return self._STATES.get(state, AttemptState.RUNNING)
 
 
-class Kubernetes:
+class Kubernetes(Cluster):
     """Kubernetes; the driver's pod is named after the token.
 
     Phases: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase

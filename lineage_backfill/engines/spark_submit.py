@@ -26,6 +26,7 @@ from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
+from lineage_backfill.files import whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 
 #: What makes Delta's tables known to a session; only when it starts can it be told.
@@ -180,9 +181,8 @@ class SparkSubmitEngine(ProcessEngine):
         main = self._folder / "run_spec.py"
         if not main.exists():
             main.parent.mkdir(parents=True, exist_ok=True)
-            temporary = main.with_suffix(f".{os.getpid()}")
-            temporary.write_text(_MAIN, encoding="utf-8")
-            temporary.replace(main)
+            with whole_file(main) as file:
+                file.write(_MAIN.encode())
         return main
 
     # What came of it

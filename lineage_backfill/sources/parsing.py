@@ -1,4 +1,4 @@
-"""JSON from bytes: fast where it is plain, and judged by the standard library where it is not."""
+"""JSON from bytes: fast for plain texts, with the standard library as the judge of all others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text; raises ValueError or RecursionError where it is none.
+    """Return the value of a JSON text; raises ValueError or RecursionError.
 
-    Bytes that are no UTF-8 become surrogates, which no name may hold: found where they matter.
+    Bytes that are not UTF-8 become surrogates, which names are checked for.
     """
     try:
         return _decode(data)
@@ -37,10 +37,10 @@ _decode_event = msgspec.json.Decoder(Event).decode
 
 
 def parse_event(data: bytes) -> Any:
-    """Return the value of a JSON text; of an event, what is read of it.
+    """Return the value of a JSON text; of an event, only the members that are read.
 
-    It is far sooner had: most of what Spark says of a run is not. Raises what `parse` raises, but
-    for what is odd in the rest.
+    Far faster: most of a Spark event is not read. Raises what `parse` raises, except for faults in
+    members that are not read.
     """
     try:
         event = _decode_event(data)
@@ -60,9 +60,9 @@ _decode_listing = msgspec.json.Decoder(_Listing).decode
 
 
 def parse_events(data: bytes) -> Any:
-    """Return the value of a JSON text; of an answer that lists `events`, what is read of each.
+    """Return the value of a JSON text; of listed `events`, only the members that are read.
 
-    Raises what `parse` raises, but for what is odd in the rest.
+    Raises what `parse_event` raises.
     """
     try:
         return _decode_listing(data)
@@ -78,11 +78,10 @@ class _Events(msgspec.Struct, rename="camel"):
 _decode_events = msgspec.json.Decoder(_Events).decode
 
 
-def glance(data: bytes) -> tuple[int, Any, int] | None:
-    """Return how many `events` an answer lists, the last one, and its `totalCount`.
+def outline(data: bytes) -> tuple[int, Any, int] | None:
+    """Return the number of `events` in an answer, the last one, and its `totalCount`.
 
-    It has them far sooner than `parse` has all events. None where only `parse` can tell: there are
-    none, or something about the answer is strange.
+    Far faster than `parse`. None where only `parse` can tell: no events, or an unusual answer.
     """
     try:
         answer = _decode_events(data)
@@ -94,9 +93,9 @@ def glance(data: bytes) -> tuple[int, Any, int] | None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let Python look for no cycles meanwhile: JSON makes none, and millions of values.
+    """Switch the cycle collector off: JSON makes no cycles, and millions of values.
 
-    What was read then counts as old; Python would look at all of it at once, in vain.
+    What was read counts as old afterwards, so that it is not searched for cycles at once.
     """
     was_on = gc.isenabled()
     gc.disable()

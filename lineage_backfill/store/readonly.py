@@ -1,4 +1,4 @@
-"""A glance at a run store in a file, without opening it as one: nothing is written or upgraded."""
+"""Reads a run store file without opening it as a store: nothing is written."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
-from lineage_backfill.sources.parsing import glance, parse_events
+from lineage_backfill.sources.parsing import outline, parse_events
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 from lineage_backfill.sources.web import Answer
 
@@ -451,7 +451,7 @@ def _next_page(api: Api, last: Future[_Page | None], before: str) -> _Page | Non
 
 def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
     answer = _send(api, after, before, limit=limit)
-    number, last, total = glance(answer.body) or _count_rows(api, answer)
+    number, last, total = outline(answer.body) or _count_rows(api, answer)
     if number < limit:
         return _Page(after, answer, None)
     newest = _just_before(last)

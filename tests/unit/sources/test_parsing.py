@@ -14,7 +14,7 @@ from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.sources.parsing import (
     DECODER,
     collector_paused,
-    glance,
+    outline,
     parse,
     parse_event,
     parse_events,
@@ -107,7 +107,7 @@ def test_what_is_no_event_is_had_whole(text: bytes) -> None:
     assert parse_event(text) == parse(text)
 
 
-def test_a_glance_tells_what_the_whole_would() -> None:
+def test_a_outline_tells_what_the_whole_would() -> None:
     dice, events, told = random.Random(9), list(map(json.loads, recorded_events()[:5])), 0
     for _ in range(2_000):
         page = {"events": dice.choices(events, k=dice.randrange(4)), "totalCount": 7}
@@ -117,8 +117,8 @@ def test_a_glance_tells_what_the_whole_would() -> None:
         try:
             value = parse(data)
         except (ValueError, RecursionError):
-            continue  # whatever a glance tells, the whole is refused
-        found = glance(data)
+            continue  # whatever a outline tells, the whole is refused
+        found = outline(data)
         if found is not None:
             told += 1
             whole = (len(value["events"]), value["events"][-1], value["totalCount"])
@@ -129,8 +129,8 @@ def test_a_glance_tells_what_the_whole_would() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b'{"events": []}', b'{"events": 1}', b'{"events": [1]}', b"{"]
 )
-def test_a_glance_that_tells_nothing(text: bytes) -> None:
-    assert glance(text) is None
+def test_a_outline_that_tells_nothing(text: bytes) -> None:
+    assert outline(text) is None
 
 
 @pytest.mark.parametrize("frozen", [False, True])
