@@ -11,7 +11,7 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import (
-    BackfillArgument,
+    BackfillOptions,
     DatasetsArgument,
     JsonOption,
     RequestOptions,
@@ -40,24 +40,15 @@ from lineage_backfill.workspace.workspace import Workspace
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
-#: What these verbs end with by the state of the backfill, and what to do next.
-_EXIT_CODES = {
-    BackfillState.SCHEDULED: _TIMED_OUT,
-    BackfillState.RUNNING: _TIMED_OUT,
-    BackfillState.SUCCEEDED: 0,
-    BackfillState.FAILED: _NOT_ALL,
-    BackfillState.CANCELLED: _NOT_ALL,
-    BackfillState.PAUSED: 130,
-    BackfillState.INTERRUPTED: 130,
-}
-_NEXT = {
-    BackfillState.SCHEDULED: "It waits for its time; see how: lineage-backfill watch {id}",
-    BackfillState.RUNNING: "It goes on; see how: lineage-backfill watch {id}",
-    BackfillState.SUCCEEDED: "See what it touched: lineage-backfill report {id}",
-    BackfillState.FAILED: "Mend the cause, then: lineage-backfill retry {id}",
-    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
-    BackfillState.PAUSED: "It is paused; go on with: lineage-backfill resume {id}",
-    BackfillState.INTERRUPTED: "Its state is saved; go on with: lineage-backfill resume {id}",
+#: The exit code by the state that a backfill is left in, and what to do next.
+_ENDS = {
+    BackfillState.SCHEDULED: (_TIMED_OUT, "It waits for its time; see how: {cli} watch {id}"),
+    BackfillState.RUNNING: (_TIMED_OUT, "It goes on; see how: {cli} watch {id}"),
+    BackfillState.SUCCEEDED: (0, "See what it touched: {cli} report {id}"),
+    BackfillState.FAILED: (_NOT_ALL, "Mend the cause, then: {cli} retry {id}"),
+    BackfillState.CANCELLED: (_NOT_ALL, "To run what was given up: {cli} retry {id}"),
+    BackfillState.PAUSED: (130, "It is paused; go on with: {cli} resume {id}"),
+    BackfillState.INTERRUPTED: (130, "Its state is saved; go on with: {cli} resume {id}"),
 }
 
 
@@ -109,7 +100,7 @@ def carry_out(
         else:
             typer.echo(backfill)
         terminal.say(f"It runs on its own, and writes to {log}")
-        terminal.say(_NEXT[BackfillState.RUNNING].format(id=backfill))
+        terminal.say(_ENDS[BackfillState.RUNNING][1].format(cli="lineage-backfill", id=backfill))
         return
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
@@ -142,48 +133,31 @@ def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
 
 
 @takes_options
-def resume(
-    source: SourceOptions,
-    how: RunningOptions,
-    backfill: BackfillArgument = None,
-    as_json: JsonOption = False,
-) -> None:
+def resume(which: BackfillOptions, how: RunningOptions) -> None:
     """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
-    _go_on(source.open(), how, backfill, again=False, as_json=as_json)
+    _go_on(which, how, again=False)
 
 
 @takes_options
-def retry(
-    source: SourceOptions,
-    how: RunningOptions,
-    backfill: BackfillArgument = None,
-    as_json: JsonOption = False,
-) -> None:
+def retry(which: BackfillOptions, how: RunningOptions) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
-    _go_on(source.open(), how, backfill, again=True, as_json=as_json)
+    _go_on(which, how, again=True)
 
 
-def _go_on(
-    workspace: Workspace, how: RunningOptions, backfill: str | None, *, again: bool, as_json: bool
-) -> None:
+def _go_on(which: BackfillOptions, how: RunningOptions, *, again: bool) -> None:
+    workspace, backfill = which.open(), which.backfill
     takes = Backfills(workspace).estimate_left(backfill, again=again, max_parallel=how.max_parallel)
     options = _drive_options(how)
     with _reporting(takes) as reporter:
         runner = Runner(workspace, reporter, options)
         outcome = runner.retry(backfill) if again else runner.resume(backfill)
-    _finish(workspace, outcome, as_json=as_json)
+    _finish(workspace, outcome, as_json=which.as_json)
 
 
 @takes_options
-def undo(
-    source: SourceOptions,
-    how: RunningOptions,
-    backfill: BackfillArgument = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) -> None:
     """Put back what a backfill wrote, the newest first; what others changed since is refused."""
-    workspace, options = source.open(), _drive_options(how)
+    workspace, options = which.open(), _drive_options(how)
     reporter = progress(terminal.talk())
 
     def confirm(plan: Plan) -> None:
@@ -193,23 +167,18 @@ def undo(
         progress_shown.enter_context(reporter.showing())
 
     with ExitStack() as progress_shown:
-        outcome = Runner(workspace, reporter, options).undo(backfill, confirm=confirm)
-    _finish(workspace, outcome, as_json=as_json)
+        outcome = Runner(workspace, reporter, options).undo(which.backfill, confirm=confirm)
+    _finish(workspace, outcome, as_json=which.as_json)
 
 
 @takes_options
-def watch(
-    source: SourceOptions,
-    how: WaitOptions,
-    backfill: BackfillArgument = None,
-    as_json: JsonOption = False,
-) -> None:
+def watch(which: BackfillOptions, how: WaitOptions) -> None:
     """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
-    workspace, limit = source.open(), how.limit
+    workspace, limit = which.open(), how.limit
     backfills = Backfills(workspace)
-    with _reporting(backfills.estimate_left(backfill)) as reporter:
-        outcome = backfills.watch(backfill, reporter, timeout=limit)
-    _finish(workspace, outcome, as_json=as_json)
+    with _reporting(backfills.estimate_left(which.backfill)) as reporter:
+        outcome = backfills.watch(which.backfill, reporter, timeout=limit)
+    _finish(workspace, outcome, as_json=which.as_json)
 
 
 def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
@@ -255,11 +224,11 @@ def _finish(workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool) ->
         documents.emit(document)
     if outcome.is_orphan:
         terminal.say("Nobody drives it any more: its process has ended without a word.")
-    terminal.say(_NEXT[outcome.state].format(id=outcome.id))
+    code, then = _ENDS[outcome.state]
+    terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
         terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")
-    code = _EXIT_CODES[outcome.state]
     if outcome.timed_out and outcome.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
     if code == 0 and (document["blocked_jobs"] or document["left"]):

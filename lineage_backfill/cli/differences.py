@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
-from lineage_backfill.lineage.compare import DatasetChange, Difference, JobChange
+from lineage_backfill.lineage.compare import Difference
 from lineage_backfill.lineage.snapshot import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.presentation.lineage import origin
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import counted, safe
 
+Document = Mapping[str, Any]
+
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 _SHOWN = 200
-
-
-def difference_table(found: Difference) -> RenderableType:
-    """Return what a person reads: jobs first, then datasets, each with what differs about it."""
-    if not found:
-        return Text("Nothing differs.", style="green")
-    names = Names(_all(found))
-    rows = table("", "", "Name", "What differs")
-    lines = list(_lines(found, names))
-    for what, kind, name, says in lines[:_SHOWN]:
-        rows.add_row(
-            Text(*_MARKS[what]), Text(kind, style="dim"), Text(name), Text("\n".join(says))
-        )
-    if len(lines) > _SHOWN:
-        rows.add_row("", "", Text(f"and {len(lines) - _SHOWN:,} more; --json has all", style="dim"))
-    return rows
 
 
 def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference) -> dict[str, Any]:
@@ -45,13 +31,22 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
         "after": origin(after),
         "differ": bool(found),
         "jobs": {
-            "added": [named(ref) for ref in found.jobs_added],
-            "removed": [named(ref) for ref in found.jobs_removed],
-            "changed": [_job(one) for one in found.jobs_changed],
+            **_both(map(named, found.jobs_added), map(named, found.jobs_removed)),
+            "changed": [
+                {
+                    "job": named(one.job),
+                    "reads": _both(map(named, one.reads_added), map(named, one.reads_removed)),
+                    "writes": _both(map(named, one.writes_added), map(named, one.writes_removed)),
+                    "columns": _both(
+                        map(_column, one.columns_added), map(_column, one.columns_removed)
+                    ),
+                    "said": list(one.said),
+                }
+                for one in found.jobs_changed
+            ],
         },
         "datasets": {
-            "added": [named(ref) for ref in found.datasets_added],
-            "removed": [named(ref) for ref in found.datasets_removed],
+            **_both(map(named, found.datasets_added), map(named, found.datasets_removed)),
             "changed": [
                 {
                     "dataset": named(one.dataset),
@@ -61,16 +56,6 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
                 for one in found.datasets_changed
             ],
         },
-    }
-
-
-def _job(one: JobChange) -> dict[str, Any]:
-    return {
-        "job": named(one.job),
-        "reads": _both(map(named, one.reads_added), map(named, one.reads_removed)),
-        "writes": _both(map(named, one.writes_added), map(named, one.writes_removed)),
-        "columns": _both(map(_column, one.columns_added), map(_column, one.columns_removed)),
-        "said": list(one.said),
     }
 
 
@@ -86,48 +71,49 @@ def _column(edge: ColumnEdge) -> dict[str, Any]:
     }
 
 
-def _all(found: Difference) -> Iterator[DatasetRef | JobRef]:
-    jobs = [*found.jobs_added, *found.jobs_removed, *(one.job for one in found.jobs_changed)]
-    yield from jobs
-    datasets = [*found.datasets_added, *found.datasets_removed]
-    datasets += [one.dataset for one in found.datasets_changed]
-    for job in found.jobs_changed:
-        datasets += [*job.reads_added, *job.reads_removed, *job.writes_added, *job.writes_removed]
-    yield from datasets
+def difference_table(document: Document) -> RenderableType:
+    """Return what a person reads: jobs first, then datasets, each with what differs about it."""
+    if not document["differ"]:
+        return Text("Nothing differs.", style="green")
+    lines = [
+        (what, JobRef(**ref) if kind == "jobs" else DatasetRef(**ref), one)
+        for kind in ("jobs", "datasets")
+        for what in _MARKS
+        for one in document[kind][what]
+        for ref in (one[kind[:-1]] if what == "changed" else one,)
+    ]
+    read = (DatasetRef(**ref) for ref in _datasets(document["jobs"]["changed"]))
+    names = Names([*(ref for _, ref, _ in lines), *read])
+    rows = (
+        (
+            Text(*_MARKS[what]),
+            Text(ref.kind, style="dim"),
+            Text(names(ref)),
+            Text("\n".join(_changes(one, names)) if what == "changed" else ""),
+        )
+        for what, ref, one in lines[:_SHOWN]
+    )
+    return table("", "", "Name", "What differs", rows=rows, more=len(lines) - _SHOWN)
 
 
-def _lines(found: Difference, names: Names) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Yield (what became of it, kind, name, what differs about it)."""
-    for job in found.jobs_added:
-        yield "added", "job", names(job), []
-    for job in found.jobs_removed:
-        yield "removed", "job", names(job), []
-    for one in found.jobs_changed:
-        yield "changed", "job", names(one.job), list(_about_job(one, names))
-    for dataset in found.datasets_added:
-        yield "added", "dataset", names(dataset), []
-    for dataset in found.datasets_removed:
-        yield "removed", "dataset", names(dataset), []
-    for other in found.datasets_changed:
-        yield "changed", "dataset", names(other.dataset), list(_about_dataset(other))
+def _datasets(jobs: Iterable[Document]) -> Iterator[Document]:
+    for job in jobs:
+        for side in ("reads", "writes"):
+            yield from (*job[side]["added"], *job[side]["removed"])
 
 
-def _about_job(one: JobChange, names: Names) -> Iterator[str]:
-    yield from (f"reads {names(ref)}" for ref in one.reads_added)
-    yield from (f"no longer reads {names(ref)}" for ref in one.reads_removed)
-    yield from (f"writes {names(ref)}" for ref in one.writes_added)
-    yield from (f"no longer writes {names(ref)}" for ref in one.writes_removed)
-    for number, word in ((len(one.columns_added), "more"), (len(one.columns_removed), "fewer")):
-        if number:
-            yield f"{counted(number, 'column edge')} {word}"
-    yield from _said(one.said)
-
-
-def _about_dataset(one: DatasetChange) -> Iterator[str]:
-    yield from (f"column {safe(name)}" for name in one.columns_added)
-    yield from (f"no column {safe(name)}" for name in one.columns_removed)
-    yield from _said(one.said)
-
-
-def _said(names: Iterable[str]) -> Iterator[str]:
-    yield from (f"another {name.replace('_', ' ')}" for name in names)
+def _changes(one: Document, names: Names) -> Iterator[str]:
+    """Yield what differs about a job or a dataset."""
+    for side in ("reads", "writes"):
+        edges = one.get(side, {"added": (), "removed": ()})
+        yield from (f"{side} {names(DatasetRef(**ref))}" for ref in edges["added"])
+        yield from (f"no longer {side} {names(DatasetRef(**ref))}" for ref in edges["removed"])
+    columns = one["columns"]
+    if "job" in one:
+        for number, word in ((len(columns["added"]), "more"), (len(columns["removed"]), "fewer")):
+            if number:
+                yield f"{counted(number, 'column edge')} {word}"
+    else:
+        yield from (f"column {safe(name)}" for name in columns["added"])
+        yield from (f"no column {safe(name)}" for name in columns["removed"])
+    yield from (f"another {name.replace('_', ' ')}" for name in one["said"])

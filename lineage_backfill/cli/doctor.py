@@ -22,7 +22,7 @@ from rich.text import Text
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.planning import load_plan
-from lineage_backfill.cli.render import table
+from lineage_backfill.cli.render import mark, table
 from lineage_backfill.engines.runtime import find_jars
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 from lineage_backfill.model import DatasetRef
@@ -266,11 +266,9 @@ def _check_jars() -> str:
 
 
 def _table(checks: list[Check]) -> Table:
-    rows = table("", "Check", "Found")
-    for one in checks:
-        found = Text(safe(one.detail))
-        if one.fix:
-            found.append(f"\n{safe(one.fix)}", style="yellow")
-        mark = Text("✓", style="green") if one.ok else Text("✗", style="red")
-        rows.add_row(mark, one.name, found)
-    return rows
+    def found(one: Check) -> Text:
+        text = Text(safe(one.detail))
+        return text.append(f"\n{safe(one.fix)}", style="yellow") if one.fix else text
+
+    rows = ((mark(one.ok), one.name, found(one)) for one in checks)
+    return table("", "Check", "Found", rows=rows)

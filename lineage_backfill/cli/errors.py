@@ -23,10 +23,9 @@ def show(
     """Say what an error means and what to do about it."""
     known = {one.code: one for one in all_errors()}
     if code is None:
-        rows = table("Code", "Exit", "What it means")
-        for one in known.values():
-            rows.add_row(one.code, f"{one.exit_code}", Text(explained(one)[0]))
-        terminal.out().print(rows)
+        every = known.values()
+        rows = ((one.code, f"{one.exit_code}", Text(explained(one)[0])) for one in every)
+        terminal.out().print(table("Code", "Exit", "What it means", rows=rows))
     elif code.upper() in known:
         one = known[code.upper()]
         head = f"{one.code}  {one.__name__}, exit code {one.exit_code}"

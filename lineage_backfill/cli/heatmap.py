@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, table, tell_more
+from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, table
 from lineage_backfill.model import JobRef
-from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.planning.timeline import Spans
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.periods import Periods
@@ -39,12 +39,14 @@ def heatmap(
     periods = Periods.covering(both, zone, most=room)
     cell = max(1, min(_WIDEST_CELL, room // len(periods)))
     shades = _SHADES[plain]
-    made = table("", "", _heading(periods, cell))
-    for guide, job in rows[:SHOWN_JOBS]:
-        mark, style = MARKS[job.status]
+
+    def row(guide: str, job: PlannedJob) -> tuple[Text, ...]:
+        sign, style = MARKS[job.status]
         cells = _cells(periods, spans[job.job], shades, style, cell)
-        made.add_row(Text(mark, style), Text.assemble((guide, "dim"), names(job.job)), cells)
-    tell_more(made, len(rows))
+        return Text(sign, style), Text.assemble((guide, "dim"), names(job.job)), cells
+
+    shown, more = (row(*one) for one in rows[:SHOWN_JOBS]), len(rows) - SHOWN_JOBS
+    made = table("", "", _heading(periods, cell), rows=shown, more=more, rest="")
     return Group(made, Text(), _legend(periods, shades, cell))
 
 

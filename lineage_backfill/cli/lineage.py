@@ -121,10 +121,8 @@ def diff(
     old = workspace.lineage.read_file(before)
     new = workspace.snapshot if after is None else workspace.lineage.read_file(after)
     found = compare(old, new)
-    if as_json:
-        documents.emit(differences.document(old, new, found))
-    else:
-        terminal.out().print(differences.difference_table(found))
+    document = differences.document(old, new, found)
+    terminal.show(document, differences.difference_table, as_json=as_json)
     if detailed_exitcode and found:
         raise typer.Exit(2)
 
@@ -139,15 +137,12 @@ def _where(snapshot: LineageSnapshot) -> str:
 
 def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Family]) -> None:
     names = Names([*snapshot.jobs, *snapshot.datasets])
-    rows = table("Job", "Reads", "Writes")
-    for job in jobs:
-        rows.add_row(
-            Text(names(job.ref)),
-            Text("\n".join(map(names, job.reads))),
-            Text("\n".join(map(names, job.writes))),
-        )
+    rows = (
+        [Text("\n".join(map(names, refs))) for refs in ([job.ref], job.reads, job.writes)]
+        for job in jobs
+    )
     console = terminal.out()
-    console.print(rows)
+    console.print(table("Job", "Reads", "Writes", rows=rows))
     written = {ref for job in snapshot.jobs.values() for ref in job.writes}
     console.print(
         f"{counted(len(snapshot.jobs), 'job')}, {counted(len(snapshot.datasets), 'dataset')},"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
@@ -56,53 +56,30 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) -> Any:
+    """Return an option of the whole program that every verb takes as well."""
+    return typer.Option(
+        *names, callback=callback, expose_value=False, help=text, rich_help_panel=_OUTPUT, **more
+    )
+
+
+_QUIET = "Say nothing on stderr but errors and questions."
+_VERBOSE = "Say on stderr what is read and asked, and how long it takes."
+_COLOR = "When to use colours; else on a terminal, unless NO_COLOR is set."
+
+
 @_app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            callback=_note,
-            expose_value=False,
-            help="Say nothing on stderr but errors and questions.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            callback=_verbose,
-            expose_value=False,
-            help="Say on stderr what is read and asked, and how long it takes.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = False,
+    quiet: Annotated[bool, _shared("--quiet", "-q", callback=_note, text=_QUIET)] = False,
+    verbose: Annotated[bool, _shared("--verbose", "-v", callback=_verbose, text=_VERBOSE)] = False,
     color: Annotated[
         terminal.Color | None,
-        typer.Option(
-            callback=_colour,
-            expose_value=False,
-            is_eager=True,  # help has colours, too
-            help="When to use colours; else on a terminal, unless NO_COLOR is set.",
-            rich_help_panel=_OUTPUT,
-        ),
+        _shared(callback=_colour, is_eager=True, text=_COLOR),  # help has colours, too
     ] = None,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            callback=_note,
-            expose_value=False,
-            help="Show tracebacks.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = False,
+    debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
     """Options of the whole program; those of the panel stand with every verb as well."""
 

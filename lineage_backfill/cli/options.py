@@ -314,6 +314,14 @@ YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillOptions(SourceOptions):
+    """Which backfill a verb works on."""
+
+    backfill: BackfillArgument = None
+    as_json: JsonOption = False
+
+
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take the dataclasses above: each field becomes an option of its own."""
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -345,7 +353,8 @@ def _flattened(group: Any) -> list[inspect.Parameter]:
 
     def place(name: str) -> int:
         (option,) = hints[name].__metadata__
-        return _PANELS.index(option.rich_help_panel) if option.rich_help_panel else -1
+        panel = option.rich_help_panel
+        return _PANELS.index(panel) if panel else len(_PANELS)
 
     return [
         inspect.Parameter(

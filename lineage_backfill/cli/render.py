@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import JobRef
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.plans import amount, how_long, roots, tree
@@ -37,12 +38,31 @@ MARKS = {
 }
 
 
-def table(*headings: str | Text) -> Table:
-    """Return an empty table in the style of all; long cells are folded, never cut."""
+def table(
+    *headings: str | Text,
+    rows: Iterable[Iterable[RenderableType]] = (),
+    right: Container[int] = (),
+    more: int = 0,
+    rest: str = "; --json has all",
+) -> Table:
+    """Return a table in the style of all; long cells are folded, never cut.
+
+    The numbers of columns in `right` are aligned there. A last row says how many `more` there are,
+    if any, and where the `rest` is.
+    """
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
+    for number, heading in enumerate(headings):
+        made.add_column(heading, overflow="fold", justify="right" if number in right else "left")
+    for row in rows:
+        made.add_row(*row)
+    if more > 0:
+        made.add_row("", Text(f"and {more:,} more{rest}", style="dim"))
     return made
+
+
+def mark(holds: bool) -> Text:
+    """Return the sign of what holds or not, in its colour."""
+    return Text("✓", style="green") if holds else Text("✗", style="red")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +139,11 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
 
 
 def _changed(plan: Plan, names: Names) -> Table:
-    rows = table("Changed", "Partitions")
-    for ref, keys in roots(plan):
+    def row(ref: DatasetRef | JobRef, keys: KeySet | None) -> tuple[Text, Text]:
         kind = "job " if isinstance(ref, JobRef) else ""
-        rows.add_row(Text(kind + names(ref), style="bold cyan"), Text(keys_in_words(keys)))
-    return rows
+        return Text(kind + names(ref), style="bold cyan"), Text(keys_in_words(keys))
+
+    return table("Changed", "Partitions", rows=(row(ref, keys) for ref, keys in roots(plan)))
 
 
 def _planned(
@@ -135,13 +155,8 @@ def _planned(
     owned = owned and wide
     times = beside.times
     counts = ["Keys", "Runs", *(["Takes"] if times else [])]
-    if width < _NARROW:
-        rows = table("", "Will run")
-    else:
-        rows = table("", "Will run", "Partitions", *counts, *["Owner"] * owned, *["Why"] * wide)
-        for number in range(3, 3 + len(counts)):
-            rows.columns[number].justify = "right"
-    for guide, job in tree(planned)[:SHOWN_JOBS]:
+
+    def row(guide: str, job: PlannedJob) -> list[RenderableType]:
         owner = beside.owner(job.job)
         why = Text(in_words(job.reason, names), style="dim")
         keys = Text(keys_in_words(job.partitions)).append_text(_left_stale(job))
@@ -150,27 +165,34 @@ def _planned(
             keys.append(f"\nowned by {owner}" if owner else "", style="dim")
         numbers = [f"{job.count:,}", "?" if plan.runs is None else f"{runs[job.job]:,}"]
         numbers += [times[job.job]] if times else []
-        mark, name = Text(*MARKS[job.status]), Text.assemble((guide, "dim"), names(job.job))
-        if width < _NARROW:
-            said = ", ".join(
-                f"{what.lower()} {one}" for what, one in zip(counts, numbers, strict=True)
-            )
-            rows.add_row(mark, Text("\n").join([name, keys, Text(said, style="dim")]))
-        else:
-            rows.add_row(mark, name, keys, *numbers, *[owner] * owned, *[why] * wide)
-    tell_more(rows, len(planned))
-    return rows
+        sign, name = Text(*MARKS[job.status]), Text.assemble((guide, "dim"), names(job.job))
+        if width >= _NARROW:
+            return [sign, name, keys, *numbers, *[owner] * owned, *[why] * wide]
+        pairs = zip(counts, numbers, strict=True)
+        text = ", ".join(f"{what.lower()} {number}" for what, number in pairs)
+        return [sign, Text("\n").join([name, keys, Text(text, style="dim")])]
+
+    headings = ["Partitions", *counts, *["Owner"] * owned, *["Why"] * wide]
+    return table(
+        "",
+        "Will run",
+        *(headings if width >= _NARROW else ()),
+        rows=(row(guide, job) for guide, job in tree(planned)[:SHOWN_JOBS]),
+        right=range(3, 3 + len(counts)),
+        more=len(planned) - SHOWN_JOBS,
+        rest="",
+    )
 
 
 def _not_run(others: Sequence[PlannedJob], names: Names, beside: Beside) -> Table:
-    rows = table("", "Will not run", "Why")
-    for job in others[:SHOWN_JOBS]:
+    def row(job: PlannedJob) -> tuple[RenderableType, ...]:
         why = Text(in_words(job.reason, names)).append_text(_left_stale(job))
         owner = beside.owner(job.job)
         why.append(f"\nowned by {owner}" if owner else "", style="dim")
-        rows.add_row(Text(*MARKS[job.status]), names(job.job), why)
-    tell_more(rows, len(others))
-    return rows
+        return Text(*MARKS[job.status]), names(job.job), why
+
+    shown, more = map(row, others[:SHOWN_JOBS]), len(others) - SHOWN_JOBS
+    return table("", "Will not run", "Why", rows=shown, more=more, rest="")
 
 
 def _left_stale(job: PlannedJob) -> Text:
@@ -179,12 +201,6 @@ def _left_stale(job: PlannedJob) -> Text:
     why = why_left(job.reason)
     text = f"\nleft stale: {keys_on_a_line(job.left_stale)}{f', for {why}' if why else ''}"
     return Text(text, style="yellow")
-
-
-def tell_more(rows: Table, jobs: int) -> None:
-    """Say how many of the jobs a table does not show."""
-    if jobs > SHOWN_JOBS:
-        rows.add_row("", Text(f"and {jobs - SHOWN_JOBS:,} more", style="dim"))
 
 
 def untouched(jobs: Sequence[JobRef], names: Names) -> Text:

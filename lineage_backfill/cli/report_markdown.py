@@ -6,75 +6,49 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lineage_backfill.cli.formats import code, markdown_table, plain
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.presentation.backfills import left_stale, names_in, seconds, who_and_when
-from lineage_backfill.presentation.names import Names, keys_on_a_line
-from lineage_backfill.presentation.words import in_words
+from lineage_backfill.presentation import backfills
 
 Document = Mapping[str, Any]
-
-_NOTED = ("missing", "unexpected", "emptied", "appeared", "vanished", "cut_off")
 
 
 def report_markdown(document: Document) -> str:
     """Return what a report document says: the verdict, what was touched, what was not, and why."""
-    names = names_in(document)
-    return "\n\n".join(_parts(document, names)) + "\n"
+    return "\n\n".join(_parts(document)) + "\n"
 
 
-def _parts(document: Document, names: Names) -> Iterator[str]:
+def _parts(document: Document) -> Iterator[str]:
+    names = backfills.names_in(document)
     yield f"### Backfill {code(document['id'])}: {plain(document['state'])}"
-    yield f"Run {plain(who_and_when(document))}. Plan {code(document['plan'])}."
+    yield f"Run {plain(backfills.who_and_when(document))}. Plan {code(document['plan'])}."
     for one, words in (("undo_of", "It takes back"), ("undone_by", "It was taken back by")):
         if document[one]:
             yield f"{words} {code(document[one])}."
     if document["reason"]:
         yield f"> {plain(document['reason'])}"
-    is_exact = document["touched_is_planned"]
-    yield f"**Touched is {'' if is_exact else 'not '}what was planned.**"
-    if document["outputs"]:
-        heading = "Dataset|Planned|Touched|Changed|Rows before|Rows after|Took"
-        yield markdown_table(heading, "-|-:|-:|-:|-:|-:|-:", _outputs(document, names))
-    notes = [
-        f"- {code(names(DatasetRef(**one['dataset'])))}: {one[what]['count']:,}"
-        f" {what.replace('_', ' ')}, {code(keys_on_a_line(tuple(one[what]['partitions'])))}"
-        for one in document["outputs"]
-        for what in _NOTED
-        if one[what]["count"]
+    yield f"**{backfills.verdict(document)}**"
+    outputs = list(backfills.outputs(document, names))
+    if outputs:
+        rows = ((code(dataset), *cells) for _, dataset, cells in outputs)
+        heading = "|".join(("Dataset", *backfills.OUTPUTS))
+        yield markdown_table(heading, "-" + "|-:" * len(backfills.OUTPUTS), rows)
+    noted = [
+        f"- {code(dataset)}: {number}, {code(keys)}"
+        for one, dataset, _ in outputs
+        for _, number, keys in backfills.notes(one)
     ]
-    if notes:
-        yield "\n".join(notes)
+    if noted:
+        yield "\n".join(noted)
     if document["not_succeeded"]:
-        cells = (
-            (
-                code(names(JobRef(**one["job"]))),
-                plain(one["state"]),
-                f"{one['runs']:,}",
-                plain(one["error"] or ""),
-            )
-            for one in document["not_succeeded"]
+        failed = (
+            (code(job), plain(state), runs, plain(error))
+            for job, state, runs, error in backfills.not_succeeded(document, names)
         )
         yield "**Did not succeed**"
-        yield markdown_table("Job|State|Runs|Why", "-|-|-:|-", cells)
+        yield markdown_table("Job|State|Runs|Why", "-|-|-:|-", failed)
     if document["not_planned"]:
-        rows = (
-            (
-                code(names(JobRef(**one["job"]))),
-                code(left_stale(one)) if one["left_stale"] else "",
-                plain(in_words(one["reason"], names)),
-            )
-            for one in document["not_planned"]
+        left = (
+            (code(job), code(keys) if keys else "", plain(why))
+            for job, keys, why in backfills.not_planned(document, names)
         )
         yield "**Was not planned**"
-        yield markdown_table("Job|Left stale|Why", "-|-|-", rows)
-
-
-def _outputs(document: Document, names: Names) -> Iterator[tuple[str, ...]]:
-    took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
-    for one in document["outputs"]:
-        yield (
-            code(names(DatasetRef(**one["dataset"]))),
-            *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
-            *(f"{one[what]:,}" for what in ("rows_before", "rows")),
-            seconds(took.get(JobRef(**one["job"]))),
-        )
+        yield markdown_table("Job|Left stale|Why", "-|-|-", left)

@@ -41,11 +41,9 @@ def show(
         documents.emit(settings.document(project))
         return
     columns = ("Setting", "Value", "From")[: 3 if sources else 2]
-    rows = table(*columns)
-    for one in project.settings:
-        cells = (one.name, one.shown, one.origin)[: len(columns)]
-        rows.add_row(*(Text(safe(cell)) for cell in cells))
-    terminal.out().print(rows)
+    cells = ((one.name, one.shown, one.origin)[: len(columns)] for one in project.settings)
+    rows = ([Text(safe(cell)) for cell in row] for row in cells)
+    terminal.out().print(table(*columns, rows=rows))
 
 
 @config.command("check")

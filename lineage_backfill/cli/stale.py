@@ -188,11 +188,11 @@ _Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why
 
 
 def _table(heading: str, found: Iterable[_Row], names: Names) -> Table:
-    rows = table("", heading, "Partitions", "Why")
-    for one, mark, style, keys, why in found:
+    def row(one: Staleness, mark: str, style: str, keys: Any, why: str) -> tuple[Text, ...]:
         words = keys_in_words(tuple(_keys(one, keys))) if keys else ""
-        rows.add_row(Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim"))
-    return rows
+        return Text(mark, style), Text(names(one.job)), Text(words), Text(why, "dim")
+
+    return table("", heading, "Partitions", "Why", rows=(row(*one) for one in found))
 
 
 def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
@@ -208,10 +208,8 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
 
 
 def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:
-    rows = table("", "No log of", "Why")
-    shown = sorted(silent.items())[:_SHOWN_SILENT]
-    for dataset, why in shown:
-        rows.add_row(Text("?", "yellow"), Text(names(dataset)), Text(safe(why), "dim"))
-    if len(silent) > len(shown):
-        rows.add_row("", Text(f"and {len(silent) - len(shown):,} more; --json has all", "dim"), "")
-    return rows
+    rows = (
+        (Text("?", "yellow"), Text(names(dataset)), Text(safe(why), "dim"))
+        for dataset, why in sorted(silent.items())[:_SHOWN_SILENT]
+    )
+    return table("", "No log of", "Why", rows=rows, more=len(silent) - _SHOWN_SILENT)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lineage_backfill.cli import terminal
-from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.report_markdown import report_markdown
 from lineage_backfill.cli.tables import history_table, report_table, status_table
 from lineage_backfill.errors import UsageError
@@ -15,30 +15,27 @@ from lineage_backfill.workspace.backfills import Backfills
 
 
 @takes_options
-def status(
-    source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
-) -> None:
+def status(which: BackfillOptions) -> None:
     """Show where a backfill and each of its runs stand."""
-    terminal.show(Backfills(source.open()).status(backfill), status_table, as_json=as_json)
+    document = Backfills(which.open()).status(which.backfill)
+    terminal.show(document, status_table, as_json=which.as_json)
 
 
 @takes_options
 def report(
-    source: SourceOptions,
-    backfill: BackfillArgument = None,
+    which: BackfillOptions,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print it as Markdown, for an incident's page.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what a backfill has touched beside what it had planned, rows before and after."""
-    if as_json and markdown:
+    if which.as_json and markdown:
         raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
-    document = Backfills(source.open()).report(backfill)
+    document = Backfills(which.open()).report(which.backfill)
     if markdown:
         terminal.give(report_markdown(document))
     else:
-        terminal.show(document, report_table, as_json=as_json)
+        terminal.show(document, report_table, as_json=which.as_json)
 
 
 @takes_options

@@ -8,7 +8,7 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.completion import complete_backfills
-from lineage_backfill.cli.options import BackfillArgument, JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.model import BackfillState
 from lineage_backfill.presentation import documents
@@ -28,34 +28,30 @@ _CANCELLED = {
 
 
 @takes_options
-def pause(
-    source: SourceOptions, backfill: BackfillArgument = None, as_json: JsonOption = False
-) -> None:
+def pause(which: BackfillOptions) -> None:
     """Start no more runs of a backfill; those under way may end, and `resume` goes on."""
-    backfills = Backfills(source.open())
-    paused = backfills.pause(backfill)
+    backfills = Backfills(which.open())
+    paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
         text = f"No more of its runs are started; go on with: lineage-backfill resume {paused.id}"
     else:
         text = f"{paused.id} is not running, but {paused.state}: there is nothing to pause."
-    _finish(backfills, paused.id, text, as_json=as_json)
+    _finish(backfills, paused.id, text, as_json=which.as_json)
 
 
 @takes_options
 def cancel(
-    source: SourceOptions,
-    backfill: BackfillArgument = None,
+    which: BackfillOptions,
     kill: Annotated[bool, typer.Option("--kill", help="Stop what is running, too.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Give up what a backfill has not started; what it has written stays as it is."""
-    workspace = source.open()
+    workspace = which.open()
     reporter = progress(terminal.talk())
     with reporter.showing():
-        outcome = Runner(workspace, reporter).cancel(backfill, kill=kill)
+        outcome = Runner(workspace, reporter).cancel(which.backfill, kill=kill)
     ended = "{id} has ended, as {state}: there is nothing to give up."
     text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)
-    _finish(Backfills(workspace), outcome.id, text, as_json=as_json)
+    _finish(Backfills(workspace), outcome.id, text, as_json=which.as_json)
     if outcome.state is BackfillState.INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import apart, table
-from lineage_backfill.model import DatasetRef, JobRef, RunState
-from lineage_backfill.presentation.backfills import (
-    ended,
-    left_stale,
-    names_in,
-    particulars,
-    seconds,
-    to_the_second,
-    together,
-    took,
-    who_and_when,
-)
+from lineage_backfill.cli.render import apart, mark, table
+from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.presentation import backfills
+from lineage_backfill.presentation.backfills import ended, to_the_second
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.presentation.words import in_words
@@ -38,15 +29,6 @@ _STYLES = {
     "paused": "yellow",
     "interrupted": "yellow",
 }
-#: What a report says of single partitions.
-_NOTED = {
-    "missing": "yellow",
-    "unexpected": "yellow",
-    "emptied": "yellow",
-    "appeared": "green",
-    "vanished": "yellow",
-    "cut_off": "dim",
-}
 _CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
 #: How many runs, jobs and names are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
@@ -60,12 +42,11 @@ def history_table(document: Document) -> RenderableType:
     """Return the list of backfills."""
     if not document["backfills"]:
         return Text("No backfill has been run here yet.")
-    rows = table("Backfill", "State", "Started", "Ended")
-    for one in document["backfills"]:
-        rows.add_row(
-            safe(one["id"]), state(one["state"]), to_the_second(one["submitted_at"]), ended(one)
-        )
-    return rows
+    rows = (
+        (safe(one["id"]), state(one["state"]), to_the_second(one["submitted_at"]), ended(one))
+        for one in document["backfills"]
+    )
+    return table("Backfill", "State", "Started", "Ended", rows=rows)
 
 
 def status_table(document: Document) -> RenderableType:
@@ -87,72 +68,57 @@ def _heading(document: Document) -> Text:
         f"\nsubmitted {to_the_second(document['submitted_at'])}"
         f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
         f"\nstarted {to_the_second(document['started_at'])}, ended {ended(document)}",
-        *(f"\n{words} {safe(told)}" for words, told in particulars(document) if told),
+        *(f"\n{words} {safe(text)}" for words, text in backfills.particulars(document) if text),
     )
 
 
 def _runs(document: Document) -> RenderableType:
     names = Names(JobRef(**run["job"]) for run in document["runs"])
-    rows = table("State", "Job", "Partitions", "Tries", "Took")
-    for number in (3, 4):
-        rows.columns[number].justify = "right"
-    groups = together(document["runs"])
-    for run in groups[:_SHOWN_RUNS]:
+
+    def row(run: Document) -> tuple[RenderableType, ...]:
         keys = Text(keys_on_a_line(tuple(run["partitions"])))
         if run["error"]:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
         elif run["cut_off"]:
             keys.append(f"\nwithout {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
-        rows.add_row(
-            state(run["state"]),
-            Text(names(JobRef(**run["job"]))),
-            keys,
-            str(run["attempt"] or ""),
-            took(run),
-        )
-    more = len(groups) - _SHOWN_RUNS
-    if more > 0:
-        rows.add_row("", Text(f"and {more:,} more; --json lists all", style="dim"))
-    return rows
+        job, took = Text(names(JobRef(**run["job"]))), backfills.took(run)
+        return state(run["state"]), job, keys, str(run["attempt"] or ""), took
+
+    groups = backfills.together(document["runs"])
+    return table(
+        *("State", "Job", "Partitions", "Tries", "Took"),
+        rows=map(row, groups[:_SHOWN_RUNS]),
+        right=(3, 4),
+        more=len(groups) - _SHOWN_RUNS,
+        rest="; --json lists all",
+    )
 
 
 def report_table(document: Document) -> RenderableType:
     """Return what was touched beside what was planned, and what did not succeed."""
-    names = names_in(document)
-    took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
-    rows = table(
-        "", "Dataset", "Planned", "Touched", "Changed", "Rows before", "Rows after", "Took"
+    names = backfills.names_in(document)
+    outputs = list(backfills.outputs(document, names))
+    rows: Iterator[tuple[RenderableType, ...]] = (
+        (mark(one["exact"]), Text(dataset), *cells) for one, dataset, cells in outputs
     )
-    notes = Text()
-    for number in range(2, 8):
-        rows.columns[number].justify = "right"
-    for one in document["outputs"]:
-        dataset = names(DatasetRef(**one["dataset"]))
-        rows.add_row(
-            Text("✓", style="green") if one["exact"] else Text("✗", style="red"),
-            Text(dataset),
-            *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
-            *(f"{one[what]:,}" for what in ("rows_before", "rows")),
-            seconds(took.get(JobRef(**one["job"]))),
-        )
-        for what, style in _NOTED.items():
-            if one[what]["count"]:
-                keys = keys_on_a_line(tuple(one[what]["partitions"]))
-                words = what.replace("_", " ")
-                notes.append(f"\n{dataset}: {one[what]['count']:,} {words}, {keys}", style=style)
-    verdict = (
-        Text("Touched is what was planned.", style="green")
-        if document["touched_is_planned"]
-        else Text("Touched is not what was planned.", style="red")
-    )
-    title = _title(document).append(f"\n{who_and_when(document)}")
+    touched = table("", "Dataset", *backfills.OUTPUTS, rows=rows, right=range(2, 8))
+    style = "green" if document["touched_is_planned"] else "red"
+    verdict = Text(backfills.verdict(document), style=style)
+    for one, dataset, _ in outputs:
+        for what, number, keys in backfills.notes(one):
+            style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")
+            verdict.append(f"\n{dataset}: {number}, {keys}", style=style)
+    title = _title(document).append(f"\n{backfills.who_and_when(document)}")
     if document["reason"]:
         title.append(f"\nwhy: {safe(document['reason'])}")
-    parts: list[RenderableType] = [title, rows, verdict.append_text(notes)]
+    parts: list[RenderableType] = [title, touched, verdict]
     if document["not_succeeded"]:
-        parts.append(_not_succeeded(document["not_succeeded"], names))
+        found = backfills.not_succeeded(document, names)
+        failed = ((job, state(text), runs, why) for job, text, runs, why in found)
+        parts.append(table("Did not succeed", "State", "Runs", "Why", rows=failed))
     if document["not_planned"]:
-        parts.append(_not_planned(document["not_planned"], names))
+        left = backfills.not_planned(document, names)
+        parts.append(table("Was not planned", "Left stale", "Why", rows=left))
     return Group(*apart(parts))
 
 
@@ -170,18 +136,16 @@ def difference_table(document: Document) -> RenderableType:
 
 def _differing(jobs: Sequence[Document]) -> RenderableType:
     names = Names(JobRef(**one["job"]) for one in jobs)
-    rows = table("", "Job", "Before", "After")
-    for one in jobs[:_SHOWN_JOBS]:
-        cells = (_planned_as(one[side], one["changes"], names) for side in ("before", "after"))
-        rows.add_row(_mark(one), Text(names(JobRef(**one["job"]))), *cells)
+    rows: Iterator[tuple[Text, ...]] = (
+        (
+            Text(*_CHANGES.get(one["changes"][0], ("~", "yellow"))),
+            Text(names(JobRef(**one["job"]))),
+            *(_planned_as(one[side], one["changes"], names) for side in ("before", "after")),
+        )
+        for one in jobs[:_SHOWN_JOBS]
+    )
     more = len(jobs) - _SHOWN_JOBS
-    if more > 0:
-        rows.add_row("", Text(f"and {more:,} more; --json lists all", style="dim"))
-    return rows
-
-
-def _mark(job: Document) -> Text:
-    return Text(*_CHANGES.get(job["changes"][0], ("~", "yellow")))
+    return table("", "Job", "Before", "After", rows=rows, more=more, rest="; --json lists all")
 
 
 def _planned_as(job: Document | None, changes: Sequence[str], names: Names) -> Text:
@@ -208,22 +172,6 @@ def _moved(names: Sequence[str]) -> Text:
         ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "what the plans rest on",
         f" and {more:,} more" if more > 0 else "",
     )
-
-
-def _not_succeeded(groups: Iterable[Document], names: Names) -> RenderableType:
-    rows = table("Did not succeed", "State", "Runs", "Why")
-    for one in groups:
-        job = Text(names(JobRef(**one["job"])))
-        rows.add_row(job, state(one["state"]), f"{one['runs']:,}", safe(one["error"] or ""))
-    return rows
-
-
-def _not_planned(jobs: Iterable[Document], names: Names) -> RenderableType:
-    rows = table("Was not planned", "Left stale", "Why")
-    for one in jobs:
-        job = Text(names(JobRef(**one["job"])))
-        rows.add_row(job, left_stale(one), in_words(one["reason"], names))
-    return rows
 
 
 def _title(document: Document) -> Text:

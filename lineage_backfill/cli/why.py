@@ -43,10 +43,11 @@ def explained(explanation: Explanation) -> RenderableType:
         planned = keys_on_a_line(explanation.planned)
         parts.append(Text.assemble(("Planned of it  ", "bold"), planned))
     if changed:
-        rows = table("Changed", "Partitions")
-        for dataset, keys in changed.items():
-            rows.add_row(Text(names(dataset), style="bold cyan"), Text(keys_in_words(keys)))
-        parts.append(rows)
+        rows = (
+            (Text(names(dataset), style="bold cyan"), Text(keys_in_words(keys)))
+            for dataset, keys in changed.items()
+        )
+        parts.append(table("Changed", "Partitions", rows=rows))
     return Group(*apart(parts))
 
 
@@ -63,8 +64,8 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
 
 def _ends(ends: Sequence[End], names: Names) -> Table:
     """Return the rows that say where the ways from the change end, and why."""
-    rows = table("The way ends at", "Stale there", "For")
-    for end in ends:
+
+    def row(end: End) -> tuple[Text, Text, Text]:
         stale = Text()
         if end.dataset is not None:
             stale.append(f"{names(end.dataset)} {keys_on_a_line(end.stale)}".rstrip())
@@ -72,32 +73,32 @@ def _ends(ends: Sequence[End], names: Names) -> Table:
         if end.needs:
             why.append(f"\nit reads {keys_on_a_line(end.needs)}", style="dim")
         why.append(f"\n{safe(end.hint)}" if end.hint else "", style="dim")
-        rows.add_row(Text(names(end.job)), stale, why)
-    return rows
+        return Text(names(end.job)), stale, why
+
+    return table("The way ends at", "Stale there", "For", rows=map(row, ends))
 
 
 def _way_back(explanation: Explanation, names: Names) -> Table:
-    rows = table("Job", "Run key", "Reads what is stale")
     hops = explanation.hops
-    if hops[0].keys != explanation.keys:
-        keys = Text(keys_on_a_line(explanation.keys))
-        rows.add_row(names(explanation.job), keys, "its own output, made stale by an earlier key")
     half = _SHOWN_HOPS // 2
     more = len(hops) - 2 * half
-    for hop in hops[:half] if more > 0 else hops:
-        _add(rows, hop, names)
+    rows = [_row(hop, names) for hop in (hops[:half] if more > 0 else hops)]
+    if hops[0].keys != explanation.keys:
+        keys = Text(keys_on_a_line(explanation.keys))
+        own = Text("its own output, made stale by an earlier key")
+        rows.insert(0, (Text(names(explanation.job)), keys, own))
     if more > 0:
-        rows.add_row("", "", Text(f"and {counted(more, 'step')} more; --json has all", style="dim"))
-        for hop in hops[-half:]:
-            _add(rows, hop, names)
-    return rows
+        steps = f"and {counted(more, 'step')} more; --json has all"
+        rows.append((Text(), Text(), Text(steps, style="dim")))
+        rows += [_row(hop, names) for hop in hops[-half:]]
+    return table("Job", "Run key", "Reads what is stale", rows=rows)
 
 
-def _add(rows: Table, hop: Hop, names: Names) -> None:
+def _row(hop: Hop, names: Names) -> tuple[Text, Text, Text]:
     read = Text("it was asked for by name")
     if hop.dataset is not None:
         read = Text.assemble(
             f"{names(hop.dataset)} {keys_on_a_line(hop.stale)}",
             (f"\nit reads {mapping_in_words(hop.mapping)}", "dim"),
         )
-    rows.add_row(Text(names(hop.job)), Text(keys_in_words(hop.keys)), read)
+    return Text(names(hop.job)), Text(keys_in_words(hop.keys)), read

@@ -10,9 +10,12 @@ from typing import Any
 from lineage_backfill.model import DatasetRef, JobRef, RunState
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import safe
+from lineage_backfill.presentation.words import in_words
 
 Document = Mapping[str, Any]
 
+#: The columns of a report's outputs, beside their names.
+OUTPUTS = ("Planned", "Touched", "Changed", "Rows before", "Rows after", "Took")
 #: The states in which the runs of one job need not be told apart.
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 
@@ -43,6 +46,45 @@ def together(runs: Iterable[Document]) -> list[Document]:
     return list(groups.values())
 
 
+def outputs(document: Document, names: Names) -> Iterator[tuple[Document, str, tuple[str, ...]]]:
+    """Yield each output of a report, its name and the cells of its row, as OUTPUTS names them."""
+    took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
+    for one in document["outputs"]:
+        cells = (
+            *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
+            *(f"{one[what]:,}" for what in ("rows_before", "rows")),
+            seconds(took.get(JobRef(**one["job"]))),
+        )
+        yield one, names(DatasetRef(**one["dataset"])), cells
+
+
+def notes(output: Document) -> Iterator[tuple[str, str, str]]:
+    """Yield what a report notes of single partitions of an output: what, how many, which."""
+    for what in ("missing", "unexpected", "emptied", "appeared", "vanished", "cut_off"):
+        if output[what]["count"]:
+            keys = keys_on_a_line(tuple(output[what]["partitions"]))
+            yield what, f"{output[what]['count']:,} {what.replace('_', ' ')}", keys
+
+
+def not_succeeded(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the runs that did not succeed: their job, state, number and error."""
+    for one in document["not_succeeded"]:
+        job = names(JobRef(**one["job"]))
+        yield job, safe(one["state"]), f"{one['runs']:,}", safe(one["error"] or "")
+
+
+def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, str]]:
+    """Yield the jobs that a plan left out: their name, the keys left stale, and why."""
+    for one in document["not_planned"]:
+        keys = keys_on_a_line(tuple(one["left_stale"])) if one["left_stale"] else ""
+        yield names(JobRef(**one["job"])), keys, in_words(one["reason"], names)
+
+
+def verdict(document: Document) -> str:
+    """Return whether a backfill touched what it had planned, as a sentence."""
+    return f"Touched is {'' if document['touched_is_planned'] else 'not '}what was planned."
+
+
 def names_in(document: Document) -> Names:
     """Return what shortens the names in a report."""
     jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"])
@@ -59,11 +101,6 @@ def who_and_when(document: Document) -> str:
 def seconds(taken: float | None) -> str:
     """Return how long something took."""
     return "" if taken is None else f"{taken:,.1f} s"
-
-
-def left_stale(job: Document) -> str:
-    """Return the keys of a job that a plan leaves stale, on a line."""
-    return keys_on_a_line(tuple(job["left_stale"])) if job["left_stale"] else ""
 
 
 def to_the_second(text: str | None) -> str:

@@ -24,7 +24,7 @@ from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page
 
-_BACKFILLS, _RUNS, _JOBS, _OTHERS = 25, 100, 50, 100  # rows on a page
+_BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
 _TAIL = 64 * 1024  # bytes of a log on its page
 _WHOLE_LOG = 4 * 1024 * 1024
 _REPORTED = 5_000  # runs of the largest backfill whose verdict stands on its first page
@@ -129,17 +129,19 @@ def backfill_json(backfill: str) -> Response:
 def report(backfill: str) -> str:
     """Show what a backfill has touched beside what it had planned."""
     document = _report(backfill)
-    outputs = Page.of(document["outputs"], number("page"), size=_OTHERS)
-    took = {JobRef(**one["job"]): backfills.seconds(one["seconds"]) for one in document["times"]}
     names = backfills.names_in(document)
+    outputs = list(backfills.outputs(document, names))
     return render_template(
         "report.html",
         report=document,
-        names=names,
-        outputs=outputs,
-        took=took,
-        in_words=lambda reason: words.in_words(reason, names),
-        not_planned=Page.of(document["not_planned"], number("left"), size=_OTHERS),
+        outputs=Page.of(outputs, number("page"), size=_OTHERS),
+        columns=backfills.OUTPUTS,
+        notes=backfills.notes,
+        not_succeeded=list(backfills.not_succeeded(document, names))[:_FAILED],
+        not_planned=Page.of(
+            list(backfills.not_planned(document, names)), number("left"), size=_OTHERS
+        ),
+        verdict=backfills.verdict(document).rstrip("."),
         who_and_when=backfills.who_and_when(document),
     )
 
