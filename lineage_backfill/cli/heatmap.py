@@ -45,9 +45,9 @@ def heatmap(
         cells = _cells(periods, spans[job.job], shades, style, cell)
         return Text(sign, style), Text.assemble((guide, "dim"), names(job.job)), cells
 
-    shown, more = (row(*one) for one in rows[:SHOWN_JOBS]), len(rows) - SHOWN_JOBS
-    made = table("", "", _heading(periods, cell), rows=shown, more=more, rest="")
-    return Group(made, Text(), _legend(periods, shades, cell))
+    listed, more = (row(*one) for one in rows[:SHOWN_JOBS]), len(rows) - SHOWN_JOBS
+    grid = table("", "", _heading(periods, cell), rows=listed, more=more, rest="")
+    return Group(grid, Text(), _legend(periods, shades, cell))
 
 
 def _heading(periods: Periods, cell: int) -> Text:

@@ -86,10 +86,10 @@ def _options(
 
 def program() -> TyperGroup:
     """Return the whole command line."""
-    made = get_command(_app)
-    assert isinstance(made, TyperGroup)  # it has a callback
-    add_verbs(made, shared=("quiet", "verbose", "color", "debug"))
-    return made
+    group = get_command(_app)
+    assert isinstance(group, TyperGroup)  # it has a callback
+    add_verbs(group, shared=("quiet", "verbose", "color", "debug"))
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,6 +145,6 @@ def _tell_unexpected(
         return
     console = terminal.err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""
-    said = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
-    console.print(said, style="red", soft_wrap=True)
+    message = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
+    console.print(message, style="red", soft_wrap=True)
     console.print("  This is a fault of lineage-backfill; --debug shows where.", soft_wrap=True)

@@ -67,11 +67,11 @@ class Remaining:
             return ""
         share, left = self._done / self._total, self._left / self._total
         if share >= _TELLING:
-            shown = lasting(elapsed / share * left)
+            time_left = lasting(elapsed / share * left)
         else:
             bounds = lasting(self._makespan.p50 * left), lasting(self._makespan.p90 * left)
-            shown = " to ".join(dict.fromkeys(bounds))
-        return f"{'at least' if self._at_least else 'about'} {shown} left"
+            time_left = " to ".join(dict.fromkeys(bounds))
+        return f"{'at least' if self._at_least else 'about'} {time_left} left"
 
 
 class PlainProgress(Reporter):

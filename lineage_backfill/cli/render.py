@@ -50,14 +50,14 @@ def table(
     The numbers of columns in `right` are aligned there. A last row says how many `more` there are,
     if any, and where the `rest` is.
     """
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
-        made.add_column(heading, overflow="fold", justify="right" if number in right else "left")
+        grid.add_column(heading, overflow="fold", justify="right" if number in right else "left")
     for row in rows:
-        made.add_row(*row)
+        grid.add_row(*row)
     if more > 0:
-        made.add_row("", Text(f"and {more:,} more{rest}", style="dim"))
-    return made
+        grid.add_row("", Text(f"and {more:,} more{rest}", style="dim"))
+    return grid
 
 
 def mark(holds: bool) -> Text:

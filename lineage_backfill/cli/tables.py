@@ -156,7 +156,7 @@ def _planned_as(job: Document | None, changes: Sequence[str], names: Names) -> T
     if job["status"] != "planned" or "status" in changes:
         parts.append(job["status"].replace("_", " "))
     if job["partitions"]:
-        parts.append(keys_in_words(tuple(job["partitions"]), shown=3))
+        parts.append(keys_in_words(tuple(job["partitions"]), most=3))
     if job["left_stale"]:
         parts.append(f"left stale: {keys_on_a_line(tuple(job['left_stale']))}")
     if "reason" in changes:

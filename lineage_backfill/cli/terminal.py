@@ -103,10 +103,10 @@ class _LogHandler(logging.Handler):
             say(record.getMessage(), style="dim")
 
 
-def plain(shown: RenderableType, *, width: int = 120) -> str:
+def plain(renderable: RenderableType, *, width: int = 120) -> str:
     """Return what would be shown as text for a file, without colours or trailing spaces."""
     file = io.StringIO()
-    _console(file, width=width).print(shown)
+    _console(file, width=width).print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 

@@ -26,41 +26,44 @@ _COLOURS = {"dataset": "cyan", "job": "bold"}
 def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
     """Return all that the lineage tells of one job or dataset, a line for each kind of thing."""
     names = Names([*snapshot.jobs, *snapshot.datasets])
-    shown = table(ref.kind.capitalize(), names(ref))
-    for title, says in lineage.lines(ref, snapshot, names):
-        lines = [safe(line) for line in says[:_SHOWN]]
-        if len(says) > _SHOWN:
-            lines.append(f"and {len(says) - _SHOWN:,} more")
-        if lines:
-            shown.add_row(Text(title, style="dim"), Text("\n".join(lines)))
-    return shown
+    rows = []
+    for title, lines in lineage.lines(ref, snapshot, names):
+        listed = [safe(line) for line in lines[:_SHOWN]]
+        if len(lines) > _SHOWN:
+            listed.append(f"and {len(lines) - _SHOWN:,} more")
+        if listed:
+            rows.append((Text(title, style="dim"), Text("\n".join(listed))))
+    return table(ref.kind.capitalize(), names(ref), rows=rows)
 
 
-def trees(seen: View, *, up: bool = False, down: bool = False) -> RenderableType:
+def trees(view: View, *, up: bool = False, down: bool = False) -> RenderableType:
     """Return the view as a tree: from its starts, or from what nothing feeds; `up`: against data.
 
     What stands in several places is followed in the first one only.
     """
-    against = [(other, one) for one, other in seen.edges]
+    against = [(other, one) for one, other in view.edges]
     if not (up and down):
-        return _tree(seen, against if up else seen.edges)
-    feeds, made = Text("Feeds", style="bold"), Text("Made of", style="bold")
-    return Group(feeds, _tree(seen, seen.edges), Text(), made, _tree(seen, against))
+        return _tree(view, against if up else view.edges)
+    feeds, inputs = Text("Feeds", style="bold"), Text("Made of", style="bold")
+    return Group(feeds, _tree(view, view.edges), Text(), inputs, _tree(view, against))
 
 
-def rows(seen: View) -> RenderableType:
+def rows(view: View) -> RenderableType:
     """Return the view as a table: the jobs, or the datasets where no job is seen, by layers."""
-    names = Names(seen.nodes)
-    kinds = sorted({ref.kind for ref in seen.nodes})
+    names = Names(view.nodes)
+    kinds = sorted({ref.kind for ref in view.nodes})
     headings = ("Reads", "Writes") if len(kinds) > 1 else ("After", "Before")
-    shown = table(*(kind.capitalize() for kind in kinds[-1:] or ["job"]), *headings)
-    above, below = _neighbours((b, a) for a, b in seen.edges), _neighbours(seen.edges)
-    for _, ref in sorted(zip(seen.layers(), seen.nodes, strict=True), key=itemgetter(0)):
-        if ref.kind == kinds[-1]:
-            sides = (side.get(ref, ()) for side in (above, below))
-            cells = (Text("\n".join(map(names, refs))) for refs in sides)
-            shown.add_row(Text(names(ref), style=_COLOURS[ref.kind]), *cells)
-    return shown
+    above, below = _neighbours((b, a) for a, b in view.edges), _neighbours(view.edges)
+    by_layer = sorted(zip(view.layers(), view.nodes, strict=True), key=itemgetter(0))
+    cells = (
+        (
+            Text(names(ref), style=_COLOURS[ref.kind]),
+            *(Text("\n".join(map(names, side.get(ref, ())))) for side in (above, below)),
+        )
+        for _, ref in by_layer
+        if ref.kind == kinds[-1]
+    )
+    return table(*(kind.capitalize() for kind in kinds[-1:] or ["job"]), *headings, rows=cells)
 
 
 def _neighbours(edges: Iterable[Edge]) -> Mapping[Ref, list[Ref]]:
@@ -70,12 +73,12 @@ def _neighbours(edges: Iterable[Edge]) -> Mapping[Ref, list[Ref]]:
     return found
 
 
-def _tree(seen: View, edges: Sequence[Edge]) -> RenderableType:
+def _tree(view: View, edges: Sequence[Edge]) -> RenderableType:
     fed = {other for one, other in edges if one != other}
-    roots = seen.starts or [ref for ref in seen.nodes if ref not in fed]
+    roots = view.starts or [ref for ref in view.nodes if ref not in fed]
     # A circle has no top: it is shown from its first node, as far as it is not shown yet.
-    rest = () if seen.starts else seen.nodes
-    found = _lines(Names(seen.nodes), _neighbours(edges), [*roots, *rest])
+    rest = () if view.starts else view.nodes
+    found = _lines(Names(view.nodes), _neighbours(edges), [*roots, *rest])
     lines = list(islice(found, _SHOWN_LINES))
     if next(found, None) is not None:
         lines.append(Text("and more; --json has all", style="dim"))
@@ -85,20 +88,20 @@ def _tree(seen: View, edges: Sequence[Edge]) -> RenderableType:
 def _lines(
     names: Names, below: Mapping[Ref, Sequence[Ref]], roots: Iterable[Ref]
 ) -> Iterator[Text]:
-    shown: set[Ref] = set()
+    followed: set[Ref] = set()
     for root in roots:
-        todo = [] if root in shown else [("", "", root)]
+        todo = [] if root in followed else [("", "", root)]
         while todo:
             guide, indent, ref = todo.pop()
             if len(guide) > _DEEPEST:  # its depth as a number, where guides would fill the line
                 guide = f"({len(guide) // 2}) "
             line = Text.assemble((guide, "dim"), (names(ref), _COLOURS[ref.kind]))
             line.append("  job" if ref.kind == "job" else "", style="dim")
-            line.append("  (see above)" if ref in shown and ref in below else "", style="dim")
+            line.append("  (see above)" if ref in followed and ref in below else "", style="dim")
             yield line
-            if ref in shown:
+            if ref in followed:
                 continue
-            shown.add(ref)
+            followed.add(ref)
             corner, side = "└ ", "  "
             for child in reversed(below.get(ref, ())):
                 todo.append((indent + corner, indent + side, child))

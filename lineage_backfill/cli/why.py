@@ -52,11 +52,11 @@ def explained(explanation: Explanation) -> RenderableType:
 
 
 def _verdict(explanation: Explanation, names: Names) -> Text:
-    said, style = _VERDICTS[explanation.verdict]
+    words, style = _VERDICTS[explanation.verdict]
     keys = f" {keys_on_a_line(explanation.keys)}" if explanation.keys else ""
     return Text.assemble(
         (f"{names(explanation.job)}{keys} ", "bold"),
-        (said, style),
+        (words, style),
         f": {safe(explanation.sentence)}.",
         f"\n  {safe(explanation.hint)}" if explanation.hint else "",
     )

@@ -107,11 +107,11 @@ def dot(drawing: Drawing) -> str:
         colours = f'fillcolor="{fill}", color="{border}"'
         lines.append(f"  n{number[node.key]} [label={text}, {colours}{shape}]")
     for edge in drawing.known_edges():
-        says = [f"label={_dot_text(safe(edge.label))}"] if edge.label else []
-        says += ["style=dashed"] if edge.faint else []
+        attributes = [f"label={_dot_text(safe(edge.label))}"] if edge.label else []
+        attributes += ["style=dashed"] if edge.faint else []
         lines.append(
             f"  n{number[edge.source]} -> n{number[edge.target]}"
-            + (f" [{', '.join(says)}]" if says else "")
+            + (f" [{', '.join(attributes)}]" if attributes else "")
         )
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -147,8 +147,8 @@ def svg(drawing: Drawing) -> str:
     sizes = [_size(node) for node in drawing.nodes]
     number = drawing.numbered()
     edges = {(number[edge.source], number[edge.target]): edge for edge in drawing.known_edges()}
-    said = max((len(safe(edge.label)) for edge in edges.values()), default=0)
-    across = max(_ACROSS, said * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
+    longest = max((len(safe(edge.label)) for edge in edges.values()), default=0)
+    across = max(_ACROSS, longest * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
     layout = lay_out(sizes, edges, across=across, between=_BETWEEN)
     places = list(map(_shifted, layout.nodes))
     ends: dict[float, float] = {}  # where each layer ends, by its middle

@@ -83,13 +83,13 @@ def _each(refs: Iterable[Ref], names: Names) -> list[str]:
     return [names(ref) for ref in refs]
 
 
-def _written(told: Written) -> str:
+def _written(written: Written) -> str:
     parts = [
         counted(number, what)
-        for number, what in ((told.rows, "row"), (told.size, "byte"), (told.files, "file"))
+        for number, what in ((written.rows, "row"), (written.size, "byte"), (written.files, "file"))
         if number is not None
     ]
-    return f"{', '.join(parts) or 'nothing told'}; {told.at:%FT%TZ}"
+    return f"{', '.join(parts) or 'nothing told'}; {written.at:%FT%TZ}"
 
 
 def _runs(runs: Sequence[ObservedRun]) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _job(node: JobNode) -> dict[str, Any]:
         "job": named(node.ref),
         "reads": [named(ref) for ref in node.reads],
         "writes": [named(ref) for ref in node.writes],
-        **_told(
+        **_present(
             former_reads=[named(ref) for ref in node.former_reads],
             former_writes=[named(ref) for ref in node.former_writes],
             parent=node.parent and named(node.parent),
@@ -188,7 +188,7 @@ def _dataset(node: DatasetNode) -> dict[str, Any]:
     written = node.written
     return {
         "dataset": named(node.ref),
-        **_told(
+        **_present(
             columns=list(node.fields),
             aliases=[named(ref) for ref in node.aliases],
             owners=list(node.owners),
@@ -197,13 +197,13 @@ def _dataset(node: DatasetNode) -> dict[str, Any]:
             written=written
             and {
                 "at": written.at.isoformat(),
-                **_told(rows=written.rows, bytes=written.size, files=written.files),
+                **_present(rows=written.rows, bytes=written.size, files=written.files),
             },
             dropped=node.dropped or None,
         ),
     }
 
 
-def _told(**members: Any) -> Mapping[str, Any]:
+def _present(**members: Any) -> Mapping[str, Any]:
     """Return the members that say something."""
     return {name: value for name, value in members.items() if value not in (None, [])}

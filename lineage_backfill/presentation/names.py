@@ -38,19 +38,19 @@ class Names:
         return safe(ref if others else ref.name)
 
 
-def keys_in_words(keys: KeySet | None, *, shown: int = _SHOWN_RANGES) -> str:
+def keys_in_words(keys: KeySet | None, *, most: int = _SHOWN_RANGES) -> str:
     """Return a set of keys in its ranges, one per line, the tail of a long one as a number."""
     if keys is None or tuple(keys) == ("*",):
         return "whole"
-    lines = [_key_in_words(one) for one in keys[:shown]]
-    if len(keys) > shown:
-        lines.append(f"and {len(keys) - shown:,} more")
+    lines = [_key_in_words(one) for one in keys[:most]]
+    if len(keys) > most:
+        lines.append(f"and {len(keys) - most:,} more")
     return "\n".join(lines)
 
 
 def keys_on_a_line(keys: KeySet) -> str:
     """Return a set of keys on one line: its only range, or its first one and how many more."""
-    return keys_in_words(keys, shown=1).replace("\n", " ")
+    return keys_in_words(keys, most=1).replace("\n", " ")
 
 
 def _key_in_words(key: str | Mapping[str, Any]) -> str:

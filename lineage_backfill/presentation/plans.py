@@ -56,10 +56,10 @@ def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
     A job stands below the one before it on its reason's path; it may follow others too.
     """
     below: dict[JobRef | None, list[PlannedJob]] = {}
-    shown = {job.job for job in jobs}
+    listed = {job.job for job in jobs}
     for job in jobs:
         above = before(job)
-        below.setdefault(above if above in shown else None, []).append(job)
+        below.setdefault(above if above in listed else None, []).append(job)
     rows: list[tuple[str, PlannedJob]] = []
     todo = [("", "", job) for job in reversed(below.pop(None, []))]
     while todo:

@@ -11,7 +11,7 @@ from lineage_backfill.presentation.lineage import origin
 from lineage_backfill.presentation.names import Names
 
 
-def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
+def document(view: View, snapshot: LineageSnapshot) -> dict[str, Any]:
     """Return the document of a view: its nodes by layers, its edges by their ids."""
     return {
         "schema_version": 1,
@@ -24,18 +24,18 @@ def document(seen: View, snapshot: LineageSnapshot) -> dict[str, Any]:
                 "namespace": ref.namespace,
                 "name": ref.name,
                 "layer": layer,
-                "start": ref in seen.starts,
+                "start": ref in view.starts,
             }
-            for number, (ref, layer) in enumerate(zip(seen.nodes, seen.layers(), strict=True))
+            for number, (ref, layer) in enumerate(zip(view.nodes, view.layers(), strict=True))
         ],
-        "edges": [{"from": f"n{one}", "to": f"n{other}"} for one, other in seen.numbered()],
+        "edges": [{"from": f"n{one}", "to": f"n{other}"} for one, other in view.numbered()],
     }
 
 
-def drawing(seen: View) -> draw.Drawing:
+def drawing(view: View) -> draw.Drawing:
     """Return the view as a graph to be drawn; what was asked for stands out."""
-    names = Names(seen.nodes)
-    starts = ", ".join(map(names, seen.starts[:3])) + (" …" if len(seen.starts) > 3 else "")
+    names = Names(view.nodes)
+    starts = ", ".join(map(names, view.starts[:3])) + (" …" if len(view.starts) > 3 else "")
     return draw.Drawing(
         title=f"The lineage of {starts}" if starts else "The lineage",
         nodes=tuple(
@@ -43,9 +43,9 @@ def drawing(seen: View) -> draw.Drawing:
                 key=ref,
                 kind=ref.kind,
                 lines=(names(ref),),
-                mark="changed" if ref in seen.starts else "",
+                mark="changed" if ref in view.starts else "",
             )
-            for ref in seen.nodes
+            for ref in view.nodes
         ),
-        edges=tuple(draw.Edge(source=one, target=other) for one, other in seen.edges),
+        edges=tuple(draw.Edge(source=one, target=other) for one, other in view.edges),
     )

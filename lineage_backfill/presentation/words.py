@@ -112,9 +112,9 @@ def _keys(number: int) -> str:
 
 
 def _inputs(inputs: list[Mapping[str, Any]], names: Namer) -> list[str]:
-    shown = [
+    listed = [
         f"{names(DatasetRef(**one['dataset']))} ({mapping_in_words(one['mapping'])})"
         for one in inputs[:_SHOWN_INPUTS]
     ]
     more = len(inputs) - _SHOWN_INPUTS
-    return [*shown, f"and {more} more"] if more > 0 else shown
+    return [*listed, f"and {more} more"] if more > 0 else listed

@@ -115,7 +115,7 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
         verbs += [("See what it touched", "report")]
         if not (status["undo_of"] or status["undone_by"]):
             verbs += [("Put back what it wrote", "undo")]
-    return [(says, f"lineage-backfill {verb} {id_}") for says, verb in verbs]
+    return [(title, f"lineage-backfill {verb} {id_}") for title, verb in verbs]
 
 
 @routes.get("/backfills/<backfill>.json")

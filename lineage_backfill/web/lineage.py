@@ -91,11 +91,7 @@ def node(kind: str) -> str:
         ref=ref,
         name=names(ref),
         names=names,
-        lines=[
-            (title, says)
-            for title, says in presentation.lines(ref, workspace.snapshot, names)
-            if says
-        ],
+        lines=[one for one in presentation.lines(ref, workspace.snapshot, names) if one[1]],
         facts=workspace.resolver.job(ref)
         if isinstance(ref, JobRef)
         else workspace.resolver.dataset(ref),

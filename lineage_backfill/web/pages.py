@@ -59,7 +59,7 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
     pages.jinja_env.filters.update(
         safe_text=safe,
         keys=lambda keys: keys_on_a_line(tuple(keys)),
-        all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), shown=50),
+        all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), most=50),
         instant=backfills.to_the_second,
         job=lambda named: JobRef(**named),
         dataset=lambda named: DatasetRef(**named),

@@ -30,9 +30,9 @@ def listen(host: str, port: int) -> socket.socket:
             opened.close()
             raise
     except (OSError, OverflowError, UnicodeError) as error:
-        said = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise AddressError(
-            f"pages cannot be served at {host} port {port}: {said}",
+            f"pages cannot be served at {host} port {port}: {reason}",
             hint="Take another port with --port, any free one with --port 0; --host names the"
             " address.",
         ) from error

@@ -130,11 +130,11 @@ def fill(
     periods = Periods.covering(every, zone, most=_COLUMNS)
     if len(periods) > 4 * _COLUMNS:
         return None
-    shown = {row.job: row for row in rows}
-    for row in shown.values():
+    by_job = {row.job: row for row in rows}
+    for row in by_job.values():
         row.cells = [Counter() for _ in range(len(periods))]
     for run in runs:
-        found = shown.get(JobRef(**run["job"]))
+        found = by_job.get(JobRef(**run["job"]))
         if found is not None:
             state = RunState(run["state"])
             columns = {one for span in spans.get(run["id"], ()) for one in periods.columns(span)}

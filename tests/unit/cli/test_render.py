@@ -63,7 +63,7 @@ def test_a_long_list_says_how_much_it_leaves_out() -> None:
     many = tuple(replace(jobs[0], job=plans.job(f"job{n:04}")) for n in range(1000))
     text = shown(preview(plans.real().detailed(jobs=many), width=80), 80)
     assert "and 800 more" in text
-    assert keys_in_words(tuple("abcdefgh"), shown=3) == "a\nb\nc\nand 5 more"
+    assert keys_in_words(tuple("abcdefgh"), most=3) == "a\nb\nc\nand 5 more"
 
 
 def test_mappings_in_words() -> None:
