@@ -38,8 +38,7 @@ class GraphOptions:
     """Which part of the graph is shown, and how."""
 
     form: Annotated[
-        Form,
-        typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM"),
+        Form, typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM")
     ] = Form.TREE
     up: Annotated[bool, typer.Option("--up", help="What they are made of.")] = False
     down: Annotated[bool, typer.Option("--down", help="What they feed; so it is without --up.")] = (

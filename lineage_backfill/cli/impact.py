@@ -38,8 +38,7 @@ class ShowOptions:
         None
     )
     estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="With --json: add how long it takes (p50, p90)."),
+        bool, typer.Option("--estimate", help="With --json: add how long it takes (p50, p90).")
     ] = False
     form: Annotated[
         Format | None, typer.Option("--format", help="How to show it; else as a table.")

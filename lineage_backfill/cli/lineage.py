@@ -110,8 +110,7 @@ def diff(
         Path, typer.Argument(help="The earlier snapshot.", metavar="A", show_default=False)
     ],
     after: Annotated[
-        Path | None,
-        typer.Argument(help="The later one; else the lineage as it is.", metavar="B"),
+        Path | None, typer.Argument(help="The later one; else the lineage as it is.", metavar="B")
     ] = None,
     detailed_exitcode: DetailedDifference = False,
     as_json: JsonOption = False,

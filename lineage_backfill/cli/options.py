@@ -248,8 +248,7 @@ class RunOptions(RunningOptions):
         ),
     ] = False
     description: Annotated[
-        str | None,
-        _drive(help="What it is, for others; at most 1,000 characters.", metavar="TEXT"),
+        str | None, _drive(help="What it is, for others; at most 1,000 characters.", metavar="TEXT")
     ] = None
     parameter: Annotated[
         list[str] | None,

@@ -123,8 +123,7 @@ class PlainProgress(Reporter):
         self._tell_alike()
         mark, style = _MARKS.get(state, (" ", ""))
         self._line(
-            f"{mark} {state} {self._run(run)}{self._took(run)} [{self._stands()}]",
-            style=style,
+            f"{mark} {state} {self._run(run)}{self._took(run)} [{self._stands()}]", style=style
         )
         if detail:
             self._line(f"    {safe(detail)}", style=style)

@@ -86,8 +86,7 @@ class NameLookup:
                 found.append(find(text))
         if len(found) == 2:
             raise AmbiguousNameError(
-                f"{text!r} names a dataset and a job",
-                hint=f"Write dataset:{text} or job:{text}.",
+                f"{text!r} names a dataset and a job", hint=f"Write dataset:{text} or job:{text}."
             )
         for prefix, find in (("dataset:", self.dataset), ("job:", self.job)):
             if not found and text.startswith(prefix):

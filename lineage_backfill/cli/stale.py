@@ -40,8 +40,7 @@ from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _SinceOption = Annotated[
-    str | None,
-    typer.Option(help="Only keys that end after this: 30d or an instant.", metavar="T"),
+    str | None, typer.Option(help="Only keys that end after this: 30d or an instant.", metavar="T")
 ]
 _SHOWN_SILENT = 5
 _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}

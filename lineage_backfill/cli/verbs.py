@@ -35,11 +35,7 @@ _VERBS = (
     ("config", "settings:config", "Show and check the settings of this project."),
     ("doctor", "doctor:doctor", "Check everything that a backfill needs, and say how to mend it."),
     ("errors", "errors:show", "Say what an error means and what to do about it."),
-    (
-        "demo",
-        ".demo.verb:demo",
-        "Break a feed of flights, fix it, and see it backfilled on Spark.",
-    ),
+    ("demo", ".demo.verb:demo", "Break a feed of flights, fix it, and see it backfilled on Spark."),
 )
 
 

@@ -139,9 +139,7 @@ class Demo:
         return equal == len(differences)
 
     def _check_logs(
-        self,
-        versions: Mapping[DatasetRef, int],
-        planned: Mapping[DatasetRef, Collection[Values]],
+        self, versions: Mapping[DatasetRef, int], planned: Mapping[DatasetRef, Collection[Values]]
     ) -> bool:
         self._chapter("Check 2: the Delta logs since the fix name the plan's partitions, no others")
         verdicts = {

@@ -9,11 +9,7 @@ from typing import Any
 from flask import Response, render_template, request
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill.errors import (
-    LineageError,
-    UnknownNameError,
-    UsageError,
-)
+from lineage_backfill.errors import LineageError, UnknownNameError, UsageError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.document import plan_from_dict
 from lineage_backfill.planning.plan import Plan

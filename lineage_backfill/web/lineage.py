@@ -6,10 +6,7 @@ from typing import Any
 
 from flask import Response, render_template, request
 
-from lineage_backfill.errors import (
-    UnknownNameError,
-    UsageError,
-)
+from lineage_backfill.errors import UnknownNameError, UsageError
 from lineage_backfill.lineage import view
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar

@@ -11,12 +11,7 @@ from flask import Flask, Response, current_app, render_template, request
 from jinja2 import StrictUndefined
 from werkzeug.exceptions import HTTPException
 
-from lineage_backfill.errors import (
-    BackfillError,
-    DeclarationError,
-    UnknownNameError,
-    UsageError,
-)
+from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.presentation import backfills, settings
 from lineage_backfill.presentation.names import keys_in_words, keys_on_a_line
@@ -25,13 +20,7 @@ from lineage_backfill.project import Project
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
 from lineage_backfill.web import view_models
-from lineage_backfill.web.answers import (
-    as_json,
-    cache,
-    here,
-    link,
-    routes,
-)
+from lineage_backfill.web.answers import as_json, cache, here, link, routes
 from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
 

@@ -115,10 +115,7 @@ def job_rows(runs: Iterable[Document]) -> list[JobRow]:
 
 
 def fill(
-    rows: Iterable[JobRow],
-    runs: Iterable[Document],
-    spans: Mapping[str, Sequence[Span]],
-    zone: str,
+    rows: Iterable[JobRow], runs: Iterable[Document], spans: Mapping[str, Sequence[Span]], zone: str
 ) -> Periods | None:
     """Fill the cells of rows with the states of their runs; return the periods that they are.
 

@@ -108,10 +108,7 @@ class Planning:
         self._families(request)
         workspace = self.workspace
         planner = Planner(
-            workspace.snapshot,
-            self._declarations,
-            now=workspace.now,
-            functions=workspace.functions,
+            workspace.snapshot, self._declarations, now=workspace.now, functions=workspace.functions
         )
         return explain(planner.session(request), job, keys, why_not=why_not)
 
