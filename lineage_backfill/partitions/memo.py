@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.closure import OwnEdge, closure
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.text import KeySet, render
@@ -37,6 +39,7 @@ class KeyMemo:
         self._reach: Bounded[tuple[EdgeMapping, PartitionSet], tuple[PartitionSet, int | None]]
         self._reach = Bounded()
         self._required: Bounded[tuple[EdgeMapping, PartitionSet], PartitionSet] = Bounded()
+        self._closures: Bounded[object, tuple[PartitionSet, ...]] = Bounded()
         self._texts: Bounded[tuple[Calendar, PartitionSet], KeySet] = Bounded()
         #: The mappings by which keys would be stale that do not exist yet.
         self.beyond: set[EdgeMapping] = set()
@@ -74,6 +77,16 @@ class KeyMemo:
         found = self._required.get((mapping, keys))
         if found is None:
             found = self._required.keep((mapping, keys), self.intern(mapping.required(keys)))
+        return found
+
+    def closure(
+        self, own: Sequence[OwnEdge], sets: Sequence[PartitionSet]
+    ) -> Sequence[PartitionSet]:
+        """Return the run keys of each group with all that they make stale, and so on."""
+        asked = tuple(own), tuple(sets)
+        found = self._closures.get(asked)
+        if found is None:
+            found = self._closures.keep(asked, tuple(map(self.intern, closure(own, sets))))
         return found
 
     def render(self, calendar: Calendar, keys: PartitionSet) -> KeySet:

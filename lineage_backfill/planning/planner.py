@@ -16,7 +16,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, WHOLE, PartitionSet
 from lineage_backfill.partitions.mapping import KeyFunction
-from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.partitions.text import KeySet, parse
 from lineage_backfill.planning.describe import Describer
 from lineage_backfill.planning.extents import UNKNOWN, Dirty
 from lineage_backfill.planning.fingerprint import fingerprint
@@ -291,7 +291,7 @@ class Planning:
         )
 
     def _changed(self) -> tuple[DatasetPartitions, ...]:
-        found = []
+        found, render = [], self.propagation.memo.render
         for data, keys in self._roots.items():
             assert data.calendar is not None
             found.append(DatasetPartitions(dataset=data.ref, keys=render(data.calendar, keys)))

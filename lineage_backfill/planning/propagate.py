@@ -17,7 +17,7 @@ from typing import Final
 
 from lineage_backfill.lineage.columns import Path
 from lineage_backfill.model import DatasetRef
-from lineage_backfill.partitions.closure import OwnEdge, closure
+from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
 from lineage_backfill.partitions.memo import KeyMemo
@@ -328,10 +328,10 @@ class _Run:
         if not facts.lookback and not facts.own:
             return found, found
         edges = ways.own(facts)
-        widened = [self.memo.intern(keys) for keys in closure(edges, found)]
+        widened = self.memo.closure(edges, found)
         if not self.constraints.exact or not facts.lookback:
             return widened, widened
-        return widened, closure(edges, unwidened)
+        return widened, self.memo.closure(edges, unwidened)
 
     def _affected(self, inputs: Iterable[Input], keys: PartitionSet) -> PartitionSet:
         """Return the keys, and the run keys that dirty partitions of the inputs make stale."""
@@ -382,7 +382,10 @@ class _Run:
         result.left_causes = tuple(causes)
         own = ways.own(facts)
         while own and left:
-            closed = _joined(closure(own, [left & part for part in result.parts])) & result.stale
+            closed = (
+                _joined(self.memo.closure(own, [left & part for part in result.parts]))
+                & result.stale
+            )
             if closed == left:
                 break
             left = closed
