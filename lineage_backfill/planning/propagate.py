@@ -575,75 +575,12 @@ def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
 
 def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
     """Order jobs of which some are tied: by strongly connected groups."""
-    component = _components(nodes, followers)
-    members: dict[int, list[JobFacts]] = {}
-    for job in nodes:
-        members.setdefault(component[job], []).append(job)
-    inner = {
-        (component[job], component[follower])
-        for job in nodes
-        for follower in followers[job]
-        if component[job] != component[follower]
-    }
-    count = dict.fromkeys(members, 0)
-    following: dict[int, list[int]] = {number: [] for number in members}
-    for one, other in inner:
-        count[other] += 1
-        following[one].append(other)
+    import networkx as nx  # slow to load, and datasets seldom form a cycle
 
-    def place(number: int) -> int:
-        return members[number][0].place
-
-    level, ready = 1, sorted((n for n, c in count.items() if not c), key=place)
-    while ready:
-        for number in ready:
-            yield level, members[number], len(members[number]) > 1
-        later = []
-        for number in ready:
-            for other in following[number]:
-                count[other] -= 1
-                if not count[other]:
-                    later.append(other)
-        ready = sorted(later, key=place)
-        level += 1
-
-
-def _components(nodes: Sequence[JobFacts], followers: _Followers) -> dict[JobFacts, int]:
-    """Return the number of the strongly connected component of each node (Tarjan, iterative)."""
-    allowed = set(nodes)
-
-    def after(node: JobFacts) -> Iterator[JobFacts]:
-        return iter(sorted((f for f in followers[node] if f in allowed), key=_PLACE))
-
-    index: dict[JobFacts, int] = {}
-    low: dict[JobFacts, int] = {}
-    component: dict[JobFacts, int] = {}
-    stack: list[JobFacts] = []
-    for root in nodes:
-        if root in index:
-            continue
-        work = [(root, after(root))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        while work:
-            node, rest = work[-1]
-            for follower in rest:
-                if follower not in index:
-                    index[follower] = low[follower] = len(index)
-                    stack.append(follower)
-                    work.append((follower, after(follower)))
-                    break
-                if follower not in component:
-                    low[node] = min(low[node], index[follower])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    number = len(component)
-                    while True:
-                        member = stack.pop()
-                        component[member] = number
-                        if member is node:
-                            break
-    return component
+    graph: nx.DiGraph[JobFacts] = nx.DiGraph((job, one) for job in nodes for one in followers[job])
+    graph.add_nodes_from(nodes)
+    groups = nx.condensation(graph)
+    for level, generation in enumerate(nx.topological_generations(groups), 1):
+        members = (sorted(groups.nodes[number]["members"], key=_PLACE) for number in generation)
+        for tied in sorted(members, key=lambda jobs: jobs[0].place):
+            yield level, tied, len(tied) > 1
