@@ -19,7 +19,7 @@ from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
+from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, written_keys
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
@@ -265,7 +265,10 @@ class Runs:
         writes = [
             DatasetPartitions(
                 dataset=output.dataset,
-                keys=memo.render(output.mapping.upstream, memo.required(output.mapping, keys)),
+                keys=memo.render(
+                    output.mapping.upstream,
+                    written_keys(output, keys, memo.required(output.mapping, keys)),
+                ),
             )
             for output in facts.outputs
             if output.mapping is not None

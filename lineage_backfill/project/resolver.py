@@ -587,11 +587,30 @@ def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
     )
 
 
-def written_keys(output: Output, keys: PartitionSet) -> PartitionSet:
-    """Return the partitions of an output that run keys write; its mapping is known."""
-    assert output.mapping is not None, "a job without a problem knows its outputs"
-    # A key that is named before it is complete writes a partition that does not exist yet.
-    return output.mapping.required_unclipped(keys)
+def written_keys(
+    output: Output, keys: PartitionSet, existing: PartitionSet | None = None
+) -> PartitionSet:
+    """Return the partitions of an output that run keys write; its mapping is known.
+
+    They are those that have begun: a run of a period that is not complete writes into partitions
+    that do not exist yet. Where a run key lies outside the output's bounds, they are its own.
+    `existing` are those that exist, where they are known already.
+    """
+    mapping = output.mapping
+    assert mapping is not None, "a job without a problem knows its outputs"
+    found = mapping.required(keys) if existing is None else existing
+    time, run = mapping.upstream.time, mapping.run.time
+    if found and (
+        time is None
+        or run is None
+        or run.grid.start(keys.ordinals.hi + 1) <= time.grid.start(time.last + 1)
+    ):
+        return found
+    reached = mapping.required_unclipped(keys)
+    if time is None:
+        return reached
+    first, begun = time.first, time.begun
+    return reached.map_time(lambda ordinals: ordinals.clip(first, begun)) or reached
 
 
 def read_keys(facts: JobFacts, keys: PartitionSet) -> Iterator[tuple[Input, PartitionSet | None]]:

@@ -64,6 +64,7 @@ class RunSpecs:
             keys,
             reads=[self._part(part) for part in run.reads],
             writes=[
+                # A plan of an older release may name none of an output.
                 (dataset, planned or written_keys(outputs[dataset], keys))
                 for dataset, planned in map(self._part, run.writes)
             ],
