@@ -6,8 +6,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from lineage_backfill.cli.main import main
 from lineage_backfill.errors import UsageError
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import safe
+from tests.processes import Command
 
 
 @pytest.mark.parametrize(
@@ -107,18 +106,14 @@ def test_colours(
     styles: tuple[bool, bool] | None,
 ) -> None:
     before, after = ([], given) if given[:1] != ["before"] else (given[1:], [])
-    done = subprocess.run(
-        [sys.executable, "-m", "lineage_backfill", *before, *PREVIEW, *after],
-        capture_output=True,
-        text=True,
-        check=True,
+    command = Command(
+        [*before, *PREVIEW, *after],
         cwd=SHOP,
         env={**os.environ, "NO_COLOR": "", "FORCE_COLOR": "", **environment},
-        timeout=60,
     )
-    codes = [
-        code for found in re.findall(r"\x1b\[([\d;]*)m", done.stdout) for code in found.split(";")
-    ]
+    said, _ = command.communicate(timeout=60)
+    assert command.returncode == 0
+    codes = [code for found in re.findall(r"\x1b\[([\d;]*)m", said) for code in found.split(";")]
     coloured = any(30 <= int(code or 0) <= 37 for code in codes)
     assert (coloured, bool(codes)) == (styles or (True, True))
 
