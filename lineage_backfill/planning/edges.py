@@ -107,8 +107,10 @@ class Edges:
         graph.add_nodes_from(self.datasets - graph.nodes, kind="dataset")
         graph.add_nodes_from(self.jobs.keys() - graph.nodes, kind="job")
         for job in self.jobs if self._former else {**self.declared_reads, **self.declared_writes}:
-            graph.add_edges_from((ref, job) for ref in self.reads(job))
-            graph.add_edges_from((job, ref) for ref in self.writes(job))
+            reads, writes = self.reads(job), self.writes(job)
+            graph.add_nodes_from((*reads, *writes), kind="dataset")
+            graph.add_edges_from((ref, job) for ref in reads)
+            graph.add_edges_from((job, ref) for ref in writes)
         return graph
 
     @cached_property

@@ -9,6 +9,9 @@ import pytest
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.lineage.view import View, among, around, whole
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.planning.edges import Edges
+from lineage_backfill.project.matching import DeclaredNames
+from tests.unit.planning.world import declarations
 
 #: a → j → b → k → c, and b → l → d; l reads its own d; x is nobody's.
 JOBS = {"j": ("a", "b"), "k": ("b", "c"), "l": ("b d", "d")}
@@ -74,3 +77,30 @@ def test_jobs_or_datasets_alone_are_joined_directly() -> None:
     assert told(datasets) == "ab bc bd dd"
     assert datasets.starts == (ref("a"),)
     assert datasets.layers() == [0, 1, 2, 2]
+
+
+def test_the_graph_says_of_its_nodes_what_the_lineage_says() -> None:
+    held = LineageSnapshot.of(
+        [JobNode(ref=JobRef("n", "j"), reads=refs("a"), writes=refs("b"), tags=("daily",))],
+        [DatasetNode(ref=x, owners=("team:x",), fields=("id",)) for x in refs("a")],
+    )
+    graph = held.graph()
+    a, b, j = ref("a"), ref("b"), ref("j")
+    assert list(graph.edges) == [(a, j), (j, b)]
+    assert (graph.nodes[j]["kind"], graph.nodes[j]["tags"]) == ("job", ("daily",))
+    assert graph.nodes[a]["owners"] == ("team:x",)
+    assert (graph.nodes[b]["kind"], graph.nodes[b]["fields"]) == ("dataset", ())
+    graph.clear()  # a graph of its own
+    assert len(held.graph()) == 3
+
+
+def test_the_graph_that_plans_see_has_declared_and_former_edges() -> None:
+    node = JobNode(ref=JobRef("w", "j"), reads=(DatasetRef("w", "a"),), former_reads=refs("old"))
+    declared = declarations('job = [{ name = "j", writes = [{ dataset = "made" }] }]')
+    edges = {}
+    for former in (False, True):
+        seen = Edges(LineageSnapshot.of([node]), "w", DeclaredNames(declared), former=former)
+        edges[former] = {(one.name, other.name) for one, other in seen.graph.edges}
+        assert {kind for _, kind in seen.graph.nodes(data="kind")} == {"job", "dataset"}
+    assert edges[False] == {("a", "j"), ("j", "made")}
+    assert edges[True] == {*edges[False], ("old", "j")}
