@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lineage_backfill.errors import BackfillError
@@ -24,15 +25,14 @@ from lineage_backfill.runspec.values import (
     RunSpec,
     Target,
 )
+from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
 from spark_runtime.errors import EntrypointError, InputMissingError, full_text
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
 from spark_runtime.session import is_alive
 from spark_runtime.spec import write_result
-from spark_runtime.stamp import stamped
 from spark_runtime.undo import undo_attempts
-from spark_runtime.writer import WriteOptions, write_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,8 +108,11 @@ class Attempt:
         )
         self._columns[output.dataset] = self._trace.of(frame)
         with self._trace.aside():
-            frame = stamped(frame, output, self.tables.state(output))
-            result = write_partitions(frame, output, self.spec, self.tables, options)
+            # Loaded on use: it takes Spark, and this module is imported without it, too.
+            writer = import_module("spark_runtime.writer")
+            result: OutputResult = writer.write_partitions(
+                frame, output, self.spec, self.tables, options
+            )
         self._written[output.dataset] = result
         return result
 

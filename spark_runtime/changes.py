@@ -1,4 +1,4 @@
-"""Which partitions of a Delta table changed, from its log alone: no Spark, no look at the data."""
+"""Which partitions of a Delta table changed, from its log alone: no Spark, no data read."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Changes:
 def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None = None) -> Changes:
     """Return what changed after a version, or since an instant (aware); exactly one is given.
 
-    The cost grows with the commits looked at. Raises TableError where the log does not tell, or no
-    longer: a part of the changes is never an answer.
+    The cost grows with the number of commits read. Raises TableError where the log does not hold
+    all of the changes: a part of them is never an answer.
     """
     newest = log.latest_version()
     if newest is None:

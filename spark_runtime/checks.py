@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lineage_backfill.runspec.values import InputResult
 from spark_runtime.errors import EntrypointError
 from spark_runtime.values import quoted
 
@@ -29,6 +31,26 @@ class Audit:
 Check = Callable[[Audit], str | bool | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a job declares about its writes, and what its run has seen so far.
+
+    `since` is the table's version when the run started (-1: there was none; None: the present
+    one): a partition of the scope that another commit changed after it is a conflict. `started_at`
+    is when that was; the commit records it, so that the run can be reconciled. `reads` is how many
+    rows there are for the job to read, None if that is not known.
+    """
+
+    checks: Sequence[Check] = ()
+    ignore: Sequence[str] = ()
+    merge_on: Sequence[str] = ()
+    newest_by: str | None = None
+    inputs: Sequence[InputResult] = ()
+    reads: int | None = None
+    since: int | None = None
+    started_at: datetime | None = None
+
+
 def problem(check: Check, audit: Audit) -> str | None:
     """Return what a check complains of; raises EntrypointError for an answer that says nothing."""
     answer = check(audit)
@@ -49,12 +71,12 @@ def expect_rows(*, at_least: int = 1, at_most: int | None = None) -> Check:
     def check(audit: Audit) -> str | None:
         short = [key for key, rows in audit.rows.items() if rows < at_least]
         long = [k for k, rows in audit.rows.items() if at_most is not None and rows > at_most]
-        said = []
+        problems = []
         if short:
-            said.append(f"fewer than {at_least} rows in {_some(short)}")
+            problems.append(f"fewer than {at_least} rows in {some(short)}")
         if long:
-            said.append(f"more than {at_most} rows in {_some(long)}")
-        return "; ".join(said) or None
+            problems.append(f"more than {at_most} rows in {some(long)}")
+        return "; ".join(problems) or None
 
     return check
 
@@ -68,7 +90,7 @@ def within(percent: float) -> Check:
             for key, before in audit.rows_before.items()
             if before and abs(audit.rows[key] - before) * 100 > percent * before
         ]
-        return f"rows changed by more than {percent} % in {_some(off)}" if off else None
+        return f"rows changed by more than {percent} % in {some(off)}" if off else None
 
     return check
 
@@ -94,6 +116,7 @@ def not_null(*columns: str) -> Check:
     return check
 
 
-def _some(items: list[str]) -> str:
+def some(items: Sequence[str]) -> str:
+    """Return the first of many for a message."""
     shown = ", ".join(items[:5])
     return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"

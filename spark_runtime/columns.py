@@ -1,6 +1,6 @@
 """Which columns of its inputs an output is made from, by Spark's own plan: all of it, or nothing.
 
-Whoever plans leaves out readers that a change of a column does not reach: a part of the lineage of
+A planner leaves out readers that a change of a column does not reach: a part of the lineage of
 columns would be a wrong answer. So there is none where a step of the plan is not known, where a
 column comes from elsewhere, or where the job has computed something beside: a value that was
 collected from an input stands in the plan as a constant.
@@ -127,7 +127,7 @@ class _UntraceableError(Exception):
 @dataclass(slots=True)
 class _Step:
     kind: str
-    said: Mapping[str, Any]
+    node: Mapping[str, Any]
     inputs: list[_Step] = field(default_factory=list)
 
 
@@ -166,23 +166,23 @@ class _Plan:
         )
 
     def _step(self, rest: Iterator[dict[str, Any]]) -> _Step:
-        said = next(rest)
-        step = _Step(_kind(said), said)
-        step.inputs = [self._step(rest) for _ in range(said["num-children"])]
+        node = next(rest)
+        step = _Step(_kind(node), node)
+        step.inputs = [self._step(rest) for _ in range(node["num-children"])]
         return step
 
     def _columns(self, step: _Step) -> list[int]:
         if step.kind in ("Project", "Aggregate"):
-            return [_id(tree[0]) for tree in step.said[_DEFINES[step.kind]]]
+            return [_id(tree[0]) for tree in step.node[_DEFINES[step.kind]]]
         if step.kind == "Window":
-            made = [_id(tree[0]) for tree in step.said["windowExpressions"]]
+            made = [_id(tree[0]) for tree in step.node["windowExpressions"]]
             return [*self._columns(step.inputs[0]), *made]
         if step.kind == "Generate":
-            made = [_id(tree[0]) for tree in step.said["generatorOutput"]]
+            made = [_id(tree[0]) for tree in step.node["generatorOutput"]]
             return [*self._columns(step.inputs[0]), *made]
         if step.kind == "Join":
             left, right = step.inputs
-            kind = str(step.said["joinType"])
+            kind = str(step.node["joinType"])
             if "Existence" in kind:
                 raise _UntraceableError(kind)
             only_left = "LeftSemi" in kind or "LeftAnti" in kind
@@ -191,8 +191,8 @@ class _Plan:
             return self._columns(step.inputs[0])
         if step.kind in _HANDS_ON:
             return self._columns(step.inputs[0])
-        if not step.inputs and "output" in step.said:
-            return [_id(tree[0]) for tree in step.said["output"]]
+        if not step.inputs and "output" in step.node:
+            return [_id(tree[0]) for tree in step.node["output"]]
         raise _UntraceableError(step.kind)
 
     def _define(self, step: _Step) -> None:
@@ -202,20 +202,20 @@ class _Plan:
         if not step.inputs:
             self._columns(step)
             return
-        defined = step.said.get(_DEFINES.get(step.kind, ""), ())
+        defined = step.node.get(_DEFINES.get(step.kind, ""), ())
         for tree in defined:
             if _kind(tree[0]) != "AttributeReference":
                 self._made[_id(tree[0])] = _references(tree)
         if step.kind == "Generate":
-            made = _references(step.said["generator"])
-            self._made |= {_id(tree[0]): made for tree in step.said["generatorOutput"]}
+            made = _references(step.node["generator"])
+            self._made |= {_id(tree[0]): made for tree in step.node["generatorOutput"]}
         if step.kind == "Union":
             for first, *others in zip(*map(self._columns, step.inputs), strict=True):
                 self._made[first] = self._made.get(first, set()) | set(others)
         if step.kind == "Distinct":
             self._choosing |= set(self._columns(step))
         elif step.kind not in ("Project", "Window"):
-            rest = {name: part for name, part in step.said.items() if part is not defined}
+            rest = {name: part for name, part in step.node.items() if part is not defined}
             self._choosing |= _references(list(rest.values()))
         self._columns(step)
 
@@ -239,9 +239,9 @@ def _references(part: Any) -> set[int]:
     return found
 
 
-def _kind(said: Mapping[str, Any]) -> str:
-    return str(said.get("class", "")).rpartition(".")[2]
+def _kind(node: Mapping[str, Any]) -> str:
+    return str(node.get("class", "")).rpartition(".")[2]
 
 
-def _id(said: Mapping[str, Any]) -> int:
-    return int(said["exprId"]["id"])
+def _id(node: Mapping[str, Any]) -> int:
+    return int(node["exprId"]["id"])

@@ -15,8 +15,8 @@ from lineage_backfill.runspec.values import (
     RunResult,
     RunSpec,
 )
+from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import EntrypointError
-from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, StructField, StructType
 
 from lineage_backfill.runspec.values import OutputSpec
 from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names
@@ -21,16 +26,11 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import exclusively
-from spark_runtime.schema import numbered
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 #: How often a write is made again after commits that changed no data of its partitions.
 MAX_CONFLICTS = 5
@@ -51,9 +51,6 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
 
     A replacement would not check its rows on a table that does not exist yet.
     """
-    from delta.tables import DeltaTable
-    from pyspark.sql.types import StructField, StructType
-
     names = {field.name.lower(): field.name for field in schema}
     fields = [StructField(field.name, field.dataType, True) for field in schema]
     builder = DeltaTable.createIfNotExists(spark).addColumns(StructType(fields))
@@ -67,6 +64,11 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
         # Another first writer was faster: its table is as good, and is checked like any other.
         if not is_conflict(error):
             raise
+
+
+def location_of(spark: SparkSession, table: str) -> str:
+    """Return where a table of the catalog is."""
+    return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
 
 
 class DeltaStorage:
@@ -84,10 +86,10 @@ class DeltaStorage:
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Keep the rows where Spark computes none of them anew.
+        """Keep the rows where Spark recomputes none of them.
 
-        Not as a cache, which packs columns (more work than writing them) and which computes anew
-        what an executor has lost: other rows, perhaps, than those that were looked at.
+        Not as a cache, which packs columns (more work than writing them) and which recomputes
+        what an executor has lost: perhaps other rows than those that were checked.
         """
         plan = rows._jdf.queryExecution()
         if keeps_shuffles(self._spark) and plan.executedPlan().nodeName() == "Exchange":
@@ -101,8 +103,6 @@ class DeltaStorage:
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
     def _over(self, rdd: Any, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import DataFrame
-
         made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
         return DataFrame(made, self._spark)
 
@@ -158,7 +158,7 @@ class DeltaStorage:
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Replace what commits touched by old versions of it; raises a RuntimeFailure."""
         state = self.log.state()
-        column = numbered(state)
+        column = state.numbered
         if column is not None:
             raise UndoRefusedError(
                 f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
@@ -201,7 +201,7 @@ class DeltaStorage:
     def _versions_of(self, commits: Sequence[Commit]) -> dict[int, list[Values]]:
         """Return which partitions to read from which version: few, and such as are still whole.
 
-        A partition that nobody touched between them is the same in the version before the oldest
+        A partition that no commit touched between them is the same in the version before the oldest
         of the commits as in that before its own.
         """
         oldest = commits[0].version - 1
@@ -276,9 +276,6 @@ def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
     A column keeps its values under another name or as a wider type; where there was none yet, it is
     NULL, as it is in all older rows. One that was dropped stays dropped.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import AtomicType, StructType
-
     names = {physical: name for name, physical in physical_names(then).items()}
     physical = physical_names(now)
     columns = []
@@ -293,7 +290,7 @@ def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether somebody else's commit made ours fail (nothing of it is visible then)."""
+    """Whether a concurrent commit made ours fail (nothing of ours is visible then)."""
     return _CONFLICT.search(f"{type(error).__name__}: {error}") is not None
 
 
@@ -332,3 +329,7 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
             hint='write it by mode = "append", or set delta.appendOnly = false',
         )
     return None
+
+
+#: What the table of formats knows it by.
+storage = DeltaStorage

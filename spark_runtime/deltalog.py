@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from spark_runtime.errors import TableError
-from spark_runtime.places import Place, local_path
+from spark_runtime.places import Place, local_path, mark
 from spark_runtime.state import Commit, Contents, File, TableState, note_tokens
 from spark_runtime.values import CHAR_TYPE, PartitionColumn, Values, logged, partition_columns
 
@@ -58,10 +58,6 @@ class DeltaLog:
         self._states: dict[int, TableState] = {}
         self._mark: tuple[int, int] | None = None
 
-    def exists(self) -> bool:
-        """Whether there is a table; raises TableError where that cannot be known."""
-        return self.latest_version() is not None
-
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""
         commits, checkpoints = self._list()
@@ -81,14 +77,14 @@ class DeltaLog:
         if target is None:
             raise TableError(f"there is no Delta table at {self.location}")
         newest = max(self._states, default=-1)
-        if newest >= 0 and self._stat(newest) != self._mark:
-            self._states.clear()  # deleted and made anew, with other files of the same names
+        if newest >= 0 and mark(self._path(newest)) != self._mark:
+            self._states.clear()  # deleted and recreated, with other files of the same names
         if target not in self._states:
             start = max((version for version in self._states if version < target), default=-1)
             self._states[target] = self._play(self._states.get(start, TableState()), target)
             while len(self._states) > _STATES_KEPT:
                 del self._states[min(self._states.keys() - {target})]
-            self._mark = self._stat(max(self._states))
+            self._mark = mark(self._path(max(self._states)))
         return self._states[target]
 
     def commits(self, after: int, until: int) -> Iterator[Commit]:
@@ -100,8 +96,8 @@ class DeltaLog:
             commit = _commit(version, actions, columns, names, held)
             metadata = _metadata(actions)
             if metadata is not None and version > 0:
-                anew = _is_repartitioned(self.layout(version - 1), metadata)
-                commit = replace(commit, repartitioned=anew)
+                before = self.layout(version - 1)
+                commit = replace(commit, repartitioned=_is_repartitioned(before, metadata))
             yield commit
 
     def first_version_since(self, instant: datetime) -> int | None:
@@ -111,23 +107,13 @@ class DeltaLog:
         else of its file, and never earlier than those before. Raises TableError where older
         commits than those that are left may be as new.
         """
-        commits, _ = self._list()
-        found = None
-        for version in sorted(commits, reverse=True):
-            at = self._committed_at(version)
-            if at is None:
-                break
-            if at < instant:
-                return found
-            found = version
-        else:
-            version = -1
-        for older in sorted(v for v in commits if v <= version):
-            stamp = _instant(self._path(older).stat().st_mtime_ns)
-            if stamp >= instant:
-                found = older
-                break
-        if found is not None and found == min(commits) > 0:
+        newest = self.latest_version()
+        if newest is None:
+            return None
+        first = self.oldest_commit(newest)
+        times = self.times(first, newest)
+        found = next((version for version, at in times.items() if at >= instant), None)
+        if found is not None and found == first > 0:
             raise TableError(
                 f"the log of {self.location} reaches back to version {found} only: what changed "
                 f"before it, since {instant.isoformat()}, is not known",
@@ -150,7 +136,7 @@ class DeltaLog:
         """
         found: dict[int, datetime] = {}
         for version in range(first, until + 1):
-            stat = self._stat(version)
+            stat = mark(self._path(version))
             if stat is None:
                 self._read(version)  # raises
             at = self._committed_at(version)
@@ -276,13 +262,6 @@ class DeltaLog:
             f"version {version} of {self.location} is no longer in its log",
             hint="its log was cleaned up; only newer versions can be read",
         )
-
-    def _stat(self, version: int) -> tuple[int, int] | None:
-        try:
-            stat = self._path(version).stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns
 
 
 def _instant(nanoseconds: int) -> datetime:
@@ -421,9 +400,9 @@ def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState
 
 def _type_name(field: Mapping[str, Any]) -> str:
     """Return the type of a column; that of a CHAR stands beside it, as Spark writes it."""
-    kind, said = field["type"], (field.get("metadata") or {}).get(CHAR_TYPE)
-    if said is not None and str(said).startswith("char"):
-        return str(said)
+    kind, char = field["type"], str((field.get("metadata") or {}).get(CHAR_TYPE))
+    if char.startswith("char"):
+        return char
     return kind if isinstance(kind, str) else str(kind["type"])
 
 

@@ -13,15 +13,16 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
 
 from spark_runtime.session import is_on
 from spark_runtime.state import EMPTY_FINGERPRINT
 from spark_runtime.values import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
 #: Part of every fingerprint: those of another way to compute them never compare equal.
 ALGORITHM = "lb2"
@@ -53,8 +54,6 @@ class Fingerprint:
 
     def aggregates(self) -> list[Column]:
         """Return the aggregate columns from which `text` makes the fingerprint."""
-        from pyspark.sql import functions as F
-
         row = _hash([(F.col(quoted(field.name)), field.dataType) for field in self._fields])
         halves = (row.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(row, 32))
         # More rows than a sum can hold have no fingerprint, which is better than an error.
@@ -74,8 +73,6 @@ class Fingerprint:
 
 def _hash(values: Sequence[tuple[Column, DataType]]) -> Column:
     """Return the hash of values of these types, each of which may be NULL."""
-    from pyspark.sql import functions as F
-
     parts = [part for column, kind in values for part in _parts(column, kind)]
     flags = [column.isNull() for column, _ in parts]
     # One number tells all that are NULL: a flag before each value would double what is hashed.
@@ -84,8 +81,6 @@ def _hash(values: Sequence[tuple[Column, DataType]]) -> Column:
 
 
 def _mask(flags: Sequence[Column]) -> Column:
-    from pyspark.sql import functions as F
-
     none = F.lit(0).cast("long")
     bits = [
         F.when(flag, F.lit(1 << i).cast("long")).otherwise(none) for i, flag in enumerate(flags)
@@ -95,9 +90,6 @@ def _mask(flags: Sequence[Column]) -> Column:
 
 def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
     """Return what may be NULL in a value, and with each what is hashed of it, in plain types."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if isinstance(kind, T.StructType):
         members = [
             part for f in kind.fields for part in _parts(column.getField(f.name), f.dataType)

@@ -28,7 +28,7 @@ class Event:
     `version` is None for what others did to the files of a Parquet table: that is none of its
     versions. `changed` are those whose contents it changed, `made` those that it wrote, also with
     the same contents or with none. `job` is the job that says that it made them, with the versions
-    of the inputs that it `read`; of somebody else's commit neither is known.
+    of the inputs that it `read`; of another writer's commit neither is known.
     """
 
     version: int | None
@@ -166,14 +166,14 @@ class _Known:
 
     def take(self, commit: Commit) -> None:
         """Add a later commit."""
-        said = {
+        recorded = {
             tuple(values): fingerprint
             for values, _rows, fingerprint in commit.metadata.get("partitions", ())
         }
         taken_back = commit.metadata.get("taken_back")
         undone = {*undone_by(commit.metadata), taken_back} - {None}
-        for values in commit.touched | said.keys():
-            fingerprint = said.get(values)
+        for values in commit.touched | recorded.keys():
+            fingerprint = recorded.get(values)
             same = fingerprint is not None and self._contents.get(values) == fingerprint
             if values in commit.touched and not same:
                 self._changed[values] = commit

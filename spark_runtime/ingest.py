@@ -10,14 +10,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.values import quoted, unused
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,6 @@ def infer_watermark(
     some that arrived in the same instant: read on from it with `>=`, and keep the latest by key.
     `table` None, a table that does not exist, means a first run.
     """
-    from pyspark.sql import functions as F
-
     if table is None:
         _log.warning("there is no table yet: everything is read")
         return None
@@ -79,18 +77,11 @@ def latest_by_key(
     NULL in their key are not known to be the same thing: all of them are kept, unless they are to
     be dropped or to fail the run.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     unknown = F.lit(False)
     for key in keys:
         unknown = unknown | F.col(quoted(key)).isNull()
-    rest = F.to_json(F.struct(*[F.col(quoted(name)) for name in frame.columns]))
-    order = [F.col(quoted(newest_by)).desc_nulls_last(), rest]
-    window = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(*order)
-    rank = unused("rank", frame.columns)
-    ranked = frame.where(~unknown).withColumn(rank, F.row_number().over(window))
-    latest = ranked.where(F.col(rank) == 1).drop(rank)
+    known = frame.where(~unknown)
+    latest = first_of_each(known, keys, [F.col(quoted(newest_by)).desc_nulls_last()], frame.columns)
     if null_keys == "drop":
         return latest
     if null_keys == "fail":
@@ -99,13 +90,21 @@ def latest_by_key(
     return latest.unionByName(frame.where(unknown))
 
 
+def first_of_each(
+    frame: DataFrame, keys: Sequence[str], order: Sequence[Column], rest: Sequence[str]
+) -> DataFrame:
+    """Return the first row of each key; of equals always the same one, by the columns in `rest`."""
+    last = F.to_json(F.struct(*[F.col(quoted(name)) for name in rest]))
+    window = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(*order, last)
+    rank = unused("rank", frame.columns)
+    return frame.withColumn(rank, F.row_number().over(window)).where(F.col(rank) == 1).drop(rank)
+
+
 def surrogate_key(*columns: str) -> Column:
     """Return a key made of several columns: 64 hexadecimal digits.
 
     NULL, the empty text and the text `null` differ, and so do ("a", "bc") and ("ab", "c").
     """
-    from pyspark.sql import functions as F
-
     texts = F.array(*[F.col(quoted(name)).cast("string") for name in columns])
     return F.sha2(F.to_json(texts), 256)
 
@@ -136,8 +135,6 @@ def align_schema(
     Names are compared without case, and types without what may be NULL in them: the write sees to
     that. Raises SchemaMismatchError for what is refused.
     """
-    from pyspark.sql import functions as F
-
     if table is None:
         return Aligned(frame)
     theirs = {field.name.lower(): field for field in table}

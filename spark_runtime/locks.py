@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,6 @@ LOCK_FILE = ".lineage-backfill.lock"
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock that every process and thread of this library waits for; raises OSError."""
-    import fcntl
-
     with path.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

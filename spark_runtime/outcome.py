@@ -9,8 +9,8 @@ from spark_runtime.state import Commit, TableLog, TableState
 
 def is_of(commit: Commit, run: RunSpec) -> bool:
     """Whether an attempt of this run made a commit; the same plan has the same runs elsewhere."""
-    said = commit.metadata
-    return (said.get("backfill_id"), said.get("run_id")) == (run.backfill_id, run.run_id)
+    ours = commit.metadata
+    return (ours.get("backfill_id"), ours.get("run_id")) == (run.backfill_id, run.run_id)
 
 
 def is_as_planned(

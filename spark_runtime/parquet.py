@@ -1,4 +1,4 @@
-"""Writes and reads Parquet tables: rows are staged, looked at, then swapped in by partition.
+"""Writes and reads Parquet tables: rows are staged, checked, then swapped in by partition.
 
 What Spark offers instead loses data: a static overwrite deletes the table first, a dynamic one
 leaves alone what came out empty, and both are half done when they are killed.
@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from spark_runtime.errors import InputChangedError, WriteConflictError
 from spark_runtime.parquetlog import (
+    DAYS_KEPT,
     Folders,
     Held,
     Listing,
@@ -29,12 +32,6 @@ from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
 from spark_runtime.values import Pattern, Values
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-#: How many days what was replaced is kept, so that it can be put back.
-DAYS_KEPT = 7
 DAYS_SETTING = "spark.lineageBackfill.trashDays"
 
 
@@ -45,8 +42,6 @@ def create(
 
     Partition columns have the types that the rows give them; their texts stand in folder names.
     """
-    from pyspark.sql.types import StructField, StructType
-
     ours = {field.name.lower(): field for field in schema}
     names = log.column_names() or tuple(ours[column.lower()].name for column in columns)
     fields = list(schema)
@@ -77,7 +72,7 @@ class ParquetStorage:
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
-        """Write the rows to a folder that nobody sees, and read them from there."""
+        """Write the rows to a hidden folder, and read them from there."""
         columns = self.log.state().columns
         with self.log.staging(token) as folder:
             names = [column.name for column in columns]
@@ -92,8 +87,6 @@ class ParquetStorage:
         The files are chosen now: a later write makes the read fail, and never mixes old and new.
         Raises InputChangedError.
         """
-        from pyspark.sql.types import StructType
-
         while True:
             now = self.log.now()
             for commit in self.log.commits(version, now.state.version):
@@ -116,7 +109,7 @@ class ParquetStorage:
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Swap the staged partitions in: all of them once they are journalled, else none."""
         assert self._staging is not None, "rows are staged before they are published"
-        assert self._seen is not None, "the table is looked at before it is written"
+        assert self._seen is not None, "the table is listed before it is written"
         staging, seen = self._staging, self._seen.listing
         columns = publication.before.columns
         arrived = list_partitions(staging, columns)
@@ -206,3 +199,7 @@ def _inferred(spark: SparkSession, log: ParquetLog) -> StructType:
 def _url(path: Path) -> str:
     # Hadoop does not decode paths, so they are not encoded.
     return f"file:{path.absolute()}"
+
+
+#: What the table of formats knows it by.
+storage = ParquetStorage

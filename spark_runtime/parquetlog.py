@@ -2,8 +2,8 @@
 
     <table>/_lineage_backfill/
         log/<version>.json   what each write did; version 0 is the table as it was found
-        journal.json         the write under way; once it is there, whoever is next finishes it
-        staging/<id>/        rows that nobody sees yet; <id>.lock is held while their writer lives
+        journal.json         the write under way; once it is there, the next process finishes it
+        staging/<id>/        rows not yet visible; <id>.lock is held while their writer lives
         trash/<version>/     what that version replaced
 
 Neither Spark nor Hive look into a folder of such a name. A version of ours lasts until the next one
@@ -35,7 +35,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import locked
-from spark_runtime.places import is_remote, local_path
+from spark_runtime.places import is_remote, local_path, mark
 from spark_runtime.scope import describe
 from spark_runtime.spec import write_atomically
 from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens
@@ -43,6 +43,8 @@ from spark_runtime.values import PartitionColumn, Values, partition_columns
 
 FOLDER = "_lineage_backfill"
 SCHEMA_VERSION = 1
+#: How many days what was replaced is kept, so that it can be put back.
+DAYS_KEPT = 7
 
 #: Size and time of change (in ns) of each data file of one folder.
 Stamps = Mapping[str, tuple[int, int]]
@@ -191,7 +193,7 @@ class ParquetLog:
         return 0 if any(_visible(self.root)) else None
 
     def state(self, version: int | None = None) -> TableState:
-        """Return the table at a version, at the end of it; the newest one is looked at."""
+        """Return the table at a version, at the end of it; the newest one is listed."""
         self.recover()
         newest = self._load()[-1].version if self._load() else 0
         if version in (None, newest):
@@ -265,7 +267,7 @@ class ParquetLog:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Let nobody else swap partitions meanwhile; what was left half-way is finished first."""
+        """Hold the lock for swaps; an unfinished journal is finished first."""
         with contextlib.ExitStack() as stack:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -310,7 +312,7 @@ class ParquetLog:
         """Make the swaps of a record and return its version; once journalled, it is made.
 
         `make` gets the table as it is, and refuses by raising. Raises WriteConflictError where
-        files that nobody had seen were replaced; they are back then.
+        files were replaced that came after the table was listed; they are back then.
         """
         with self.exclusively():
             now = self._now()
@@ -369,7 +371,7 @@ class ParquetLog:
         record = Record.from_json(text)
         for swap in record.swaps:
             self._swap(swap)
-        self._journal.rename(self._log / f"{record.version:020}.json")
+        self._journal.rename(self._path(record.version))
 
     def _swap(self, swap: Swap) -> None:
         live = self.root / swap.live
@@ -391,7 +393,7 @@ class ParquetLog:
             staged.rename(live)
 
     def _refuse_unseen(self, record: Record, listing: Listing) -> None:
-        """Raise if between the last look and the swap somebody added files to what was replaced."""
+        """Raise if files were added to what was replaced after it was listed."""
         seen = {name: stamps for folders in listing.values() for name, stamps in folders.items()}
         unseen = [
             swap.live
@@ -468,25 +470,21 @@ class ParquetLog:
 
     def _load(self) -> list[Record]:
         versions = sorted(int(entry.name[:20]) for entry in _entries(self._log))
-        if self._records and self._stat(self._records[-1].version) != self._mark:
-            self._records = []  # deleted and made anew
+        if self._records and mark(self._path(self._records[-1].version)) != self._mark:
+            self._records = []  # deleted and recreated
         known = self._records[-1].version if self._records else -1
         new = [
-            Record.from_json((self._log / f"{v:020}.json").read_text(encoding="utf-8"))
+            Record.from_json(self._path(v).read_text(encoding="utf-8"))
             for v in versions
             if v > known
         ]
         if new:
             self._records = [*self._records, *new]
-            self._mark = self._stat(new[-1].version)
+            self._mark = mark(self._path(new[-1].version))
         return self._records
 
-    def _stat(self, version: int) -> tuple[int, int] | None:
-        try:
-            stat = (self._log / f"{version:020}.json").stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns
+    def _path(self, version: int) -> Path:
+        return self._log / f"{version:020}.json"
 
     def _record(self, version: int) -> Record:
         for record in self._load():

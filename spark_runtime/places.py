@@ -6,10 +6,9 @@ Only Spark knows how a store is reached and with which rights; it is asked for e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from spark_runtime.errors import TableError
@@ -20,43 +19,10 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 
 
-class Stat(Protocol):
-    """What tells one file from another that has come in its place."""
-
-    @property
-    def st_ino(self) -> int:
-        """Its number, or its size where files have none."""
-
-    @property
-    def st_mtime_ns(self) -> int:
-        """When it was written, in nanoseconds."""
-
-
-class Place(Protocol):
-    """A file or a folder; a `Path` is one. Raises OSError as a `Path` does."""
-
-    @property
-    def name(self) -> str:
-        """Its last part."""
-
-    def __truediv__(self, name: str, /) -> Self:
-        """Return a place within."""
-
-    def exists(self) -> bool:
-        """Whether there is something."""
-
-    def iterdir(self) -> Iterable[Self]:
-        """Return what a folder holds."""
-
-    def read_text(self, encoding: str) -> str:
-        """Return the text of a file."""
-
-    def stat(self) -> Stat:
-        """Return what is known of a file."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Stat:
+class Stat:
+    """What tells a file from one in its place: its number (or size) and its time in ns."""
+
     st_ino: int
     st_mtime_ns: int
 
@@ -103,23 +69,37 @@ class HadoopPlace:
     def stat(self) -> Stat:
         """Return what is known of a file; raises OSError."""
         found = self._ask(lambda system, path: system.getFileStatus(path))
-        return _Stat(found.getLen(), found.getModificationTime() * 1_000_000)
+        return Stat(found.getLen(), found.getModificationTime() * 1_000_000)
 
     @property
     def _jvm(self) -> Any:
         return self._spark._jvm
 
     def _ask(self, question: Any) -> Any:
-        from py4j.protocol import Py4JJavaError
-
         try:
             path = self._jvm.org.apache.hadoop.fs.Path(self._url)
             conf = self._spark._jsparkSession.sessionState().newHadoopConf()
             return question(path.getFileSystem(conf), path)
-        except Py4JJavaError as error:
-            said = error.java_exception.toString()
+        except Exception as error:
+            thrown = getattr(error, "java_exception", None)  # as Py4J has it
+            if thrown is None:
+                raise
+            said = thrown.toString()
             kind = FileNotFoundError if "FileNotFoundException" in said else OSError
             raise kind(said) from error
+
+
+#: A file or a folder; both raise OSError alike.
+Place = Path | HadoopPlace
+
+
+def mark(file: Place) -> tuple[int, int] | None:
+    """Return what tells a file from one that came in its place, None if there is none."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def place(location: str, spark: SparkSession | None) -> Place:

@@ -66,7 +66,7 @@ class Inputs:
         return tuple(map(self._result, self._pinned))
 
     def rows(self) -> int | None:
-        """Return how many rows there are to read; None if there is no input, or nobody knows."""
+        """Return how many rows there are to read; None if there is no input, or it is not known."""
         if not self._pinned or not self._filters:
             return None
         return total(held.rows for spec in self._pinned for _, held in self._held(spec))

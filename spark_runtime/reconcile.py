@@ -26,7 +26,7 @@ def reconcile(spec: RunSpec, tables: Tables) -> RunResult:
     for output in spec.outputs:
         written[output.dataset], commit = _committed(output, spec, tables.log(output))
         commits.append(commit.metadata)
-    last = max(commits, key=lambda said: datetime.fromisoformat(said["ended_at"]))
+    last = max(commits, key=lambda one: datetime.fromisoformat(one["ended_at"]))
     versions = dict(last["inputs"])
     pinned = tuple(replace(one, version=versions[str(one.dataset)]) for one in spec.inputs)
     if any(one.version is None for one in pinned):

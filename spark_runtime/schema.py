@@ -9,21 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lineage_backfill.project.declarations import OnDrift
 from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import SchemaMismatchError
-from spark_runtime.state import TableState
+from spark_runtime.state import EXPLICIT, IDENTITY, TableState
 from spark_runtime.values import CHAR_TYPE, quoted
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
-
 _GENERATED = "delta.generationExpression"
-_IDENTITY = "delta.identity.start"
-_EXPLICIT = "delta.identity.allowExplicitInsert"
 
 #: How many digits the integers of each type may have.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -56,8 +54,6 @@ class Fit:
 
         An empty text there is stored as NULL: told now, rows are judged by what they will be.
         """
-        from pyspark.sql import functions as F
-
         made: list[Column] = []
         for column in self.columns:
             value = F.lit(None) if column.source is None else F.expr(column.source)
@@ -74,8 +70,6 @@ class Fit:
 
 def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
     """Return how rows of this schema fit the table; raises SchemaMismatchError."""
-    from pyspark.sql.types import StructType
-
     table = StructType.fromJson(dict(state.schema))
     ours = {field.name.lower(): field for field in schema}
     columns: list[_Column] = []
@@ -86,7 +80,7 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
         if column is None:
             columns += _missing(field, on_drift, problems, drift)
             continue
-        if _IDENTITY in field.metadata and not field.metadata.get(_EXPLICIT):
+        if IDENTITY in field.metadata and not field.metadata.get(EXPLICIT):
             problems.append(f"{field.name} is numbered by the table itself")
         cast, source = None, quoted(column.name)
         kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()
@@ -125,7 +119,7 @@ def _missing(
     field: StructField, on_drift: OnDrift, problems: list[str], drift: list[str]
 ) -> list[_Column]:
     metadata: Mapping[str, Any] = field.metadata
-    if _IDENTITY in metadata:
+    if IDENTITY in metadata:
         return []  # the table numbers the rows
     if _GENERATED in metadata:
         return [_Column(field.name, str(metadata[_GENERATED]), field.dataType)]
@@ -133,15 +127,6 @@ def _missing(
         problems.append(f"{field.name} is missing")
     drift.append(f"{field.name} is missing: NULL was written")
     return [_Column(field.name, None, field.dataType)]
-
-
-def numbered(state: TableState) -> str | None:
-    """Return the column that the table itself numbers, and nobody else may."""
-    for field in state.schema.get("fields", ()):
-        metadata = field.get("metadata") or {}
-        if _IDENTITY in metadata and not metadata.get(_EXPLICIT):
-            return str(field["name"])
-    return None
 
 
 def is_lossless(kind: str, wanted: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from lineage_backfill.runspec.values import KEY_COLUMN, OutputSpec
 from spark_runtime.errors import UnstampedRowsError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_runtime.state import TableState
 
 
@@ -30,7 +31,5 @@ def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> D
             f"and its rows do not say by {name} which is whose",
             hint=f'add the column {name} in the job, or let it run key by key: batch = "key"',
         )
-    from pyspark.sql import functions as F
-
     types = {column.name.lower(): column.type for column in state.columns} if state else {}
     return frame.withColumn(name, F.lit(keys.pop()).cast(types.get(KEY_COLUMN, "string")))

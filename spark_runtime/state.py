@@ -13,6 +13,9 @@ from spark_runtime.values import PartitionColumn, Pattern, Values, is_exact
 P = TypeVar("P")
 
 _UNDO = "undo:"
+#: What the schema says of a column that the table numbers, and of one that rows may number too.
+IDENTITY = "delta.identity.start"
+EXPLICIT = "delta.identity.allowExplicitInsert"
 
 #: Something that holds rows: its path and the id of its deletion vector, if it has one.
 File = tuple[str, str | None]
@@ -20,12 +23,8 @@ File = tuple[str, str | None]
 
 def total(counts: Iterable[int | None]) -> int | None:
     """Return the sum of counts; None if one of them is not known."""
-    known = 0
-    for count in counts:
-        if count is None:
-            return None
-        known += count
-    return known
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,15 @@ class TableState:
     #: The version that the attempt with this token committed.
     tokens: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def numbered(self) -> str | None:
+        """The column that only the table itself may number."""
+        for field_ in self.schema.get("fields", ()):
+            metadata = field_.get("metadata") or {}
+            if IDENTITY in metadata and not metadata.get(EXPLICIT):
+                return str(field_["name"])
+        return None
+
     def contents(self, values: Pattern) -> Contents:
         """What a partition holds."""
         if not is_exact(values):
@@ -100,7 +108,7 @@ class Commit:
     operation: str
     read_version: int | None
     metadata: Mapping[str, Any]
-    """Ours; empty if somebody else committed."""
+    """Ours; empty for a commit of another writer."""
     #: Whether the partition columns are others since; then `touched` tells nothing.
     repartitioned: bool = False
     at: datetime | None = None
@@ -122,12 +130,12 @@ class Commit:
 
     def __str__(self) -> str:
         backfill = self.metadata.get("backfill_id")
-        said = [
+        parts = [
             self.operation,
             f"of backfill {backfill}" if backfill else f"by {self.by}" if self.by else "",
             f"at {self.at:%Y-%m-%dT%H:%M:%SZ}" if self.at else "",
         ]
-        return f"version {self.version} ({' '.join(filter(None, said))})"
+        return f"version {self.version} ({' '.join(filter(None, parts))})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ class Rows:
 class Publication:
     """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
 
-    `written` None means that nobody has counted them: they are about `expected`, None if that is
-    not known either. With `adds` they stand beside the old ones
+    `written` None means that they were not counted: they are about `expected`, None if that is not
+    known either. With `adds` they stand beside the old ones
     instead; `new_columns` are those that the table gets by it. `scope` is what must not have
     changed since `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the
     log says so.
@@ -66,13 +66,13 @@ class Storage(Protocol):
 
     @property
     def counts(self) -> bool:
-        """Whether its log tells what was published, so that nobody has to look beforehand."""
+        """Whether its log counts rows, so that they need not be counted beforehand."""
 
     def before(self) -> TableState:
         """Return the table as it is when the write begins."""
 
     def staged(self, rows: DataFrame, token: str) -> AbstractContextManager[DataFrame]:
-        """Compute the rows once, and keep them while they are looked at and published."""
+        """Compute the rows once, and keep them while they are checked and published."""
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version; raises TableError."""
@@ -83,5 +83,5 @@ class Storage(Protocol):
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Make what commits, oldest first, touched what it was before them, in one step.
 
-        Nobody else may have touched it since. Raises a RuntimeFailure, nothing done.
+        No other commit may have touched it since. Raises a RuntimeFailure, nothing done.
         """

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.runspec.values import OutputSpec, Target
-from spark_runtime import delta, parquet
-from spark_runtime.delta import DeltaStorage
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError
-from spark_runtime.parquet import ParquetStorage
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import is_remote, place
-from spark_runtime.state import TableLog, TableState
+from spark_runtime.state import TableState
 from spark_runtime.storage import Storage
 from spark_runtime.values import partition_columns, refuse_inexact
 
@@ -56,13 +54,7 @@ class Tables:
                 f"table {name} does not exist in the catalog",
                 hint="create it once, partitioned as the project file says",
             )
-        from delta.tables import DeltaTable
-
-        return str(DeltaTable.forName(self.spark, name).detail().collect()[0]["location"])
-
-    def log(self, target: Target) -> TableLog:
-        """Return the log of the table."""
-        return self._log(target)
+        return str(_format("delta").location_of(self.spark, name))
 
     def latest_version(self, target: Target) -> int | None:
         """Return the newest version of the table, None if there is no table."""
@@ -78,21 +70,19 @@ class Tables:
 
     def storage(self, target: Target) -> Storage:
         """Return the table as one run reads and writes it."""
-        log = self._log(target)
-        if isinstance(log, ParquetLog):
-            return ParquetStorage(self.spark, log)
-        return DeltaStorage(self.spark, log)
+        found: Storage = _format(target.format).storage(self.spark, self.log(target))
+        return found
 
     def create(self, output: OutputSpec, schema: StructType) -> None:
         """Make the table, empty, if there is none; raises SchemaMismatchError and TableError."""
-        log = None if output.table is not None else self._log(output)
+        log = None if output.table is not None else self.log(output)
         if isinstance(log, ParquetLog):
             if not log.is_recorded():
                 _check_storable(schema, output)
-                parquet.create(self.spark, log, schema, output.columns)
+                _format("parquet").create(self.spark, log, schema, output.columns)
         elif self.latest_version(output) is None:
             _check_storable(schema, output)
-            delta.create(self.spark, schema, output)
+            _format("delta").create(self.spark, schema, output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         """Return the actions that Parquet files of a Delta log hold."""
@@ -100,7 +90,8 @@ class Tables:
         rows = self.spark.read.parquet(*urls)
         return [json.loads(text) for text in rows.toJSON().collect()]
 
-    def _log(self, target: Target) -> DeltaLog | ParquetLog:
+    def log(self, target: Target) -> DeltaLog | ParquetLog:
+        """Return the log of the table."""
         location = self.location(target)
         found = self._logs.get((target.format, location))
         if found is None:
@@ -112,6 +103,11 @@ class Tables:
             )
             self._logs[target.format, location] = found
         return found
+
+
+def _format(name: str) -> Any:
+    """Return the module that works on tables of a format; loaded on use, as it takes Spark."""
+    return import_module(f"spark_runtime.{name}")
 
 
 def _check_storable(schema: StructType, output: OutputSpec) -> None:

@@ -12,8 +12,7 @@ from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import UndoRefusedError, VerificationError
 from spark_runtime.outcome import output_result
-from spark_runtime.parquet import DAYS_KEPT
-from spark_runtime.schema import numbered
+from spark_runtime.parquetlog import DAYS_KEPT
 from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
@@ -23,18 +22,6 @@ from spark_runtime.values import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def undo_run(
-    spark: SparkSession,
-    *,
-    token: str,
-    location: str | None = None,
-    table: str | None = None,
-    format: str = "delta",  # noqa: A002 (as the run spec names it)
-) -> dict[str, object]:
-    """Put back the partitions that the attempt with this token replaced; see `undo_runs`."""
-    return undo_runs(spark, tokens=[token], location=location, table=table, format=format)
 
 
 def undo_runs(
@@ -176,7 +163,7 @@ def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
         return []
     state = log.layout(version)
     problems = []
-    column = numbered(state)
+    column = state.numbered
     if column is not None:
         problems.append(f"its rows are numbered by {column!r}, and would be numbered anew")
     if state.configuration.get("delta.appendOnly") == "true":

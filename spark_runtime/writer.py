@@ -1,12 +1,12 @@
 """Writes exactly the partitions of a run: checks first, then one atomic commit, then looks.
 
 The order of a write: settings and table fit; rows are computed once and kept; every row lies in the
-scope; empty partitions are allowed; the job's checks pass; nobody changed the scope since the run
-started; replace; the commit is found in the log by the attempt's token; it touched only the scope
-and holds the rows that were counted, or it is taken back.
+scope; empty partitions are allowed; the job's checks pass; no other commit changed the scope since
+the run started; replace; the commit is found in the log by the attempt's token; it touched only the
+scope and holds the rows that were counted, or it is taken back.
 
-Where nothing has to be known of the rows before they are published (no fingerprints, no checks, and
-what is empty is cleared), they are not kept: each is held to the scope on its way into the table.
+Where nothing has to be known of the rows before they are published (no fingerprints, no checks;
+what is empty is cleared), they are not kept: each is checked on its way into the table.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lineage_backfill.runspec.values import InputResult, OutputResult, OutputSpec, RunSpec
-from spark_runtime.checks import Audit, Check, problem
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec
+from spark_runtime.checks import Audit, WriteOptions, problem, some
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
@@ -33,10 +36,12 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
+from spark_runtime.ingest import first_of_each
 from spark_runtime.outcome import is_as_planned, is_of, output_result
-from spark_runtime.schema import fit, numbered
+from spark_runtime.schema import fit
 from spark_runtime.scope import Member, Scope, describe, predicate
 from spark_runtime.session import assert_safe, interpreted
+from spark_runtime.stamp import stamped
 from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
@@ -50,9 +55,6 @@ from spark_runtime.values import (
     unused,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
 _NULL_KEY = "NULL in the merge key"
@@ -60,26 +62,6 @@ _NULL_KEY = "NULL in the merge key"
 #: vanish into a shuffle above them, as a sort or another shuffle does; and what they do so through.
 _PLAIN = frozenset({"Aggregate", "Generate", "Join", "LogicalRDD", "LogicalRelation", "Window"})
 _PASSED = frozenset({"Filter", "Project", "SubqueryAlias"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """What a job declares about its writes, and what its run has seen so far.
-
-    `since` is the table's version when the run started (-1: there was none; None: the present
-    one): a partition of the scope that somebody changed after it is a conflict. `started_at` is
-    when that was; the commit tells it to whoever has to find out what became of the run. `reads`
-    is how many rows there are for the job to read, None if that is not known.
-    """
-
-    checks: Sequence[Check] = ()
-    ignore: Sequence[str] = ()
-    merge_on: Sequence[str] = ()
-    newest_by: str | None = None
-    inputs: Sequence[InputResult] = field(default=())
-    reads: int | None = None
-    since: int | None = None
-    started_at: datetime | None = None
 
 
 def write_partitions(
@@ -95,6 +77,7 @@ def write_partitions(
     RuntimeFailure; the old rows are then all still there.
     """
     assert_safe(frame.sparkSession)
+    frame = stamped(frame, output, tables.state(output))
     tables.create(output, frame.schema)
     return _Write(frame, output, run, tables.storage(output), options or WriteOptions()).make()
 
@@ -144,8 +127,8 @@ class _Write:
             self._refuse_other_partitions()
         self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
-        if not self._is_looked_at:
-            version = self._publish(self._unseen(), self.scope, None)
+        if not self._must_stage:
+            version = self._publish(self._unchecked(), self.scope, None)
         else:
             with ExitStack() as kept:
                 with interpreted(self.spark, self._expected):
@@ -219,7 +202,7 @@ class _Write:
         return frame.repartition(*names)
 
     @property
-    def _is_looked_at(self) -> bool:
+    def _must_stage(self) -> bool:
         """Whether something has to be known of the rows before they are published."""
         return (
             self.fingerprints
@@ -235,17 +218,15 @@ class _Write:
         replaced = (self.before.contents(v).rows for v in self._members())
         return total((self.options.reads, *replaced))
 
-    def _unseen(self) -> DataFrame:
-        """Return the rows as they are published where nobody looks at them before."""
+    def _unchecked(self) -> DataFrame:
+        """Return the rows to publish where nothing is checked before."""
         rows = self._shaped()
         if _ends_plainly(rows):  # then the check costs next to nothing before the shuffle
-            return self._gathered(self._held_to_scope(rows))
-        return self._held_to_scope(self._gathered(rows))
+            return self._gathered(self._checked_on_the_way(rows))
+        return self._checked_on_the_way(self._gathered(rows))
 
-    def _held_to_scope(self, frame: DataFrame) -> DataFrame:
+    def _checked_on_the_way(self, frame: DataFrame) -> DataFrame:
         """Return the rows; computing one that lies outside the scope fails, and names it."""
-        from pyspark.sql import functions as F
-
         if not self.columns:
             return frame
         inside = self._inside()
@@ -256,8 +237,6 @@ class _Write:
         return frame.withColumn(first, F.when(inside, F.col(quoted(first))).otherwise(refused))
 
     def _inside(self) -> Column:
-        from pyspark.sql import functions as F
-
         return F.coalesce(F.expr(predicate(self.columns, self.scope)), F.lit(False))
 
     def _count(self, rows: DataFrame) -> dict[Values, Rows]:
@@ -279,8 +258,6 @@ class _Write:
         A single partition needs no groups, which cost as much as a fingerprint; only where a row
         lies outside it have the others to be told apart.
         """
-        from pyspark.sql import functions as F
-
         if self.columns and self.scope.is_single:
             outside = F.count_if(~self._inside()).alias(_COUNT_OUTSIDE)
             row = rows.agg(*aggregates, outside).collect()[0].asDict()
@@ -327,7 +304,7 @@ class _Write:
             rows={key: _rows(written, pattern).count for pattern, key in keys.items()},
             rows_before={key: self.before.contents(pattern).rows for pattern, key in keys.items()},
         )
-        failed = [said for check in self.options.checks if (said := problem(check, audit))]
+        failed = [text for check in self.options.checks if (text := problem(check, audit))]
         if failed:
             raise CheckFailedError(
                 f"{self.output.dataset}: {'; '.join(failed)}; nothing was written",
@@ -394,7 +371,7 @@ class _Write:
                 "scope": f"sha256:{hashlib.sha256(scope.encode()).hexdigest()}",
                 "partitions": [recorded(values) for values in members if is_exact(values)],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
-                # For whoever finds the commit and no result of the run; see reconcile.py.
+                # Read by reconcile.py where the run left no result.
                 "since": self.since,
                 "started_at": self.options.started_at and self.options.started_at.isoformat(),
                 "ended_at": datetime.now(UTC).isoformat(),
@@ -428,16 +405,16 @@ class _Write:
                 hint="the job does not compute the same rows twice; make it deterministic",
             )
         try:
-            # Between the last look and Delta's own somebody may have slipped in.
+            # A commit may have come between this check and Delta's own.
             self._refuse_foreign_changes(version - 1)
         except WriteConflictError:
             self._take_back(ours)
             raise
 
     def _found(self, version: int) -> OutputResult:
-        """Return what this attempt committed before it was stopped, which nobody has looked at."""
+        """Return what this attempt committed before it was stopped, once it is verified."""
         (ours,) = self.log.commits(version - 1, version)
-        if not self._is_as_planned(ours):
+        if not is_as_planned(ours, self.log, self.scope, self.output, self.run):
             since = self.log.commits(version, self.before.version)
             if all(commit.touched.isdisjoint(ours.touched) for commit in since):
                 self._take_back(ours)
@@ -447,13 +424,10 @@ class _Write:
             )
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
-    def _is_as_planned(self, ours: Commit) -> bool:
-        return is_as_planned(ours, self.log, self.scope, self.output, self.run)
-
     def _take_back_earlier(self) -> None:
         """Take back what earlier attempts of this run have added: it is to stand there once.
 
-        What they have replaced may stay, unless it came over a change that nobody could notice.
+        What they have replaced may stay, unless it overwrote a change of another writer.
         """
         everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
         attempts = [one for one in everything if is_of(one, self.run) and one.metadata.get("token")]
@@ -466,7 +440,7 @@ class _Write:
         for ours in reversed(attempts):
             if undo_token(ours.metadata["token"]) in self.before.tokens:
                 continue
-            if not self._adds and self._is_as_planned(ours):
+            if not self._adds and is_as_planned(ours, self.log, self.scope, self.output, self.run):
                 continue
             later = [commit for commit in everything if commit.version >= ours.version]
             try:
@@ -499,16 +473,11 @@ class _Write:
         return output_result(self.output, self.scope, self.log, before, after, self.fit.drift)
 
     def _describe(self, partitions: Iterable[Pattern]) -> str:
-        texts = sorted(describe(self.columns, values) for values in partitions)
-        more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
-        return ", ".join(texts[:5]) + more
+        return some(sorted(describe(self.columns, values) for values in partitions))
 
     def _merged(self, frame: DataFrame) -> DataFrame:
         """Return what the scope holds once these rows are in it, the newest row of each key."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-        if (column := numbered(self.before)) is not None:
+        if (column := self.before.numbered) is not None:
             raise TableError(
                 f"{self.output.dataset} numbers its rows by {column!r}: merged rows would get "
                 "others",
@@ -526,17 +495,15 @@ class _Write:
             null = null | F.col(key).isNull()
         # A NULL key matches nothing, so each replay of the run would add its rows once more.
         refused = F.raise_error(F.lit(f"{_NULL_KEY} {', '.join(self.options.merge_on)}"))
-        age, rank = unused("age", frame.columns), unused("rank", frame.columns)
+        age = unused("age", frame.columns)
         new = frame.withColumn(age, F.when(null, refused.cast("int")).otherwise(F.lit(0)))
         # What is held has not yet the columns that this write adds.
-        held = held.withColumn(age, F.lit(1))
-        both = new.unionByName(held, allowMissingColumns=bool(self.fit.added))
+        both = new.unionByName(
+            held.withColumn(age, F.lit(1)), allowMissingColumns=bool(self.fit.added)
+        )
         newest = [quoted(self.options.newest_by)] if self.options.newest_by else []
-        order = [F.col(name).desc_nulls_last() for name in newest]
-        rest = [F.to_json(F.struct(*[F.col(quoted(name)) for name in frame.columns]))]
-        window = Window.partitionBy(*keys).orderBy(*order, F.col(age), *rest)
-        ranked = both.withColumn(rank, F.row_number().over(window))
-        return ranked.where(F.col(rank) == 1).drop(age, rank)
+        order = [*[F.col(name).desc_nulls_last() for name in newest], F.col(age)]
+        return first_of_each(both, self.options.merge_on, order, frame.columns).drop(age)
 
 
 def _ends_plainly(frame: DataFrame) -> bool:
@@ -552,8 +519,6 @@ def _rows(written: Mapping[Values, Rows], pattern: Pattern) -> Rows:
 
 
 def _count_of_rows() -> Column:
-    from pyspark.sql import functions as F
-
     return F.count(F.lit(1)).alias(ROWS)
 
 
@@ -561,8 +526,6 @@ def _by_partition(
     frame: DataFrame, columns: Sequence[PartitionColumn], aggregates: Sequence[Column]
 ) -> dict[Values, dict[str, Any]]:
     """Return aggregates by partition."""
-    from pyspark.sql import functions as F
-
     names = [F.col(quoted(column.name)) for column in columns]
     counted = frame.groupBy(*names).agg(*aggregates)
     texts = [name.cast("string").alias(f"__key{i}") for i, name in enumerate(names)]

@@ -12,7 +12,7 @@ from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError
 from spark_runtime.places import place
 from spark_runtime.tables import Tables
-from spark_runtime.undo import preflight, undo_run
+from spark_runtime.undo import preflight, undo_runs
 from tests.spark.conftest import Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_a_table_elsewhere_is_written_read_and_undone(
     log = DeltaLog(made.path, root=place(made.path, spark))
     assert changes(log, after=1).partitions == ((DAYS[0],), (DAYS[1],))
     assert preflight(log) == []
-    undo_run(spark, token="t-2", location=made.path)
+    undo_runs(spark, tokens=["t-2"], location=made.path)
     assert made.rows() == sorted([(day, 0) for day in DAYS], key=repr)
     with pytest.raises(TableError, match="can be read within a Spark session"):
         Tables().log(made.target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.runspec.values import InputSpec, Partition
+from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     ConstraintError,
     SchemaMismatchError,
@@ -17,8 +18,7 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
 )
 from spark_runtime.reader import Inputs
-from spark_runtime.undo import undo_run
-from spark_runtime.writer import WriteOptions
+from spark_runtime.undo import undo_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_generated_columns_are_computed_or_checked(
     )
     with pytest.raises(ConstraintError):
         made.write(wrong, [ONE], run_id="r-4")
-    undo_run(spark, token="b-1-r-2-1", location=made.path)
+    undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     assert made.rows() == [(at, date(2024, 1, 1), 3, 6)]
 
 
@@ -157,7 +157,7 @@ def test_a_table_that_numbers_its_rows_is_written_and_not_undone(
     # The numbers are new, the rows are not: a reader need not run again for them.
     assert again.partitions[0].fingerprint == first.partitions[0].fingerprint
     with pytest.raises(UndoRefusedError, match="'id'"):
-        undo_run(spark, token="b-1-r-2-1", location=made.path)
+        undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     with pytest.raises(SchemaMismatchError, match="id is numbered by the table itself"):
         made.write(frame.selectExpr("day", "1L AS id", "n"), ["d1", "d2"], run_id="r-3")
     with pytest.raises(TableError, match="merged rows"):
@@ -184,7 +184,7 @@ def test_change_feed_deletion_vectors_and_constraints_go_along(
     changed = feed.option("startingVersion", result.version).load(made.path)
     told = sorted((row.n, row._change_type) for row in changed.collect())
     assert told == [(1, "delete"), (9, "insert")]
-    undo_run(spark, token="b-1-r-1-1", location=made.path)
+    undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path)
     assert made.rows() == [("d1", 1, "a"), ("d2", 3, "c")]
     for row, run in ((("d1", None, "x"), "r-2"), (("d1", 1, "long"), "r-3")):
         with pytest.raises(ConstraintError):
@@ -246,5 +246,5 @@ def test_new_columns_are_added_only_where_that_is_allowed(spark: SparkSession, f
     with pytest.raises(SchemaMismatchError, match="x is string, in the table double"):
         filled.write(wrong, ["d1"], on_drift="relax", run_id="r-4")
     for token, left in (("t-3", ("d1", 7, 7.5, "new")), ("t-1", ("d1", 1, 1.5, None))):
-        undo_run(spark, token=token, location=filled.path, format=filled.kind)
+        undo_runs(spark, tokens=[token], location=filled.path, format=filled.kind)
         assert filled.rows()[0] == left

@@ -10,10 +10,10 @@ import pytest
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import Target
+from spark_runtime.checks import WriteOptions
 from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import StaleAttemptError, VerificationError, WriteConflictError
-from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

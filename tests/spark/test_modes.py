@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime import checks
+from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError, WriteConflictError
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
 from spark_runtime.tables import Tables
-from spark_runtime.writer import WriteOptions, write_partitions
+from spark_runtime.writer import write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

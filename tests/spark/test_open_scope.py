@@ -11,7 +11,7 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey
-from spark_runtime.checks import expect_rows
+from spark_runtime.checks import WriteOptions, expect_rows
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
@@ -27,8 +27,7 @@ from spark_runtime.runner import run
 from spark_runtime.session import setting
 from spark_runtime.stamp import stamped
 from spark_runtime.tables import Tables
-from spark_runtime.undo import undo_attempts, undo_run
-from spark_runtime.writer import WriteOptions
+from spark_runtime.undo import undo_attempts, undo_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +192,7 @@ def test_every_value_is_a_key_and_a_star_is_only_a_text(
         "*",
         "__HIVE_DEFAULT_PARTITION__",
     }
-    undo_run(spark, token="t-4", location=made.path, format=kind)
+    undo_runs(spark, tokens=["t-4"], location=made.path, format=kind)
     assert made.rows() == [("*", 1), ("eu", 0), (None, 0)]
 
     target = InputSpec(**vars_of(made.target), partitions=(Partition(key="*", values={}),))

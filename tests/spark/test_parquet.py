@@ -20,7 +20,7 @@ from spark_runtime.errors import (
 from spark_runtime.parquet import DAYS_SETTING
 from spark_runtime.parquetlog import FOLDER
 from spark_runtime.tables import Tables
-from spark_runtime.undo import undo_run
+from spark_runtime.undo import undo_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,14 +69,14 @@ def test_a_table_of_somebody_else_is_taken_as_it_is(
         ("2024-01-02", "7", 3, "c"),
         ("2024-01-02", "8", 9, "new"),
     ]
-    undo_run(spark, token="b-1-r-1-1", location=made.path, format="parquet")
+    undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path, format="parquet")
     assert other.exists()
     assert spark.read.parquet(made.path).count() == 4
 
 
 def test_newest_first_everything_is_as_it_was(spark: SparkSession, filled: Any) -> None:
     def undo(token: str) -> dict[str, object]:
-        return undo_run(spark, token=token, location=filled.path, format="parquet")
+        return undo_runs(spark, tokens=[token], location=filled.path, format="parquet")
 
     before = filled.state()
     filled.write(rows(spark, ("d1", 7), ("d3", 8)), ["d1", "d2", "d3"], token="t-1")
@@ -104,7 +104,7 @@ def test_without_partitions_the_whole_is_replaced_and_put_back(
         made.write(rows(spark, ("x", i)), [{}], run_id=f"r-{i}", token=f"t-{i}", mode=mode)
     assert made.rows() == [("x", 1), ("x", 2)]
     for token, left in (("t-2", [("x", 1)]), ("t-1", [("x", 0)]), ("t-0", [])):
-        undo_run(spark, token=token, location=made.path, format="parquet")
+        undo_runs(spark, tokens=[token], location=made.path, format="parquet")
         assert made.rows() == left
 
 
@@ -119,7 +119,7 @@ def test_what_was_replaced_is_deleted_after_some_days(spark: SparkSession, fille
         spark.conf.unset(DAYS_SETTING)
     assert not list(trash.iterdir())
     with pytest.raises(UndoRefusedError, match=r"day=d1 .* is gone"):
-        undo_run(spark, token="t-1", location=filled.path, format="parquet")
+        undo_runs(spark, tokens=["t-1"], location=filled.path, format="parquet")
 
 
 def test_files_that_appear_while_rows_are_computed_are_a_conflict(
@@ -200,4 +200,4 @@ def test_a_catalog_table_and_a_delta_table_are_refused(
     with pytest.raises(TableError, match="is a Delta table"):
         as_parquet.write(rows(spark, ("d1", 1)), ["d1"])
     with pytest.raises(TableError, match="of the catalog"):
-        undo_run(spark, token="t", table="db.t", format="parquet")
+        undo_runs(spark, tokens=["t"], table="db.t", format="parquet")

@@ -24,7 +24,7 @@ from spark_runtime.errors import (
     TableError,
     UnexpectedPartitionError,
 )
-from spark_runtime.undo import undo_run
+from spark_runtime.undo import undo_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -283,7 +283,7 @@ def test_what_a_week_old_table_held_can_be_put_back(
     for file in (Path(made.path) / "_delta_log").glob("*.json"):
         os.utime(file, (long_ago, long_ago))
     made.write(spark.createDataFrame([("1", 1)], "k STRING, n INT"), ["1"], run_id="r-2")
-    undo_run(spark, token="b-1-r-2-1", location=made.path)
+    undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     assert made.rows() == [("1", 0)]
 
 

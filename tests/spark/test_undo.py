@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_runtime.checks import WriteOptions
 from spark_runtime.delta import replace
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
@@ -17,8 +18,7 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.undo import preflight, undo_attempts, undo_run, undo_runs
-from spark_runtime.writer import WriteOptions
+from spark_runtime.undo import preflight, undo_attempts, undo_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +57,12 @@ def fill(spark: SparkSession, made: Any) -> Any:
 
 def test_newest_first_everything_is_as_it_was(spark: SparkSession, twice: Any) -> None:
     with pytest.raises(UndoRefusedError, match="day=d2"):
-        undo_run(spark, token="t-1", location=twice.path, format=twice.kind)
-    undone = undo_run(spark, token="t-2", location=twice.path, format=twice.kind)
+        undo_runs(spark, tokens=["t-1"], location=twice.path, format=twice.kind)
+    undone = undo_runs(spark, tokens=["t-2"], location=twice.path, format=twice.kind)
     assert undone["partitions"] == ["day=d2"]
     assert twice.rows() == [("d1", 1), ("d3", 0)]
-    assert undo_run(spark, token="t-2", location=twice.path, format=twice.kind) == undone
-    undo_run(spark, token="t-1", location=twice.path, format=twice.kind)
+    assert undo_runs(spark, tokens=["t-2"], location=twice.path, format=twice.kind) == undone
+    undo_runs(spark, tokens=["t-1"], location=twice.path, format=twice.kind)
     assert twice.rows() == [("d1", 0), ("d2", 0), ("d3", 0)]
     before, after = twice.state(1), twice.state()
     assert [after.contents((d,)).fingerprint for d in ("d1", "d2", "d3")] == [
@@ -77,7 +77,7 @@ def test_somebody_elses_later_change_is_not_undone(spark: SparkSession, delta: A
     with pytest.raises(
         UndoRefusedError, match=r"version 4 \(WRITE by Apache-Spark/.* changed day=d2"
     ):
-        undo_run(spark, token="t-2", location=delta.path)
+        undo_runs(spark, tokens=["t-2"], location=delta.path)
     assert ("d2", 9) in delta.rows()
 
 
@@ -93,11 +93,11 @@ def test_a_change_that_slips_in_unseen_stays_and_so_does_what_was_to_be_undone(
     before = delta.rows()
     meanwhile = [("d2", 9)]
     with pytest.raises(UndoRefusedError, match=r"\(WRITE by .* changed the same partitions"):
-        undo_run(spark, token="t-2", location=delta.path)
+        undo_runs(spark, tokens=["t-2"], location=delta.path)
     assert delta.rows() == sorted([*before, ("d2", 9)])
     # It was not undone: that can still be tried, and is still refused.
     with pytest.raises(UndoRefusedError, match="changed day=d2"):
-        undo_run(spark, token="t-2", location=delta.path)
+        undo_runs(spark, tokens=["t-2"], location=delta.path)
     spark.sql(f"DELETE FROM delta.`{delta.path}` WHERE n = 9")
     assert delta.rows() == before
 
@@ -115,10 +115,10 @@ def test_an_undoing_that_was_taken_back_can_be_done_again(
     monkeypatch.setattr("spark_runtime.delta.replace", late)
     meanwhile = ["theirs"]
     with pytest.raises(UndoRefusedError, match="changed the same partitions"):
-        undo_run(spark, token="t-2", location=delta.path)
-    undo_run(spark, token="theirs", location=delta.path)
-    undo_run(spark, token="t-2", location=delta.path)
-    undo_run(spark, token="t-1", location=delta.path)
+        undo_runs(spark, tokens=["t-2"], location=delta.path)
+    undo_runs(spark, tokens=["theirs"], location=delta.path)
+    undo_runs(spark, tokens=["t-2"], location=delta.path)
+    undo_runs(spark, tokens=["t-1"], location=delta.path)
     assert delta.rows() == [("d1", 0), ("d2", 0), ("d3", 0)]
 
 
@@ -136,7 +136,7 @@ def test_nobody_goes_on_with_a_table_that_was_partitioned_anew_meanwhile(
     with pytest.raises(WriteConflictError, match="changed day=d9"):
         delta.write(rows(spark, ("d9", 1)), ["d9"], WriteOptions(since=since), run_id="r-9")
     with pytest.raises(UndoRefusedError):
-        undo_run(spark, token="t-2", location=delta.path)
+        undo_runs(spark, tokens=["t-2"], location=delta.path)
     assert delta.rows() == before
 
 
@@ -159,7 +159,7 @@ def test_old_rows_come_back_under_the_columns_that_the_table_has_by_now(
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE BIGINT")
     spark.sql(f"ALTER TABLE {name} DROP COLUMN gone")
     spark.sql(f"ALTER TABLE {name} ADD COLUMNS (v STRING, s.b STRING)")
-    undo_run(spark, token="t-1", location=made.path)
+    undo_runs(spark, tokens=["t-1"], location=made.path)
     assert [row[:3] for row in made.rows()] == [("d1", 1, 10), ("d2", 2, 10)]
     assert [row[4] for row in made.rows()] == [None, None]
     assert [row[3].asDict() for row in made.rows()] == [{"a": 10, "b": None}] * 2
@@ -180,16 +180,16 @@ def test_an_undo_that_is_told_other_partition_columns_changes_nothing(
 
 def test_old_rows_that_do_not_fit_any_more_are_refused(spark: SparkSession, delta: Any) -> None:
     name = f"delta.`{delta.path}`"
-    undo_run(spark, token="t-2", location=delta.path)
+    undo_runs(spark, tokens=["t-2"], location=delta.path)
     spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT more CHECK (n > 1 OR day <> 'd2')")
     before = delta.rows()
     with pytest.raises(ConstraintError, match="break a constraint"):
-        undo_run(spark, token="t-1", location=delta.path)
+        undo_runs(spark, tokens=["t-1"], location=delta.path)
     spark.sql(f"ALTER TABLE {name} DROP CONSTRAINT more")
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     assert any("append-only" in problem for problem in preflight(DeltaLog(delta.path)))
     with pytest.raises(UndoRefusedError, match="append-only"):
-        undo_run(spark, token="t-1", location=delta.path)
+        undo_runs(spark, tokens=["t-1"], location=delta.path)
     assert delta.rows() == before
 
 
@@ -199,14 +199,14 @@ def test_files_that_are_gone_are_found_before_anything_is_changed(
     state = DeltaLog(delta.path).state(1)
     ((path, _vector),) = state.contents(("d1",)).files or {}
     (Path(delta.path) / path).unlink()
-    undo_run(spark, token="t-2", location=delta.path)
+    undo_runs(spark, tokens=["t-2"], location=delta.path)
     with pytest.raises(UndoRefusedError, match="day=d1"):
-        undo_run(spark, token="t-1", location=delta.path)
+        undo_runs(spark, tokens=["t-1"], location=delta.path)
     assert ("d1", 1) in delta.rows()
 
 
 def test_a_run_that_wrote_nothing_has_nothing_to_undo(spark: SparkSession, twice: Any) -> None:
-    assert undo_run(spark, token="never", location=twice.path, format=twice.kind) == {
+    assert undo_runs(spark, tokens=["never"], location=twice.path, format=twice.kind) == {
         "version": None,
         "partitions": [],
     }

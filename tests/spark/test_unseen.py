@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime.checks import expect_rows
+from spark_runtime.checks import WriteOptions, expect_rows
 from spark_runtime.delta import replace
 from spark_runtime.errors import CheckFailedError, SessionError, UnexpectedPartitionError
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.reconcile import reconcile
 from spark_runtime.tables import Tables
-from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

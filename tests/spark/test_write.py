@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from spark_runtime.checks import Audit
+from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.delta import replace
 from spark_runtime.errors import (
     ConstraintError,
@@ -22,7 +22,6 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
     WriteConflictError,
 )
-from spark_runtime.writer import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

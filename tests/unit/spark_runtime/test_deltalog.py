@@ -164,16 +164,16 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
 
 def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
     assert DeltaLog(str(tmp_path / "none")).latest_version() is None
-    assert not DeltaLog(str(tmp_path)).exists()
+    assert DeltaLog(str(tmp_path)).latest_version() is None
     with pytest.raises(TableError, match="there is no Delta table"):
         DeltaLog(str(tmp_path)).state()
     (tmp_path / "data.parquet").touch()
     with pytest.raises(TableError, match="holds files and is no Delta table"):
-        DeltaLog(str(tmp_path)).exists()
+        DeltaLog(str(tmp_path)).latest_version()
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(TableError, match="cannot be read"):
-        DeltaLog(str(loop)).exists()
+        DeltaLog(str(loop)).latest_version()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +143,10 @@ def test_a_table_out_of_sight_says_nothing(
     spec["outputs"][0] |= change
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     assert main(["reconcile", "--spec", str(tmp_path / "spec.json")]) == 1
+
+
+def test_logs_are_read_without_spark() -> None:
+    """Its import alone takes longer than all that the tool asks of a log."""
+    code = "import sys, spark_runtime.__main__; print({'pyspark', 'delta'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
