@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
@@ -27,12 +26,6 @@ class ProductKey(dict[str, str]):
     >>> str(ProductKey({"day": "2024-06-15", "region": "eu/west"}))
     'day=2024-06-15/region=eu%2Fwest'
     """
-
-    @classmethod
-    def parse(cls, text: str) -> ProductKey:
-        """Return the key that a text names, which may be none; `%2C` stands for a comma."""
-        pairs = (part.partition("=") for part in text.split("/"))
-        return cls((unquote(name), unquote(key)) for name, _, key in pairs)
 
     def __hash__(self) -> int:  # type: ignore[override]  # nobody changes one
         return hash(frozenset(self.items()))
