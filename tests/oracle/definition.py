@@ -146,13 +146,33 @@ class Job:
     declares_run: bool = False
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of an output that a job makes from a column of an input."""
+
+    job: str
+    read: str
+    read_column: str
+    written: str
+    written_column: str
+
+
 @dataclass
 class World:
+    """Datasets and jobs, and a request: what changed, which keys of jobs are to be run again."""
+
     datasets: dict[str, Cal]
     jobs: list[Job]
     changed: dict[str, set[tuple[int | None, str | None]]]
+    asked: dict[str, set[tuple[int | None, str | None]]] = field(default_factory=dict)
+    asked_exactly: set[str] = field(default_factory=set)
     excluded: set[str] = field(default_factory=set)
+    depth: int | None = None
     exact: bool = False
+    retention: dict[str, int] = field(default_factory=dict)
+    allow_expired: bool = False
+    columns: set[str] = field(default_factory=set)
+    column_lineage: list[Column] = field(default_factory=list)
 
 
 Key = tuple[int | None, str | None]
@@ -205,12 +225,85 @@ class Answer:
     left: dict[str, set[Key]]
 
 
+#: A job, an input and an output.
+Path = tuple[str, str, str]
+#: Stale run keys by job and output.
+Stale = dict[tuple[str, str], set[Key]]
+
+
+def column_paths(world: World) -> set[Path]:
+    """Return the ways (job, input, output) along which a change of the columns travels."""
+    everything = "*"
+    columns: dict[str, set[str]] = {name: set() for name in world.datasets}
+    for name in world.changed:
+        columns[name] |= world.columns or {everything}
+    for job in world.jobs:
+        if job.name in world.asked:
+            for dataset in job.writes:
+                columns[dataset].add(everything)
+    sent = {(one.job, one.read) for one in world.column_lineage}
+    told = {(one.job, one.written) for one in world.column_lineage}
+    paths: set[Path] = set()
+    while True:
+        before = (len(paths), sum(map(len, columns.values())))
+        for job, read, dataset in edges(world):
+            changed = columns[read.dataset]
+            if not changed:
+                continue
+            path = (job.name, read.dataset, dataset)
+            if everything in changed or path[:2] not in sent or (job.name, dataset) not in told:
+                made = {everything}
+            else:
+                made = {
+                    one.written_column
+                    for one in world.column_lineage
+                    if (one.job, one.read, one.written) == path and one.read_column in changed
+                }
+            if made:
+                paths.add(path)
+                columns[dataset] |= made
+        if before == (len(paths), sum(map(len, columns.values()))):
+            return paths
+
+
+def edges(world: World) -> list[tuple[Job, Read, str]]:
+    """Return each job with each of its inputs, but references, and each of its outputs."""
+    return [
+        (job, read, dataset)
+        for job in world.jobs
+        for read in job.reads
+        if read.mapping != "none"
+        for dataset in job.writes
+    ]
+
+
+def expired(world: World, dataset: str) -> set[Key]:
+    """Return the partitions that are past their retention."""
+    existing, count = world.datasets[dataset].existing(), world.retention.get(dataset)
+    if count is None or not existing:
+        return set()
+    newest = max(place(key) for key in existing)
+    return {key for key in existing if place(key) <= newest - count}
+
+
+def too_deep(world: World) -> set[str]:
+    """Return the jobs that are further from the change than `depth` jobs."""
+    if world.depth is None:
+        return set()
+    near = set(world.asked)
+    near |= {job.name for job, read, _ in edges(world) if read.dataset in world.changed}
+    for _ in range(world.depth - 1):
+        made = {dataset for job in world.jobs if job.name in near for dataset in job.writes}
+        near |= {job.name for job, read, _ in edges(world) if read.dataset in made}
+    return {job.name for job in world.jobs} - near
+
+
 def solve(world: World) -> Answer:
     """Apply the rules until nothing changes."""
-    run_keys = {job.name: job.run.existing() for job in world.jobs}
-    data_keys = {name: cal.existing() for name, cal in world.datasets.items()}
+    run_keys = {job.name: set(job.run.existing()) for job in world.jobs}
+    data_keys = {name: set(cal.existing()) for name, cal in world.datasets.items()}
     for name, keys in world.changed.items():
-        data_keys[name] = sorted({*data_keys[name], *keys}, key=str)
+        data_keys[name] |= keys
     touched = {
         (job.name, read.dataset, key): {
             part for part in data_keys[read.dataset] if reads_key(world, job, read, key, part)
@@ -229,79 +322,85 @@ def solve(world: World) -> Answer:
         for dataset in job.writes
         for key in run_keys[job.name]
     }
+    paths = column_paths(world)
 
-    def depends(job: Job, key: Key, bad: dict[str, set[Key]], widened: bool) -> bool:
-        for read in job.reads:
-            own = read.dataset in job.writes
-            keys = [key]
-            if widened and not own and job.run.grain:
-                keys = [
-                    (place(key) + step, key[1])
-                    for step in range(job.lookback + 1)
-                    if (place(key) + step, key[1]) in run_keys[job.name]
-                ]
-            if any(touched[job.name, read.dataset, k] & bad[read.dataset] for k in keys):
-                return True
-        return False
+    def corrected_by(job: Job, key: Key, own: bool) -> set[Key]:
+        """Return the run keys whose reads the key depends on."""
+        if own or not job.run.grain:
+            return {key}
+        found: set[Key] = {(place(key) + n, key[1]) for n in range(job.lookback + 1)}
+        return found & run_keys[job.name]
 
-    def spread(bad: dict[str, set[Key]], keys: dict[str, set[Key]], widened: bool) -> None:
-        changed = True
-        while changed:
-            changed = False
-            for job in world.jobs:
-                for key in run_keys[job.name]:
-                    if key in keys[job.name] or not depends(job, key, bad, widened):
-                        continue
-                    keys[job.name].add(key)
-                    for dataset in job.writes:
+    def reads(job: Job, read: Read, key: Key, widened: bool) -> set[Key]:
+        own = read.dataset in job.writes
+        keys = corrected_by(job, key, own) if widened else {key}
+        return {part for k in keys for part in touched[job.name, read.dataset, k]}
+
+    def asked(job: Job, key: Key, widened: bool) -> bool:
+        wide = widened and job.name not in world.asked_exactly
+        return bool(corrected_by(job, key, not wide) & world.asked.get(job.name, set()))
+
+    def becomes_stale(
+        job: Job, dataset: str, key: Key, bad: dict[str, set[Key]], widened: bool
+    ) -> bool:
+        """Whether what a job makes of an output is stale, by what is bad so far."""
+        return asked(job, key, widened) or any(
+            (job.name, read.dataset, dataset) in paths
+            and reads(job, read, key, widened) & bad[read.dataset]
+            for read in job.reads
+        )
+
+    def spread(jobs: list[Job], bad: dict[str, set[Key]], widened: bool) -> Stale:
+        stale: Stale = {(job.name, dataset): set() for job in jobs for dataset in job.writes}
+        while True:
+            before = sum(map(len, stale.values()))
+            for job in jobs:
+                for dataset, key in product(job.writes, run_keys[job.name]):
+                    known = stale[job.name, dataset]
+                    if key not in known and becomes_stale(job, dataset, key, bad, widened):
+                        known.add(key)
                         bad[dataset] |= made[job.name, dataset, key]
-                    changed = True
+            if before == sum(map(len, stale.values())):
+                return stale
+
+    def of(stale: Stale, job: Job) -> set[Key]:
+        return {key for dataset in job.writes for key in stale[job.name, dataset]}
 
     dirty = {name: set(world.changed.get(name, ())) for name in world.datasets}
-    stale: dict[str, set[Key]] = {job.name: set() for job in world.jobs}
-    spread(dirty, stale, widened=True)
-    unrepaired: dict[str, set[Key]] = {name: set() for name in world.datasets}
+    stale = spread(world.jobs, dirty, widened=True)
     left: dict[str, set[Key]] = {job.name: set() for job in world.jobs}
-
-    def leave(job: Job, key: Key) -> None:
-        left[job.name].add(key)
-        for dataset in job.writes:
-            unrepaired[dataset] |= made[job.name, dataset, key]
-
+    cut = world.excluded | too_deep(world)
     for job in world.jobs:
-        if job.name in world.excluded:
-            for key in stale[job.name]:
-                leave(job, key)
+        if job.name in cut:
+            left[job.name] |= of(stale, job)
         elif world.exact and job.lookback:
             # Without the widening a key is stale by its own reads and by its own earlier keys.
-            narrow: set[Key] = set()
-            own_dirty: set[Key] = set()
-            while True:
-                more = {
-                    key
-                    for key in stale[job.name] - narrow
-                    if any(
-                        touched[job.name, read.dataset, key]
-                        & (
-                            own_dirty | set(world.changed.get(read.dataset, ()))
-                            if read.dataset in job.writes
-                            else dirty[read.dataset]
-                        )
-                        for read in job.reads
-                    )
-                }
-                if not more:
-                    break
-                narrow |= more
-                for key in more:
-                    for dataset in job.writes:
-                        own_dirty |= made[job.name, dataset, key]
-            for key in stale[job.name] - narrow:
-                leave(job, key)
-    spread(unrepaired, left, widened=True)
+            bad = {name: set(keys) for name, keys in dirty.items()}
+            bad |= {name: set(world.changed.get(name, ())) for name in job.writes}
+            left[job.name] |= of(stale, job) - of(spread([job], bad, widened=False), job)
+    if not world.allow_expired:
+        for job in world.jobs:
+            for key, read in product(of(stale, job), job.reads):
+                if reads(job, read, key, widened=True) & expired(world, read.dataset):
+                    left[job.name].add(key)
+    # A key that requires what nobody repairs is left, and so is what it would have repaired.
+    while True:
+        before = sum(map(len, left.values()))
+        unrepaired: dict[str, set[Key]] = {name: set() for name in world.datasets}
+        for job in world.jobs:
+            for dataset, key in product(job.writes, left[job.name]):
+                if key in stale[job.name, dataset]:
+                    unrepaired[dataset] |= made[job.name, dataset, key]
+        for job in world.jobs:
+            for key, read in product(of(stale, job), job.reads):
+                leads = any((job.name, read.dataset, one) in paths for one in job.writes)
+                if leads and reads(job, read, key, widened=True) & unrepaired[read.dataset]:
+                    left[job.name].add(key)
+        if before == sum(map(len, left.values())):
+            break
     return Answer(
-        planned={name: keys - left[name] for name, keys in stale.items()},
-        left={name: left[name] & keys for name, keys in stale.items()},
+        planned={job.name: of(stale, job) - left[job.name] for job in world.jobs},
+        left=left,
     )
 
 

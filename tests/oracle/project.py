@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.planning.request_json import request_to_dict
 from tests.oracle.definition import Cal, Job, World
 from tests.oracle.worlds import planner_input, time_fields
 
@@ -20,23 +21,24 @@ events = ["events.ndjson"]
 def write_project(world: World, folder: Path) -> list[str]:
     """Write the files of a world, and return the words that ask for its plan."""
     toml = PROJECT + "".join(
-        _table("[[dataset]]", {"name": name, **_calendar(cal)})
+        _table("[[dataset]]", {"name": name, **_calendar(cal), **_retention(world, name)})
         for name, cal in world.datasets.items()
     )
     toml += "".join(map(_job, world.jobs))
     (folder / "lineage-backfill.toml").write_text(toml)
-    events = [_event(number, job) for number, job in enumerate(world.jobs)]
+    events = [_event(number, job, world) for number, job in enumerate(world.jobs)]
     (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
-    asked = planner_input(world)[0]
-    changed = [
-        {"dataset": {"namespace": "w", "name": one.dataset.name}, "partitions": one.keys}
-        for one in asked.changed
-    ]
+    asked = request_to_dict(planner_input(world)[0])
+    excluded = asked.pop("exclude", ())
     request = folder / "request.json"
-    request.write_text(json.dumps({"changed": changed}))
+    request.write_text(json.dumps(asked))
     words = ["--config", str(folder / "lineage-backfill.toml"), "--request", str(request)]
-    words += [word for name in asked.exclude for word in ("--exclude", name)]
-    return [*words, "--exact"] if asked.exact else words
+    return words + [word for name in excluded for word in ("--exclude", name)]
+
+
+def _retention(world: World, name: str) -> dict[str, int]:
+    count = world.retention.get(name)
+    return {} if count is None else {"retention": count}
 
 
 def _job(job: Job) -> str:
@@ -84,7 +86,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def _event(number: int, job: Job) -> dict[str, Any]:
+def _event(number: int, job: Job, world: World) -> dict[str, Any]:
     return {
         "eventType": "COMPLETE",
         "eventTime": "2024-01-01T00:00:00Z",
@@ -93,5 +95,25 @@ def _event(number: int, job: Job) -> dict[str, Any]:
         "run": {"runId": f"00000000-0000-4000-8000-{number:012}"},
         "job": {"namespace": "w", "name": job.name},
         "inputs": [{"namespace": "w", "name": read.dataset} for read in job.reads],
-        "outputs": [{"namespace": "w", "name": name} for name in job.writes],
+        "outputs": [
+            {"namespace": "w", "name": name, "facets": _column_lineage(world, job.name, name)}
+            for name in job.writes
+        ],
     }
+
+
+def _column_lineage(world: World, job: str, dataset: str) -> dict[str, Any]:
+    """Return the facet that tells which columns an output is made from, if any is told."""
+    fields: dict[str, Any] = {}
+    whole = []
+    for one in dict.fromkeys(world.column_lineage):
+        if (one.job, one.written) != (job, dataset):
+            continue
+        source = {"namespace": "w", "name": one.read, "field": one.read_column}
+        if one.written_column == "*":
+            whole.append(source | {"transformations": [{"type": "INDIRECT", "subtype": "FILTER"}]})
+        else:
+            fields.setdefault(one.written_column, {"inputFields": []})["inputFields"].append(source)
+    if not fields and not whole:
+        return {}
+    return {"columnLineage": {"fields": fields, **({"dataset": whole} if whole else {})}}

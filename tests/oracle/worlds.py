@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import ColumnEdge, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
 from lineage_backfill.project.declarations import (
     CalendarDeclaration,
     DatasetDeclaration,
@@ -20,7 +22,7 @@ from lineage_backfill.project.declarations import (
     ReadDeclaration,
     WriteDeclaration,
 )
-from tests.oracle.definition import Cal, Job, Key, Read, World, numbered, spans
+from tests.oracle.definition import Cal, Column, Job, Key, Read, World, numbered, spans
 
 NOW = datetime(2024, 12, 20, 12, tzinfo=UTC)  # every calendar here has ended by then
 ZONES = (
@@ -34,6 +36,7 @@ ZONES = (
 #: Where the walked time holds a jump of New York's, Beirut's and Lord Howe's clocks.
 MOMENTS = ("2023-11-02", "2024-03-07", "2024-03-28", "2024-04-04")
 REGIONS = ("eu", "us", "apac")
+COLUMNS = ("a", "b", "c")
 #: How many periods of a grain make a few days to a few months.
 COUNTS = {"hour": 60, "half": 40, "eight": 12, "day": 12, "week": 4, "month": 3, "quarter": 1}
 ORDER = ("half", "hour", "eight", "day", "week", "month", "quarter")
@@ -92,12 +95,20 @@ def make_world(seed: int) -> World:
         output = f"d{number}"
         declares = False
         outputs = {output: run}
-        if rng.random() < 0.15:
+        shape = rng.random()
+        if shape < 0.15:
             # A second output of a finer calendar, under a declared run calendar.
             second = _calendar(rng, around)
             if _finer_or_same(second, run) and second != run:
                 outputs[f"{output}b"] = second
                 declares = True
+        elif shape < 0.35 and run.grain and run.grain != "eight":  # it counts from its start
+            # Outputs with other bounds: the run calendar has the first and last key of any.
+            outputs[f"{output}b"] = _shifted(rng, run)
+            run = _joined(tuple(outputs.values()))
+        elif shape < 0.45 and run.grain:
+            outputs[output] = _shifted(rng, run)
+            declares = True
         known = sorted(datasets)
         reads = [
             _read(rng, dataset, datasets[dataset], run)
@@ -105,25 +116,94 @@ def make_world(seed: int) -> World:
         ]
         lookback = rng.choice((0, 0, 0, 1, 2)) if run.grain else 0
         datasets.update(outputs)
-        if run.grain and rng.random() < 0.25:
-            kind = rng.choice(("offset", "offset", "window", "none"))
-            back = rng.choice((1, 1, 2, 3))
-            if kind == "offset":
-                reads.append(Read(output, "offset", before=back, after=-back))
-            elif kind == "window":
-                reads.append(Read(output, "window", before=back))
-            else:
-                reads.append(Read(output, "none"))
+        reads += [
+            _read_own(rng, own)
+            for own in outputs
+            if run.grain and datasets[own].grain and rng.random() < 0.25
+        ]
         jobs.append(Job(name, run, tuple(reads), tuple(outputs), lookback, declares))
-    changed: dict[str, set[Key]] = {}
-    keys = datasets["root"].existing()
-    changed["root"] = set(rng.sample(keys, min(len(keys), rng.choice((1, 1, 2, 5)))))
-    if rng.random() < 0.2:
-        extra = rng.choice(sorted(datasets))
-        more = datasets[extra].existing()
-        changed[extra] = changed.get(extra, set()) | set(rng.sample(more, 1))
-    excluded = {job.name for job in jobs if rng.random() < 0.08}
-    return World(datasets, jobs, changed, excluded, exact=rng.random() < 0.2)
+    world = World(datasets, jobs, _some_keys(rng, {"root": datasets["root"]}, (1, 1, 2, 5)))
+    world.exact = rng.random() < 0.2
+    world.excluded = {job.name for job in jobs if rng.random() < 0.08}
+    _ask_for_more(rng, world)
+    return world
+
+
+def _some_keys(
+    rng: random.Random, calendars: Mapping[str, Cal], counts: tuple[int, ...]
+) -> dict[str, set[Key]]:
+    found = {}
+    for name, cal in calendars.items():
+        keys = cal.existing()
+        found[name] = set(rng.sample(keys, min(len(keys), rng.choice(counts))))
+    return found
+
+
+def _ask_for_more(rng: random.Random, world: World) -> None:
+    """Let a request have several roots, and limits of every kind."""
+    if rng.random() < 0.35:
+        names = rng.sample(sorted(world.datasets), rng.randint(1, min(3, len(world.datasets))))
+        more = _some_keys(rng, {name: world.datasets[name] for name in names}, (1, 2))
+        for name, keys in more.items():
+            world.changed[name] = world.changed.get(name, set()) | keys
+    if rng.random() < 0.25:
+        some = rng.sample(world.jobs, rng.randint(1, min(2, len(world.jobs))))
+        world.asked = _some_keys(rng, {job.name: job.run for job in some}, (1, 2))
+        world.asked_exactly = {name for name in world.asked if rng.random() < 0.3}
+    if rng.random() < 0.15:
+        world.depth = rng.randint(1, 3)
+    if rng.random() < 0.3:
+        timed = [name for name, cal in world.datasets.items() if cal.grain]
+        world.retention = {
+            name: rng.randint(1, COUNTS[world.datasets[name].grain or "day"])
+            for name in timed
+            if rng.random() < 0.4
+        }
+        world.allow_expired = rng.random() < 0.15
+    if rng.random() < 0.35:
+        world.columns = set(rng.sample(COLUMNS, rng.randint(1, 2)))
+        for job in world.jobs:
+            for read in job.reads:
+                for written in job.writes if rng.random() < 0.8 else ():
+                    world.column_lineage += _columns(rng, job.name, read.dataset, written)
+
+
+def _columns(rng: random.Random, job: str, read: str, written: str) -> list[Column]:
+    found = [
+        Column(job, read, source, written, rng.choice(COLUMNS))
+        for source in COLUMNS
+        if rng.random() < 0.45
+    ]
+    if rng.random() < 0.1:  # a filter: it decides which rows there are
+        found.append(Column(job, read, rng.choice(COLUMNS), written, "*"))
+    return found
+
+
+def _shifted(rng: random.Random, cal: Cal) -> Cal:
+    """Return the calendar with other bounds."""
+    places = numbered(cal.grain or "", cal.zone)
+    first = places[cal.first or ""] + rng.randint(-4, 4)
+    labels = cal.all_spans
+    last = min(max(first, places[cal.last or ""] + rng.randint(-6, 6)), len(labels) - 1)
+    while labels[last].end > NOW:
+        last -= 1
+    return replace(cal, first=labels[first].label, last=labels[last].label)
+
+
+def _joined(calendars: tuple[Cal, ...]) -> Cal:
+    """Return the calendar from the earliest first key to the newest last key."""
+    places = numbered(calendars[0].grain or "", calendars[0].zone)
+    first = min((cal.first or "" for cal in calendars), key=places.__getitem__)
+    last = max((cal.last or "" for cal in calendars), key=places.__getitem__)
+    return replace(calendars[0], first=first, last=last)
+
+
+def _read_own(rng: random.Random, output: str) -> Read:
+    kind = rng.choice(("offset", "offset", "window", "none"))
+    back = rng.choice((1, 1, 2, 3))
+    if kind == "offset":
+        return Read(output, "offset", before=back, after=-back)
+    return Read(output, kind, before=back if kind == "window" else 0)
 
 
 def _read(rng: random.Random, dataset: str, up: Cal, run: Cal) -> Read:
@@ -214,7 +294,8 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
     declarations = Declarations(
         namespace="w",
         datasets=tuple(
-            DatasetDeclaration(name=name, **_declare(cal)) for name, cal in world.datasets.items()
+            DatasetDeclaration(name=name, retention=world.retention.get(name), **_declare(cal))
+            for name, cal in world.datasets.items()
         ),
         jobs=tuple(declared),
     )
@@ -225,8 +306,35 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
         )
         for name, keys in world.changed.items()
     )
-    request = Request(changed=changed, exclude=tuple(sorted(world.excluded)), exact=world.exact)
-    return request, LineageSnapshot.of(jobs), declarations
+    runs = {job.name: job.run for job in world.jobs}
+    request = Request(
+        changed=changed,
+        jobs=tuple(
+            ChangedJob(
+                job=JobRef("w", name),
+                keys=tuple(_request_key(runs[name], key) for key in sorted(keys, key=str)),
+                exact=name in world.asked_exactly,
+            )
+            for name, keys in world.asked.items()
+        ),
+        exclude=tuple(sorted(world.excluded)),
+        columns=tuple(sorted(world.columns)),
+        depth=world.depth,
+        exact=world.exact,
+        allow=frozenset({"expired"} if world.allow_expired else ()),
+    )
+    columns = tuple(
+        ColumnEdge(
+            job=JobRef("w", one.job),
+            input=ref(one.read),
+            input_column=one.read_column,
+            output=ref(one.written),
+            output_column=one.written_column,
+            direct=one.written_column != "*",
+        )
+        for one in dict.fromkeys(world.column_lineage)
+    )
+    return request, LineageSnapshot.of(jobs, column_edges=columns), declarations
 
 
 def _request_key(cal: Cal, key: Key) -> Any:
