@@ -204,7 +204,9 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
         end = periods[place(run_key) + after].end
         time_ok = up.all_spans[place(input_key)].meets(start, end)
     static_ok = True
-    if up.statics and run.statics:
+    # Keys that a job declares belong to no column: no dimension of a product bears their name.
+    nameless = job.declares_run and not run.grain
+    if up.statics and run.statics and not (nameless and up.grain):
         static_ok = input_key[1] == run_key[1]
     return time_ok and static_ok
 

@@ -113,6 +113,17 @@ def test_two_own_outputs_make_stale_what_neither_does_alone() -> None:
     assert render(DAYS, found) == ("2024-06-20", "2024-06-22..2024-06-30")
 
 
+def test_what_the_second_output_makes_stale_goes_back_to_the_first() -> None:
+    late = calendar(grain="day", start="2024-06-25", end="2024-06-30")
+    early = calendar(grain="day", start="2024-01-01", end="2024-06-24")
+    edges = [
+        own(output, DAYS, MappingSpec(kind="offset", before=back, after=-back))
+        for output, back in ((late, 1), (early, 3))
+    ]
+    found = of_one(edges, keys(DAYS, "2024-06-20"))
+    assert render(DAYS, found) == ("2024-06-20", "2024-06-23", "2024-06-26..2024-06-30")
+
+
 def test_it_ends_with_the_output_that_is_read() -> None:
     short = calendar(grain="day", start="2024-02-01", end="2024-02-10")
     edge = own(short, DAYS, MappingSpec(kind="offset", before=1, after=-1))
