@@ -19,6 +19,7 @@ if not __package__:
 
 from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import RunSpec, Target
 from spark_runtime.arguments import add_arguments, asked
 from spark_runtime.changes import changes
@@ -34,7 +35,7 @@ from spark_runtime.history import History, history, parquet_history
 from spark_runtime.job import load_job
 from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
-from spark_runtime.places import is_remote, place
+from spark_runtime.places import place
 from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
 from spark_runtime.scheduled import declare, find_job, run_specs

@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import (
     StaleAttemptError,
@@ -35,7 +36,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import locked
-from spark_runtime.places import is_remote, local_path, mark
+from spark_runtime.places import local_path, mark
 from spark_runtime.scope import describe
 from spark_runtime.spec import write_atomically
 from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens

@@ -5,18 +5,16 @@ Only Spark knows how a store is reached and with which rights; it is asked for e
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from lineage_backfill.project.locations import is_remote
 from spark_runtime.errors import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +108,6 @@ def place(location: str, spark: SparkSession | None) -> Place:
     if spark is not None and is_remote(location):
         return HadoopPlace(spark, location)
     return local_path(location)
-
-
-def is_remote(location: str) -> bool:
-    """Whether a location is a URL of another file system than this machine's.
-
-    >>> is_remote("s3a://bucket/t"), is_remote("file:///data/t"), is_remote("/data/t")
-    (True, False, False)
-    """
-    return urlsplit(location).scheme != "file" and _SCHEME.match(location) is not None
 
 
 def local_path(location: str) -> Path:

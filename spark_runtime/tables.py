@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec, Target
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import SchemaMismatchError, TableError
 from spark_runtime.parquetlog import ParquetLog
-from spark_runtime.places import is_remote, place
+from spark_runtime.places import place
 from spark_runtime.state import TableState
 from spark_runtime.storage import Storage
 from spark_runtime.values import partition_columns, refuse_inexact

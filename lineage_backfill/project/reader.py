@@ -27,6 +27,7 @@ from lineage_backfill.project.declarations import (
     WriteMode,
     WritePolicy,
 )
+from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.table import Table, near_misses
 
@@ -42,7 +43,6 @@ _MAPPING_SETTINGS = {
     "map": "map",
     "function": "python",
 }
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRYPOINT = re.compile(_FUNCTION.pattern + r"|[^\s:]+\.(?:py|sql)")
 
@@ -97,11 +97,6 @@ def check_zone(table: Table, key: str = "zone") -> str | None:
             f"`{key}` {zone!r} is not a time zone", hint=near_misses(zone, available_timezones())
         )
     return zone
-
-
-def absolute(path: str, base: Path) -> str:
-    """Return `path` below `base` unless it is absolute or a URL."""
-    return path if _SCHEME.match(path) else str(base / Path(path).expanduser())
 
 
 def _dataset(table: Table, base: Path) -> DatasetDeclaration:

@@ -593,7 +593,7 @@ def written_keys(
     """Return the partitions of an output that run keys write; its mapping is known.
 
     They are those that have begun: a run of a period that is not complete writes into partitions
-    that do not exist yet. Where a run key lies outside the output's bounds, they are its own.
+    that do not exist yet. There are none where a run key lies outside the output's bounds.
     `existing` are those that exist, where they are known already.
     """
     mapping = output.mapping
@@ -610,7 +610,7 @@ def written_keys(
     if time is None:
         return reached
     first, begun = time.first, time.begun
-    return reached.map_time(lambda ordinals: ordinals.clip(first, begun)) or reached
+    return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
 
 
 def read_keys(facts: JobFacts, keys: PartitionSet) -> Iterator[tuple[Input, PartitionSet | None]]:

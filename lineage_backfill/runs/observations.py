@@ -19,6 +19,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import Change, PartitionBuild, Run, TableRecord
 from lineage_backfill.planning.table_keys import TableKeys, reader_of, table_of
 from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
+from lineage_backfill.project.locations import is_remote
 
 
 def of_tables(
@@ -83,7 +84,7 @@ def _near(places: Mapping[DatasetRef, TablePlace]) -> dict[DatasetRef, TablePlac
     return {
         dataset: place
         for dataset, place in places.items()
-        if "://" not in (place.location or "://")
+        if place.location is not None and not is_remote(place.location)
     }
 
 

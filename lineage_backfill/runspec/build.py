@@ -13,6 +13,7 @@ from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
 from lineage_backfill.project.columns import physical_columns, physical_values, repeated
+from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
 from lineage_backfill.runspec.values import (
     InputSpec,
@@ -119,8 +120,8 @@ class SpecBuilder:
                 hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its location or table",
             )
         location = declared.location
-        if location is not None and "://" not in location:
-            location = str((self._root / location).resolve())
+        if location is not None:
+            location = absolute(location, self._root)
         return {
             "dataset": data.ref,
             "format": declared.format or "delta",
