@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -200,8 +200,10 @@ class Runs:
                 if wanted is not None:
                     for maker, mapping in self._makers.get(edge.dataset, ()):
                         found = maker.batches.made_by(mapping, self._memo).find(wanted)
+                        if maker is job:
+                            # Its own keys run in order, also where several make one partition.
+                            found = found[: bisect_left(found, number - job.first)]
                         waits.update([maker.first + place for place in found])
-            waits.discard(number)
             self._needs.extend(sorted(waits))
             self._ends.append(len(self._needs))
 

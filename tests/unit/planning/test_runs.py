@@ -269,3 +269,21 @@ def test_ingestion_by_a_watermark_reads_again_what_is_named(mode: str) -> None:
     (run,) = runs_of(again, "ingest")
     assert [shown(write.keys or ()) for write in run.writes] == ["2024-03-10..2024-03-12"]
     assert [shown(one.partitions) for one in runs_of(again, "j")] == ["2024-W10", "2024-W11"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_keys_that_merge_into_a_partition_which_they_read_run_in_order(reverse: bool) -> None:
+    edge = '{ dataset = "days", mapping = "window", before = 2 }'
+    made = plan(
+        request({"hours": "2024-03-31T20..2024-03-31T21"}, reverse=reverse),
+        "hours, days > j > days",
+        DAYS
+        + 'job = [{ name = "j", grain = "hour", start = "2024-03-31T18", end = "2024-03-31T23", '
+        + f'reads = [{edge}], writes = [{{ dataset = "days", mode = "merge" }}] }}]',
+    )
+    runs = sorted(runs_of(made, "j"), key=lambda run: run.wave)
+    keys = [shown(run.partitions) for run in runs]
+    assert keys == sorted(keys)
+    for run, before in zip(runs[1:], runs[:-1], strict=True):
+        assert before.id in run.upstream
+        assert run.wave == before.wave + 1
