@@ -21,7 +21,7 @@ from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import RunSpec, Target
-from spark_runtime.arguments import add_arguments, asked
+from spark_runtime.arguments import add_arguments, read_request
 from spark_runtime.changes import changes
 from spark_runtime.configuration import address_of, load_project, outbox_of
 from spark_runtime.deltalog import DeltaLog
@@ -85,9 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark_runtime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    single = commands.add_parser(
-        "run", help="run one run spec, or one job as its ordinary schedule does"
-    )
+    single = commands.add_parser("run", help="run one run spec, or one job as its schedule does")
     what = single.add_mutually_exclusive_group(required=True)
     what.add_argument("--spec", help="the run spec, a JSON file")
     what.add_argument(
@@ -144,7 +142,7 @@ def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     if options.spec is not None:
         specs = [load_spec(options.spec)]
     else:
-        specs, project_conf = _ordinary(options)
+        specs, project_conf = _scheduled(options)
         conf = {**project_conf, **conf}
     spark = get_session(conf)
     tables = Tables(spark)
@@ -153,7 +151,7 @@ def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
     return 0 if succeeded else 1
 
 
-def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str]]:
+def _scheduled(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str]]:
     """Return the runs of a job that nobody has planned, and its project's Spark settings."""
     project = load_project(Path(options.project), options.config)
     sys.path.insert(0, str(project.code))
@@ -169,7 +167,7 @@ def _ordinary(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str
         calendar=job.calendar,
     )
     parameters = dict(_pair(text, "--parameter") for text in options.parameter)
-    wanted = asked(options, parameters=parameters, result_path=options.result)
+    wanted = read_request(options, parameters=parameters, result_path=options.result)
     specs = run_specs(declared, project, wanted, datetime.now(UTC), batch=job.batch)
     return specs, dict(project.spark)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from lineage_backfill.errors import SpecError
-from spark_runtime.scheduled import Asked
+from spark_runtime.scheduled import StartRequest
 
 _NOT_GIVEN = ("", "None")
 _INSTANT = "write it like 2024-06-15T00:00Z"
@@ -37,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def asked(
+def read_request(
     options: argparse.Namespace,
     *,
     parameters: Mapping[str, Any] | None = None,
     result_path: str | None = None,
-) -> Asked:
+) -> StartRequest:
     """Return what the arguments ask for; raises SpecError for those that cannot be read."""
     keys = _given(options.backfill_key) or ""
-    return Asked(
+    return StartRequest(
         keys=[key.strip() for key in keys.split(",") if key.strip()],
         interval=interval(options.data_interval_start, options.data_interval_end),
         schedule=_given(options.schedule),

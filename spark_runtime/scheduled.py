@@ -1,4 +1,4 @@
-"""Runs of the ordinary schedule, which no backfill has planned: their keys, and their run spec.
+"""Scheduled runs, which no backfill has planned: their keys, and their run spec.
 
 Keys, reads and writes are resolved by the functions that a plan is made by. In place of the lineage
 stand the edges that the job itself and the project file declare.
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class StartRequest:
     """What a run was started with; nothing of it means the newest key of its calendar.
 
     `keys` name its keys. `interval` is a data interval such as Airflow's: the keys that became
@@ -226,7 +226,12 @@ def declare(
 
 
 def run_specs(
-    job: DeclaredJob, project: Project, asked: Asked, now: datetime, *, batch: Batch = "range"
+    job: DeclaredJob,
+    project: Project,
+    request: StartRequest,
+    now: datetime,
+    *,
+    batch: Batch = "range",
 ) -> list[RunSpec]:
     """Return the run specs of a job that was started at an instant, in order.
 
@@ -234,10 +239,10 @@ def run_specs(
     written for the key before. Raises NothingToRunError where no key became complete, and what
     the tool raises where the job is declared in a way that cannot be meant.
     """
-    resolver, planned = resolve(job, asked, now)
+    resolver, planned = resolve(job, request, now)
     facts = resolver.job(job.ref)
     runs = list(planned.singles()) if facts.own or batch == "key" else [planned]
-    if asked.result_path is not None and len(runs) > 1:
+    if request.result_path is not None and len(runs) > 1:
         raise SpecError(
             f"{job.ref} does its {len(runs)} keys in as many runs, and one result file was asked "
             "for",
@@ -246,11 +251,15 @@ def run_specs(
     builder = SpecBuilder(
         resolver, root=project.root, outbox=outbox_of(project), url=address_of(project)
     )
-    return [_run_spec(builder, facts, job, asked, keys) for keys in runs]
+    return [_run_spec(builder, facts, job, request, keys) for keys in runs]
 
 
 def _run_spec(
-    builder: SpecBuilder, facts: JobFacts, job: DeclaredJob, asked: Asked, keys: PartitionSet
+    builder: SpecBuilder,
+    facts: JobFacts,
+    job: DeclaredJob,
+    request: StartRequest,
+    keys: PartitionSet,
 ) -> RunSpec:
     run_id = str(uuid.uuid4())
     reads = [(edge.data, wanted) for edge, wanted in read_keys(facts, keys)]
@@ -266,8 +275,8 @@ def _run_spec(
         RunIdentity(
             run_id=run_id,
             token=run_id,
-            parameters=asked.parameters,
-            result_path=asked.result_path,
+            parameters=request.parameters,
+            result_path=request.result_path,
         ),
         JobSpec(name=job.ref, entrypoint=job.entrypoint),
         keys,
@@ -277,22 +286,22 @@ def _run_spec(
 
 
 def resolve(
-    job: DeclaredJob, asked: Asked, now: datetime
+    job: DeclaredJob, request: StartRequest, now: datetime
 ) -> tuple[DeclarationResolver, PartitionSet]:
     """Return what resolves a job that was started at an instant, and the keys of its run.
 
     A key that is derived from the clock is said aloud. Raises as `run_specs` does.
     """
-    named: KeySet = tuple(key for text in asked.keys for key in parse_partitions(text))
-    if asked.interval is not None:
-        now = max(now, asked.interval[1])  # its end has come, whatever this machine's clock says
+    named: KeySet = tuple(key for text in request.keys for key in parse_partitions(text))
+    if request.interval is not None:
+        now = max(now, request.interval[1])  # its end has come, whatever this machine's clock says
     runtime = _runtime_keys(_calendar(job, job.resolver(now, {})), named)
 
     @cache
     def at(instant: int) -> DeclarationResolver:
         return job.resolver(datetime.fromtimestamp(instant, UTC), runtime)
 
-    start = _start(job, asked, now)
+    start = _start(job, request, now)
     resolver = at(start.now)
     calendar = _calendar(job, resolver)
     if named:
@@ -307,7 +316,7 @@ def resolve(
             f"no key of the run's calendar became complete {_between(start.interval)}",
             hint="nothing is to be done",
         )
-    if not named and asked.interval is None and not calendar.is_whole:
+    if not named and request.interval is None and not calendar.is_whole:
         _log.warning(
             "the run was started without a key; derived from the clock (%s, %s): %s",
             now.isoformat(timespec="seconds"),
@@ -317,23 +326,23 @@ def resolve(
     return resolver, keys
 
 
-def _start(job: DeclaredJob, asked: Asked, now: datetime) -> RunStart:
+def _start(job: DeclaredJob, request: StartRequest, now: datetime) -> RunStart:
     """Return what a run without named keys was started with."""
     instant = int(now.timestamp())
-    if asked.interval is not None:
-        after, until = (int(end.timestamp()) for end in asked.interval)
-        return RunStart(now=instant, interval=(after, until), exact=asked.exact)
+    if request.interval is not None:
+        after, until = (int(end.timestamp()) for end in request.interval)
+        return RunStart(now=instant, interval=(after, until), exact=request.exact)
     resolver = job.resolver(now, {})
     declared = resolver.job(job.ref).declaration
-    expression, zone = asked.schedule, asked.schedule_zone
+    expression, zone = request.schedule, request.schedule_zone
     if expression is None and declared is not None and declared.collect_schedule_gaps:
         expression, zone = declared.schedule, zone or declared.schedule_zone
     if expression is None:
-        return RunStart(now=instant, exact=asked.exact)
+        return RunStart(now=instant, exact=request.exact)
     schedule = cron_grid(expression, zone or _calendar(job, resolver).zone)
-    if asked.schedule is not None and not asked.exact:
+    if request.schedule is not None and not request.exact:
         return RunStart(now=instant, interval=previous_firings(schedule, instant))
-    return RunStart(now=instant, schedule=schedule, exact=asked.exact)
+    return RunStart(now=instant, schedule=schedule, exact=request.exact)
 
 
 def _calendar(job: DeclaredJob, resolver: DeclarationResolver) -> RunCalendar:

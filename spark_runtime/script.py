@@ -6,7 +6,7 @@
     orders = read("orders")
     write_partitions(orders.groupBy("day").count())
 
-Started by a backfill such a script is told its partitions, by its ordinary schedule it finds them.
+Started by a backfill such a script is told its partitions, by its schedule it finds them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import OutputResult, RunSpec
-from spark_runtime.arguments import add_arguments, asked
+from spark_runtime.arguments import add_arguments, read_request
 from spark_runtime.attempt import Attempt
 from spark_runtime.configuration import load_project
 from spark_runtime.context import RunContext
@@ -80,7 +80,7 @@ def run_context(
         reads = [one if isinstance(one, Read) else Read(one) for one in inputs]
         writes = [one if isinstance(one, Write) else Write(one) for one in outputs]
         declared = declare(project, job, reads=reads, writes=writes, calendar=calendar)
-        specs = run_specs(declared, project, asked(options), datetime.now(UTC))
+        specs = run_specs(declared, project, read_request(options), datetime.now(UTC))
         if len(specs) > 1:
             raise EntrypointError(
                 f"{job} builds on what it has written for the key before, and has several to do",

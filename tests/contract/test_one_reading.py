@@ -24,7 +24,7 @@ from lineage_backfill.workspace.configuration import load_project
 from spark_runtime import configuration
 from spark_runtime.datasets import Read, Write
 from spark_runtime.errors import NothingToRunError
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, dataset, find, job, lineage
 
 RAW = {"grain": '"day"', "start": '"2024-03-01"', "column": '"day"', "location": '"raw"'}
@@ -85,7 +85,7 @@ def scheduled(folder: Path) -> str | list[RunSpec]:
         found = configuration.load_project(folder)
         edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
         job = declare(found, "j", entrypoint="jobs:j", **edges)
-        return run_specs(job, found, Asked(), NOW, batch="key")
+        return run_specs(job, found, StartRequest(), NOW, batch="key")
     except NothingToRunError:
         return []
     except BackfillError as error:

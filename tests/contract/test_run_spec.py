@@ -20,7 +20,7 @@ from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import ProductKey, RunSpec
 from spark_runtime.configuration import load_project
 from spark_runtime.datasets import Read, Write
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, dataset, declarations, lineage, plan, request
 
 SCHEMA = json.loads(
@@ -274,7 +274,7 @@ def test_a_run_that_nobody_planned_reads_and_writes_what_a_planned_one_does(
         reads=[Read(read.strip()) for read in reads.split(",")],
         writes=[Write(writes)],
     )
-    asked = Asked(keys=keys.split(",") if keys else ())
+    asked = StartRequest(keys=keys.split(",") if keys else ())
     (ours,) = run_specs(job, project, asked, NOW)
 
     theirs = [

@@ -14,7 +14,7 @@ from lineage_backfill.sources.events import EventSource
 from spark_runtime.configuration import load_project
 from spark_runtime.datasets import Dataset, Dimension, Read, Write, window
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, find, plan, shown
 
 ORDERS = Dataset(
@@ -50,7 +50,9 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = load_project(tmp_path)
     for name, (reads, writes) in JOBS.items():
         job = declare(project, name, reads=reads, writes=writes)
-        (spec,) = run_specs(job, project, Asked(exact=True), datetime(2024, 3, 20, 12, tzinfo=UTC))
+        (spec,) = run_specs(
+            job, project, StartRequest(exact=True), datetime(2024, 3, 20, 12, tzinfo=UTC)
+        )
         emitter = Emitter(spec, NOW)
         inputs = [InputSeen(spec=one, state=None) for one in spec.inputs]
         outputs = [OutputSeen(spec=one, state=None) for one in spec.outputs]

@@ -22,7 +22,7 @@ from lineage_backfill.workspace.configuration import load_project
 from spark_runtime.configuration import load_project as load_runtime_project
 from spark_runtime.job import load_job
 from spark_runtime.runner import run
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_the_same_job_runs_by_its_ordinary_schedule_whatever_it_is(
             project, entrypoint, entrypoint=entrypoint, reads=job.reads, writes=job.writes
         )
         now = datetime(2024, 1, 9, 6, tzinfo=UTC)
-        (spec,) = run_specs(declared, project, Asked(), now, batch=job.batch)
+        (spec,) = run_specs(declared, project, StartRequest(), now, batch=job.batch)
         result = run(spark, spec, tables)
         assert result.error is None
         written = spark.read.format("delta").load(str(tmp_path / table))

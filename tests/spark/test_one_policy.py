@@ -21,7 +21,7 @@ from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.configuration import load_project
 from spark_runtime.job import load_job
 from spark_runtime.runner import run
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def scheduled(folder: Path, key: str | None) -> RunSpec:
     project = load_project(folder)
     job = load_job(str(project.declarations.jobs[0].entrypoint))
     declared = declare(project, "j", reads=job.reads, writes=job.writes)
-    (spec,) = run_specs(declared, project, Asked(keys=[key] if key else []), NOW)
+    (spec,) = run_specs(declared, project, StartRequest(keys=[key] if key else []), NOW)
     return spec
 
 

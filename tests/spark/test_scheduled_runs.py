@@ -19,7 +19,7 @@ from spark_runtime.errors import EntrypointError, NothingToRunError
 from spark_runtime.job import load_job
 from spark_runtime.reader import Inputs
 from spark_runtime.runner import run
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +144,7 @@ def ordinary(
     declared = declare(
         project, entrypoint, entrypoint=entrypoint, reads=job.reads, writes=job.writes
     )
-    (spec,) = run_specs(declared, project, Asked(keys=keys, **asked), datetime.now(UTC))
+    (spec,) = run_specs(declared, project, StartRequest(keys=keys, **asked), datetime.now(UTC))
     return run(spark, spec, tables)
 
 
@@ -191,7 +191,7 @@ def test_what_is_read_is_pruned_unless_it_is_asked_not_to_be(
 ) -> None:
     declared = declare(load_project(project), "scripted")
     (spec,) = run_specs(
-        declared, load_project(project), Asked(keys=["2024-01-02"]), datetime.now(UTC)
+        declared, load_project(project), StartRequest(keys=["2024-01-02"]), datetime.now(UTC)
     )
     inputs = Inputs(spark, spec.inputs, tables)
 
@@ -282,7 +282,7 @@ def test_a_backfill_runs_the_same_script(
     (declared,) = run_specs(
         declare(load_project(project), "scripted"),
         load_project(project),
-        Asked(keys=["2024-01-01", "2024-01-02"], parameters={"leave": leave}),
+        StartRequest(keys=["2024-01-01", "2024-01-02"], parameters={"leave": leave}),
         datetime.now(UTC),
     )
     result = run(spark, declared, tables)

@@ -157,10 +157,10 @@ import spark_runtime.__main__
 from datetime import UTC, datetime
 from pathlib import Path
 from spark_runtime.configuration import load_project
-from spark_runtime.scheduled import Asked, declare, run_specs
+from spark_runtime.scheduled import StartRequest, declare, run_specs
 project = load_project(Path())
 now = datetime(2024, 6, 16, 12, tzinfo=UTC)
-(spec,) = run_specs(declare(project, "j", entrypoint="jobs:j"), project, Asked(), now)
+(spec,) = run_specs(declare(project, "j", entrypoint="jobs:j"), project, StartRequest(), now)
 print(spec.keys[0].key, f"slots/{spec.outputs[0].scope[0].values['slot']}")
 """
 

@@ -37,7 +37,7 @@ from spark_runtime.datasets import (
     window,
 )
 from spark_runtime.errors import InputMissingError, NothingToRunError
-from spark_runtime.scheduled import Asked, DeclaredJob, declare, resolve, run_specs
+from spark_runtime.scheduled import DeclaredJob, StartRequest, declare, resolve, run_specs
 
 #: A Saturday; the week before began on Monday the 3rd.
 NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)
@@ -49,13 +49,13 @@ SALES = (
 
 
 def labels(
-    calendar: Calendar, asked: Asked | None = None, now: datetime = NOW, dimensions: Any = ()
+    calendar: Calendar, asked: StartRequest | None = None, now: datetime = NOW, dimensions: Any = ()
 ) -> list[str]:
     project = load_project(Path("/"))
     job = declare(
         project, "the_job", writes=[Write(OUT, mode="merge")], calendar=dimensions or calendar
     )
-    resolver, keys = resolve(job, asked or Asked(), now)
+    resolver, keys = resolve(job, asked or StartRequest(), now)
     run_calendar = resolver.job(job.ref).calendar
     assert run_calendar is not None
     return [text(key.label) for key in expand(run_calendar, keys)]
@@ -66,7 +66,7 @@ def text(label: Any) -> str:
     return "/".join(f"{name}={key}" for name, key in named) or label
 
 
-def run_spec(job: DeclaredJob, project: Project, asked: Asked, now: datetime) -> RunSpec:
+def run_spec(job: DeclaredJob, project: Project, asked: StartRequest, now: datetime) -> RunSpec:
     """The run spec of a run that is one."""
     (spec,) = run_specs(job, project, asked, now)
     return spec
@@ -132,36 +132,51 @@ def test_unpartitioned_data_has_one_key_and_nothing_to_say(
     ("calendar", "asked", "error", "complaint"),
     [
         # Static keys have no newest one, and a job without a calendar no key at all.
-        (Calendar(keys=("eu", "us")), Asked(), UsageError, "static keys have no newest one"),
-        (Calendar(keys=("eu",)), Asked(keys=["us"]), MissingKeyError, "'us' is no key"),
-        (Calendar(grain="day"), Asked(keys=["2024-W24"]), KeyFormatError, "not a key of this"),
-        (Calendar(grain="day"), Asked(keys=["2024-06-16"]), MissingKeyError, "does not exist"),
+        (Calendar(keys=("eu", "us")), StartRequest(), UsageError, "static keys have no newest one"),
+        (Calendar(keys=("eu",)), StartRequest(keys=["us"]), MissingKeyError, "'us' is no key"),
+        (
+            Calendar(grain="day"),
+            StartRequest(keys=["2024-W24"]),
+            KeyFormatError,
+            "not a key of this",
+        ),
+        (
+            Calendar(grain="day"),
+            StartRequest(keys=["2024-06-16"]),
+            MissingKeyError,
+            "does not exist",
+        ),
         (
             Calendar(grain="day", start="2024-06-10", end="2024-06-12"),
-            Asked(keys=["2024-06-13"]),
+            StartRequest(keys=["2024-06-13"]),
             MissingKeyError,
             "does not exist",
         ),
         (
             Calendar(grain="day", start="2024-06-10"),
-            Asked(keys=["2024-06-09"]),
+            StartRequest(keys=["2024-06-09"]),
             MissingKeyError,
             "does not exist",
         ),
-        (Calendar(grain="day", start="2024-06-15"), Asked(), NothingToRunError, "exists yet"),
+        (
+            Calendar(grain="day", start="2024-06-15"),
+            StartRequest(),
+            NothingToRunError,
+            "exists yet",
+        ),
         (
             Calendar(grain="day"),
-            Asked(interval=(at("2024-06-14T05:00"), at("2024-06-14T06:00"))),
+            StartRequest(interval=(at("2024-06-14T05:00"), at("2024-06-14T06:00"))),
             NothingToRunError,
             "between 2024-06-14T05:00",
         ),
-        (Calendar(grain="day", zone="Mars"), Asked(), DeclarationError, "unknown time zone"),
-        (Calendar(cron="61 * * * *"), Asked(), CronError, "cron expression"),
-        (Calendar(every="8m"), Asked(), DeclarationError, "`every` needs a start"),
+        (Calendar(grain="day", zone="Mars"), StartRequest(), DeclarationError, "unknown time zone"),
+        (Calendar(cron="61 * * * *"), StartRequest(), CronError, "cron expression"),
+        (Calendar(every="8m"), StartRequest(), DeclarationError, "`every` needs a start"),
     ],
 )
 def test_where_no_key_can_be_meant_the_run_says_why(
-    calendar: Calendar, asked: Asked, error: type[BackfillError], complaint: str
+    calendar: Calendar, asked: StartRequest, error: type[BackfillError], complaint: str
 ) -> None:
     with pytest.raises(error, match=complaint):
         labels(calendar, asked)
@@ -170,14 +185,14 @@ def test_where_no_key_can_be_meant_the_run_says_why(
 def test_keys_that_are_named_are_taken_and_an_incomplete_one_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked = Asked(keys=["2024-06-01", "2024-06-15"])
+    asked = StartRequest(keys=["2024-06-01", "2024-06-15"])
     assert labels(Calendar(grain="day"), asked) == ["2024-06-01", "2024-06-15"]
     assert said(caplog) == ["2024-06-15 is not complete yet"]
-    one = Asked(keys=["day=2024-06-01/region=us"])
+    one = StartRequest(keys=["day=2024-06-01/region=us"])
     assert labels(Calendar(), one, dimensions=SALES) == ["day=2024-06-01/region=us"]
     for wrong in ("2024-06-01", "day=2024-06-01", "day=2024-06-01/region=asia"):
         with pytest.raises((KeyFormatError, MissingKeyError)):
-            labels(Calendar(), Asked(keys=[wrong]), dimensions=SALES)
+            labels(Calendar(), StartRequest(keys=[wrong]), dimensions=SALES)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +231,7 @@ def test_keys_that_are_named_are_taken_and_an_incomplete_one_is_told(
 def test_a_data_interval_means_the_keys_that_became_complete_in_it(
     calendar: Calendar, start: str, end: str, keys: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert labels(calendar, Asked(interval=(at(start), at(end)))) == keys
+    assert labels(calendar, StartRequest(interval=(at(start), at(end)))) == keys
     assert not said(caplog)
 
 
@@ -233,15 +248,15 @@ def test_a_data_interval_means_the_keys_that_became_complete_in_it(
 def test_a_schedule_means_the_keys_since_its_firing_before(
     now: str, schedule: str, keys: list[str]
 ) -> None:
-    assert labels(Calendar(grain="day"), Asked(schedule=schedule), at(now)) == keys
+    assert labels(Calendar(grain="day"), StartRequest(schedule=schedule), at(now)) == keys
 
 
 def test_a_schedule_has_its_own_zone_and_may_find_nothing() -> None:
     daily, monday = Calendar(grain="day"), at("2024-06-17T04:30")
-    weekdays = Asked(schedule="0 6 * * 1-5", schedule_zone="Europe/Berlin")
+    weekdays = StartRequest(schedule="0 6 * * 1-5", schedule_zone="Europe/Berlin")
     assert labels(daily, weekdays, monday) == ["2024-06-14", "2024-06-15", "2024-06-16"]
     with pytest.raises(NothingToRunError):
-        labels(daily, Asked(schedule="0 */6 * * *"), at("2024-06-18T06:10"))
+        labels(daily, StartRequest(schedule="0 */6 * * *"), at("2024-06-18T06:10"))
 
 
 #: One delivery file a calendar day, picked up at six from Monday to Friday; it corrects three days.
@@ -281,28 +296,28 @@ FRI, SAT, SUN, MON, TUE, WED = (f"2024-06-{day}" for day in range(14, 20))
     ("now", "asked", "lookback", "wanted"),
     [
         # It is six in Berlin.
-        (f"{MON}T04:00", Asked(), 3, f"{FRI}..{MON}"),
-        (f"{WED}T04:00", Asked(), 3, f"{SUN}..{WED}"),
-        (f"{WED}T04:00", Asked(keys=[SAT]), 3, f"2024-06-12..{SAT}"),
-        (f"{MON}T04:00", Asked(), 0, f"{SAT}..{MON}"),
-        (f"{TUE}T04:00", Asked(), 0, TUE),
+        (f"{MON}T04:00", StartRequest(), 3, f"{FRI}..{MON}"),
+        (f"{WED}T04:00", StartRequest(), 3, f"{SUN}..{WED}"),
+        (f"{WED}T04:00", StartRequest(keys=[SAT]), 3, f"2024-06-12..{SAT}"),
+        (f"{MON}T04:00", StartRequest(), 0, f"{SAT}..{MON}"),
+        (f"{TUE}T04:00", StartRequest(), 0, TUE),
         # A late attempt stands for the same firing.
-        (f"{TUE}T03:59", Asked(), 0, f"{SAT}..{MON}"),
-        (f"{MON}T04:00", Asked(exact=True), 3, MON),
-        (f"{WED}T04:00", Asked(keys=[SAT], exact=True), 3, SAT),
+        (f"{TUE}T03:59", StartRequest(), 0, f"{SAT}..{MON}"),
+        (f"{MON}T04:00", StartRequest(exact=True), 3, MON),
+        (f"{WED}T04:00", StartRequest(keys=[SAT], exact=True), 3, SAT),
         # A data interval and a schedule on the command line say it by themselves.
-        (f"{MON}T04:00", Asked(interval=(at(f"{SUN}T00:00"), at(f"{MON}T00:00"))), 0, MON),
+        (f"{MON}T04:00", StartRequest(interval=(at(f"{SUN}T00:00"), at(f"{MON}T00:00"))), 0, MON),
         (
             f"{WED}T04:00",
-            Asked(schedule="0 6 * * MON", schedule_zone="UTC"),
+            StartRequest(schedule="0 6 * * MON", schedule_zone="UTC"),
             0,
             f"2024-06-11..{MON}",
         ),
-        (f"{WED}T04:00", Asked(schedule="@weekly", exact=True), 0, SUN),
+        (f"{WED}T04:00", StartRequest(schedule="@weekly", exact=True), 0, SUN),
     ],
 )
 def test_a_schedule_of_the_project_file_fills_the_gaps_of_runs_without_keys(
-    now: str, asked: Asked, lookback: int, wanted: str, tmp_path: Path
+    now: str, asked: StartRequest, lookback: int, wanted: str, tmp_path: Path
 ) -> None:
     text = DELIVERIES.replace("lookback = 3", f"lookback = {lookback}")
     (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
@@ -317,8 +332,8 @@ def test_a_schedule_that_collects_no_gaps_leaves_the_newest_key(tmp_path: Path) 
     (tmp_path / "lineage-backfill.toml").write_text(text, encoding="utf-8")
     project = load_project(tmp_path)
     job = declare(project, "load")
-    assert run_spec(job, project, Asked(), at(f"{MON}T04:00")).partitions == (MON,)
-    assert run_spec(job, project, Asked(), at(f"{SUN}T04:00")).partitions == (SUN,)
+    assert run_spec(job, project, StartRequest(), at(f"{MON}T04:00")).partitions == (MON,)
+    assert run_spec(job, project, StartRequest(), at(f"{SUN}T04:00")).partitions == (SUN,)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +373,7 @@ def test_a_job_may_declare_everything_itself(nowhere: Project) -> None:
         ],
         writes=[Write(Dataset("totals", grain="day", column="day", table="db.totals"))],
     )
-    spec = run_spec(job, nowhere, Asked(), NOW)
+    spec = run_spec(job, nowhere, StartRequest(), NOW)
     assert spec.backfill_id == ""
     assert (spec.job.name.namespace, spec.job.name.name) == ("default", "totals")
     assert spec.partitions == ("2024-06-14",)
@@ -388,22 +403,22 @@ def test_a_job_may_declare_everything_itself(nowhere: Project) -> None:
 
 def test_two_runs_of_one_key_are_two_runs(nowhere: Project) -> None:
     job = declare(nowhere, "totals", writes=[Write(DAYS)])
-    one, other = (run_spec(job, nowhere, Asked(), NOW) for _ in range(2))
+    one, other = (run_spec(job, nowhere, StartRequest(), NOW) for _ in range(2))
     assert one.token != other.token
     assert one.run_id != other.run_id
 
 
 def test_a_lookback_corrects_the_keys_before_unless_it_is_exact(nowhere: Project) -> None:
     job = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS, lookback=2)])
-    asked = Asked(keys=["2024-06-10"])
+    asked = StartRequest(keys=["2024-06-10"])
     spec = run_spec(job, nowhere, asked, NOW)
     assert spec.partitions == ("2024-06-08..2024-06-10",)
     # Each of them depends on the two deliveries after it.
     assert spec.inputs[0].partitions is not None
     assert len(spec.inputs[0].partitions) == 5 * 24
-    exact = run_spec(job, nowhere, Asked(keys=["2024-06-10"], exact=True), NOW)
+    exact = run_spec(job, nowhere, StartRequest(keys=["2024-06-10"], exact=True), NOW)
     assert exact.partitions == ("2024-06-10",)
-    first = run_spec(job, nowhere, Asked(keys=["2024-06-01"]), NOW)
+    first = run_spec(job, nowhere, StartRequest(keys=["2024-06-01"]), NOW)
     assert first.partitions == ("2024-06-01",)
 
 
@@ -430,7 +445,7 @@ def test_what_a_run_needs_to_know_and_nobody_says_is_an_error(
 ) -> None:
     def spec() -> Any:
         job = declare(nowhere, "totals", reads=reads, writes=writes)
-        return run_spec(job, nowhere, Asked(), NOW)
+        return run_spec(job, nowhere, StartRequest(), NOW)
 
     if complaint is None:
         assert spec().outputs
@@ -444,15 +459,15 @@ def test_a_key_that_an_input_no_longer_holds_is_not_run(nowhere: Project) -> Non
     made = replace(days, name="made", location="/made", retention=None)
     job = declare(nowhere, "copy", reads=[Read(days)], writes=[Write(made)])
     now = at("2024-06-10T12:00")
-    run_spec(job, nowhere, Asked(keys=["2024-06-07"]), now)
+    run_spec(job, nowhere, StartRequest(keys=["2024-06-07"]), now)
     with pytest.raises(InputMissingError, match=r"needs 2024-06-06 of default:days, which is past"):
-        run_spec(job, nowhere, Asked(keys=["2024-06-06"]), now)
+        run_spec(job, nowhere, StartRequest(keys=["2024-06-06"]), now)
 
 
 @pytest.mark.parametrize("hour", ["00", "13", "23"], ids=["its first", "within", "its last"])
 def test_a_run_never_replaces_a_partition_by_a_part_of_it(nowhere: Project, hour: str) -> None:
     hourly = Calendar(grain="hour")
-    asked = Asked(keys=[f"2024-06-14T{hour}"])
+    asked = StartRequest(keys=[f"2024-06-14T{hour}"])
     job = declare(nowhere, "totals", writes=[Write(DAYS)], calendar=hourly)
     with pytest.raises(DeclarationError, match="coarser than its run calendar"):
         run_spec(job, nowhere, asked, NOW)
@@ -466,7 +481,7 @@ def test_a_window_over_its_own_output_ends_where_the_key_starts(
 ) -> None:
     reads = [window(DAYS, before=2, after=after)]
     job = declare(nowhere, "totals", reads=reads, writes=[Write(DAYS)])
-    (own,) = run_spec(job, nowhere, Asked(keys=["2024-06-10"]), NOW).inputs
+    (own,) = run_spec(job, nowhere, StartRequest(keys=["2024-06-10"]), NOW).inputs
     assert [part.key for part in own.partitions or ()] == ["2024-06-08", "2024-06-09"]
 
 
@@ -490,12 +505,12 @@ def test_a_run_never_clears_what_other_keys_wrote_into_its_partition(
     made = Dataset("made", grain=grain, zone="Europe/Berlin", columns={"p": form}, location="/made")
     job = declare(nowhere, "j", writes=[Write(made)])
     if said is None:
-        assert run_spec(job, nowhere, Asked(keys=[key]), NOW).outputs
+        assert run_spec(job, nowhere, StartRequest(keys=[key]), NOW).outputs
         return
     with pytest.raises(DeclarationError, match=f"{said} of .* are one partition of its table"):
-        run_spec(job, nowhere, Asked(keys=[key]), NOW)
+        run_spec(job, nowhere, StartRequest(keys=[key]), NOW)
     merged = declare(nowhere, "j", writes=[Write(made, mode="merge")])
-    assert run_spec(merged, nowhere, Asked(keys=[key]), NOW).outputs
+    assert run_spec(merged, nowhere, StartRequest(keys=[key]), NOW).outputs
 
 
 BY_CUSTOMER = Dataset(
@@ -522,7 +537,7 @@ def test_runtime_keys_may_be_named_and_are_all_where_none_is(
 ) -> None:
     copy = replace(BY_CUSTOMER, name="copy", location="/copy")
     job = declare(nowhere, "j", reads=[Read(BY_CUSTOMER)], writes=[Write(copy)])
-    spec = run_spec(job, nowhere, Asked(keys=keys), NOW)
+    spec = run_spec(job, nowhere, StartRequest(keys=keys), NOW)
     (output,) = spec.outputs
     (source,) = spec.inputs
     assert [dict(part.values) for part in output.scope] == [values]
@@ -532,7 +547,7 @@ def test_runtime_keys_may_be_named_and_are_all_where_none_is(
 
 
 def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> None:
-    asked = Asked(keys=["2024-06-10", "2024-06-11"])
+    asked = StartRequest(keys=["2024-06-10", "2024-06-11"])
     plain = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
     (both,) = run_specs(plain, nowhere, asked, NOW)
     assert both.partitions == ("2024-06-10..2024-06-11",)
@@ -544,4 +559,4 @@ def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> N
     (before,) = second.inputs[0].partitions or ()
     assert (before.key, first.partitions) == ("2024-06-10", ("2024-06-10",))
     with pytest.raises(SpecError, match="does its 2 keys in as many runs"):
-        run_specs(chained, nowhere, Asked(keys=asked.keys, result_path="/result.json"), NOW)
+        run_specs(chained, nowhere, StartRequest(keys=asked.keys, result_path="/result.json"), NOW)
