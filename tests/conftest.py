@@ -31,6 +31,7 @@ _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with a Spark session, and say which tests one process runs together."""
     # PySpark leaves the sockets of `collect()` to the garbage collector.
