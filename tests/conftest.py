@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from lineage_backfill.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
@@ -28,12 +29,12 @@ _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
 _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
-_FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
+#: A process is given two of them at once: the third goes to the one with Spark, and is short.
+_FIRST = ("e2e/test_demo.py", "unit/test_files.py", "e2e/test_spark_submit.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with a Spark session, and say which tests one process runs together."""
+    """Mark every test with a Spark session, and order what one process runs together."""
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",
@@ -44,23 +45,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             for warning in ignored:
                 item.add_marker(pytest.mark.filterwarnings(warning))
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)
 
 
-def _group(item: pytest.Item) -> str:
-    """All tests of the one session together; else those of a file, whose fixtures they share."""
-    shares_session = "spark" in getattr(item, "fixturenames", ())
-    return "spark" if shares_session else item.path.relative_to(_TESTS).as_posix()
-
-
-def _turn(item: pytest.Item) -> tuple[bool, bool, int]:
+def _turn(item: pytest.Item) -> tuple[int, int]:
     place = item.path.relative_to(_TESTS)
-    return (
-        _group(item) != "spark",
-        place.as_posix() not in _FIRST,
-        _FOLDERS.index(place.parts[0]) if place.parts[0] in _FOLDERS else len(_FOLDERS),
-    )
+    name, folder = place.as_posix(), place.parts[0]
+    first = len(_FIRST) if name not in _FIRST else _FIRST.index(name)
+    return -1 if _shares_spark(name) else first, _FOLDERS.index(folder)
+
+
+def _shares_spark(file: str) -> bool:
+    """Whether the tests of a file, by its path below this folder, use the one Spark session."""
+    return file.startswith("spark/") or file == "chaos/test_spark_kills.py"
+
+
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Gives a process all tests of the one Spark session, or those of a file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0].removeprefix("tests/")
+        return "spark" if _shares_spark(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Return what divides the suite between two processes."""
+    return _Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
