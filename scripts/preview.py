@@ -17,7 +17,7 @@ from rich.terminal_theme import MONOKAI
 
 import lineage_backfill
 from lineage_backfill import ChangedDataset, DatasetRef, Request
-from lineage_backfill.cli.planning import show
+from lineage_backfill.cli.plan_forms import show
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace

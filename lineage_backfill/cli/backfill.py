@@ -22,7 +22,8 @@ from lineage_backfill.cli.options import (
     YesOption,
     takes_options,
 )
-from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan, show
+from lineage_backfill.cli.plan_forms import show
+from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.values import read_moment, read_parameters
 from lineage_backfill.errors import GuardRailError, UsageError
@@ -84,7 +85,7 @@ def carry_out(
     takes = estimate(planned, max_parallel=how.max_parallel)
     # A question shows what it is about, also where quiet is asked for.
     console = terminal.talk() if how.yes else terminal.err()
-    show(plan, console, snapshot=workspace.snapshot, estimate=takes)
+    show(plan, console, snapshot=workspace.snapshot, takes=takes)
     if not plan.totals["runs"]:
         raise typer.Exit(_NOT_ALL if any(job.status == "blocked" for job in plan.jobs) else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,6 @@ from lineage_backfill.cli.options import (
     SourceOptions,
     takes_options,
 )
-from lineage_backfill.cli.why import explained
 from lineage_backfill.errors import UsageError
 from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.explain import explanation_to_dict
@@ -81,7 +81,7 @@ def impact(
         if how.as_json:
             documents.emit(explanation_to_dict(found))
         else:
-            terminal.out().print(explained(found))
+            terminal.out().print(_renderer("why").explained(found))
         return
     if how.as_json and how.form:
         raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
@@ -95,8 +95,13 @@ def impact(
             more = [("estimate", takes and takes.to_dict())]
         documents.emit(chain(plan_members(planned.plan), more))
     else:
-        planning.show_as(how.form or Format.TABLE, planned, terminal.out())
+        _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out())
         if how.out:
             terminal.say(f"Saved; `lineage-backfill run {how.out}` executes exactly this.")
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
+
+
+def _renderer(module: str) -> Any:
+    """Return what prints for a person; documents do without, and without Rich."""
+    return import_module(f".{module}", __package__)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lineage_backfill.cli import planning, terminal
+from lineage_backfill.cli import plan_forms, planning, terminal
 from lineage_backfill.cli.options import DetailedDifference, JsonOption
 from lineage_backfill.cli.tables import difference_table
 from lineage_backfill.model import named
@@ -31,7 +31,7 @@ def show(
     if as_json:
         documents.emit(plan_members(saved))
     else:
-        planning.show(saved, terminal.out())
+        plan_forms.show(saved, terminal.out())
 
 
 @plan.command("diff")

@@ -1,4 +1,4 @@
-"""What `impact`, `run` and `plan` have in common: how a plan is made, loaded and shown."""
+"""What `impact`, `run` and `plan` have in common: how a plan is made and loaded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
-from lineage_backfill.cli import formats, terminal
-from lineage_backfill.cli.heatmap import heatmap
-from lineage_backfill.cli.options import Format, RequestOptions, SourceOptions
-from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
+from lineage_backfill.cli import terminal
+from lineage_backfill.cli.options import RequestOptions, SourceOptions
 from lineage_backfill.cli.requests import NameLookup, asks_logs, read_request
 from lineage_backfill.cli.values import read_instant, read_moment
 from lineage_backfill.errors import StoreError, UsageError
@@ -21,8 +17,7 @@ from lineage_backfill.planning.document import RunReader, plan_from_dict
 from lineage_backfill.planning.explain import Explanation
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
-from lineage_backfill.presentation import documents, draw
-from lineage_backfill.presentation.plans import drawing
+from lineage_backfill.presentation import documents
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
@@ -105,35 +100,3 @@ def estimate(planned: PlannedRequest, *, max_parallel: int | None = None) -> Est
         return None
     log_time(began, "estimate")
     return found
-
-
-def show(
-    plan: Plan,
-    console: Console,
-    *,
-    snapshot: LineageSnapshot | None = None,
-    estimate: Estimate | None = None,
-) -> None:
-    """Print the preview; with a snapshot also what the lineage tells beside the plan."""
-    beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot, estimate)
-    console.print(preview(plan, width=console.width, beside=beside))
-
-
-def show_as(form: Format, planned: PlannedRequest, console: Console) -> None:
-    """Print the plan in one of its forms."""
-    plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
-    beside = Beside.of(plan, workspace.snapshot, takes)
-    match form:
-        case Format.TABLE:
-            show(plan, console, snapshot=workspace.snapshot, estimate=takes)
-        case Format.TREE:
-            console.print(formats.plan_tree(plan, beside))
-        case Format.HEATMAP:
-            spans = Planning(workspace).timeline(plan)
-            zone, width = workspace.project.declarations.zone, console.width
-            is_plain = not console.encoding.startswith("utf")
-            console.print(heatmap(plan, spans, zone=zone, width=width, plain=is_plain))
-        case Format.MARKDOWN:
-            terminal.give(formats.markdown(plan, beside))
-        case Format.MERMAID | Format.DOT | Format.SVG:
-            terminal.give(draw.WRITERS[form](drawing(plan)))

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.planning import show
+from lineage_backfill.cli.plan_forms import show
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.render import table
 from lineage_backfill.cli.tables import report_table
