@@ -46,7 +46,7 @@ _ENDS = {
     BackfillState.SCHEDULED: (_TIMED_OUT, "It waits for its time; see how: {cli} watch {id}"),
     BackfillState.RUNNING: (_TIMED_OUT, "It goes on; see how: {cli} watch {id}"),
     BackfillState.SUCCEEDED: (0, "See what it touched: {cli} report {id}"),
-    BackfillState.FAILED: (_NOT_ALL, "Mend the cause, then: {cli} retry {id}"),
+    BackfillState.FAILED: (_NOT_ALL, "Fix the cause, then: {cli} retry {id}"),
     BackfillState.CANCELLED: (_NOT_ALL, "To run what was given up: {cli} retry {id}"),
     BackfillState.PAUSED: (130, "It is paused; go on with: {cli} resume {id}"),
     BackfillState.INTERRUPTED: (130, "Its state is saved; go on with: {cli} resume {id}"),

@@ -16,7 +16,7 @@ from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.runner import Runner
 
 _INTERRUPTED = 130
-_REQUESTED = "Whoever drives it has been asked to; see it end: lineage-backfill watch {id}"
+_REQUESTED = "Requested; follow it to its end: lineage-backfill watch {id}"
 _CANCELLED = {
     BackfillState.SCHEDULED: _REQUESTED,
     BackfillState.RUNNING: _REQUESTED,
