@@ -31,7 +31,7 @@ class RunStart:
 
 
 def run_keys(calendar_at: CalendarAt, start: RunStart, *, lookback: int = 0) -> PartitionSet:
-    """Return the keys that a run covers, of which there may be none.
+    """Return the keys that a run covers, possibly none.
 
     They are its own keys, the `lookback` existing ones before each of those, and the keys that
     came to exist since the firing before. Without `keys` and `interval` its own key is the newest

@@ -51,7 +51,7 @@ class DatasetFacts:
     calendar: Calendar | None
     origin: Origin | None
     declaration: DatasetDeclaration | None
-    number: int  # among those of one catalog, from 0
+    number: int  # among those of one resolver, from 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ class Input:
     reference: bool = False  # a `none` mapping: never makes stale, orders nothing
     declared: bool = False  # added by the project file, not found in the lineage
     read: ReadDeclaration | None = None  # what is said of the edge
-    undeclared: bool = False  # self-dependence of which nobody said how it goes
+    undeclared: bool = False  # self-dependence without a declared mapping
 
     @property
     def dataset(self) -> DatasetRef:
@@ -119,7 +119,7 @@ class JobFacts:
 
 
 class Lineage(Protocol):
-    """What a resolver is told beside the project file."""
+    """What a resolver knows beside the project file."""
 
     @property
     def declared_reads(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
@@ -183,7 +183,6 @@ class DeclarationResolver:
         self._declared_edges: dict[
             JobDeclaration, tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]
         ] = {}
-        # Kept alive, for memos know declarations by their identity.
         self._sent_facets: dict[JobRef, facets.JobFacet] = {}
         #: Sentences about facets that could not be believed, by what sent them.
         self.troubles: dict[DatasetRef | JobRef, str] = {}
@@ -222,7 +221,7 @@ class DeclarationResolver:
         self, ref: DatasetRef, declared: DatasetDeclaration | None
     ) -> tuple[Calendar | None, Origin | None]:
         if declared is not None and (declared.calendar or declared.dimensions):
-            # Thousands of datasets share a declaration, which lives as long as this.
+            # Thousands of datasets share a declaration.
             calendar = self._resolved.get(declared)
             if calendar is None:
                 calendar = self._resolved[declared] = self._calendars.resolve(
@@ -454,7 +453,6 @@ class DeclarationResolver:
     ) -> Input:
         extra = self._lineage.declared_reads
         added = bool(extra) and data.ref in extra.get(ref, ())
-        # Facts and calendars are made once and declarations live as long as this.
         key = (data, run, read, own, added)
         found = self._inputs.get(key)
         if found is None:

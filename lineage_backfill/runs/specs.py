@@ -1,4 +1,4 @@
-"""From planned runs to run specs: the JSON that a Spark job is told what to do by."""
+"""Turns planned runs into run specs, the JSON that a Spark job reads."""
 
 from __future__ import annotations
 

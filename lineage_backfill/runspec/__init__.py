@@ -1,1 +1,1 @@
-"""What a run is told and what it answers, as values, as JSON, and their schemas."""
+"""Run specs and result files: as values, as JSON, and their schemas."""

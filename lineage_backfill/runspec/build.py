@@ -161,7 +161,7 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
 
 
 def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:
-    """Refuse to replace a partition that holds an hour of which the clock shows two."""
+    """Refuse to replace a partition that holds both readings of a repeated hour."""
     if data.calendar is None or data.declaration is None:
         return
     columns = physical_columns(data.declaration)

@@ -65,7 +65,7 @@ def parse_spec(document: object) -> RunSpec:
 
 
 class _Reader:
-    """Takes members out of a JSON object and knows where it is; what nobody took is an error."""
+    """Takes members out of a JSON object at a place; a member left over is an error."""
 
     def __init__(self, document: object, place: str) -> None:
         if not isinstance(document, dict):

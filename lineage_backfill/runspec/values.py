@@ -1,4 +1,4 @@
-"""The run spec (what a run is told) and the result file (what came of it), as frozen values."""
+"""The run spec (the input of a run) and the result file (its outcome), as frozen values."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that one attempt of one run is told.
+    """All instructions for one attempt of one run.
 
     `partitions` holds its keys as ranges, those of several dimensions as boxes; `keys` holds them
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
