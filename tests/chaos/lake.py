@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from spark_runtime import RunContext, attempt, job
+from spark_runtime import RunContext, attempt, job, writer
 
 
 def reach(step, spark=None):
@@ -40,7 +40,7 @@ def reach(step, spark=None):
                 os.kill(gateway.proc.pid if who else os.getpid(), signal.SIGKILL)
 
 
-write_partitions, write_result_file = attempt.write_partitions, attempt.write_result
+write_partitions, write_result_file = writer.write_partitions, attempt.write_result
 
 
 def write(frame, *arguments):
@@ -57,7 +57,7 @@ def write_result(*arguments):
     reach("before reply")
 
 
-attempt.write_partitions, attempt.write_result = write, write_result
+writer.write_partitions, attempt.write_result = write, write_result
 
 
 def table(context):

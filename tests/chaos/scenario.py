@@ -123,9 +123,9 @@ class Scenario:
         return False
 
     def log(self) -> str:
-        """What the drives have said."""
-        path = self.folder / "driver.log"
-        return path.read_text() if path.exists() else ""
+        """What the drives and the runs have said."""
+        paths = [self.folder / "driver.log", *self.folder.glob("state/backfills/*/runs/*.log.txt")]
+        return "".join(path.read_text() for path in paths if path.exists())
 
     def _reached(self, step: str) -> int:
         path = self.folder / f"reached {step}"

@@ -38,6 +38,6 @@ def test_killed_around_its_writes_it_ends_as_if_nothing_had_been(
         ("before result", 3),
         ("before reply", 4),
     ]
-    assert scenario.run(worker_kills=worker_kills) == SUCCEEDED
+    assert scenario.run(worker_kills=worker_kills) == SUCCEEDED, scenario.log()
     assert scenario.kills >= 6
     scenario.check()
