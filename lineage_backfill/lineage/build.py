@@ -1,8 +1,9 @@
 """OpenLineage events → one lineage snapshot, by a rule that no order of arrival can change.
 
 The edges of a job are those of its last completed run, by event time and with all events of that
-run put together, plus those of later unfinished runs. All that older and failed runs named besides
-is *former*.
+run put together, plus those of later unfinished runs. Runs of one job under one parent run, as the
+actions of a Spark application, are one run. All that older and failed runs named besides is
+*former*.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lineage_backfill.lineage.facets import (
     dependencies,
     interval,
     is_drop,
+    parent_run_id,
     parse_time,
     run_backfill,
     run_keys,
@@ -136,17 +138,21 @@ class LineageBuilder:
         There is no such run, or its START is not known and it names inputs or outputs alone.
         """
         found = self._jobs[job.namespace, job.name]
-        done = [run for run in found.runs.values() if run.completed]
-        if not done:
+        last = found.last_completed
+        if not last:
             return found.declared is None
-        last = max(done, key=lambda run: (run.completed, run.last))
-        named = last.run_io
-        return last.started is None and not (named.reads and named.writes)
+        return any(
+            run.started is None and not (run.run_io.reads and run.run_io.writes) for run in last
+        )
 
     def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
         """Return (namespace, name) of what the job reads and writes by what was said so far."""
-        now, _, _ = self._jobs[job.namespace, job.name].edges()
+        now = self._jobs[job.namespace, job.name].edges().now
         return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
+
+    def is_united(self, job: JobRef) -> bool:
+        """Return whether what several runs under one parent run named counts as the last run."""
+        return len(self._jobs[job.namespace, job.name].edges().whole) > 1
 
     def completed_at(self, job: JobRef) -> datetime | None:
         """Return when the last completed run of the job ended."""
@@ -328,6 +334,9 @@ class LineageBuilder:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
+            parent_run = parent_run_id(parent)
+            if parent_run and (run.parent is None or parent_run > run.parent):
+                run.parent = parent_run
         return nominal, key
 
     def _fold_dependencies(self, job: Job, facet: Any, when: datetime) -> None:

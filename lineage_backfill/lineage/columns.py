@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
@@ -24,6 +25,32 @@ def column_parts(column: str) -> tuple[str, ...]:
     ('address', 'address.city')
     """
     return tuple(accumulate(column.casefold().split("."), "{}.{}".format))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is united into one job: its inputs, outputs, and by output where its columns come from.
+
+    One of several runs under one parent run, or one of the jobs that a parent stands for.
+    """
+
+    reads: AbstractSet[DatasetRef]
+    writes: AbstractSet[DatasetRef]
+    told: Mapping[DatasetRef, AbstractSet[DatasetRef]]
+
+
+def untold(parts: Iterable[Part]) -> set[DatasetRef]:
+    """Return the inputs of which some part sends no column lineage, or none of an output.
+
+    Any of their columns may matter there, whatever the other parts send.
+    """
+    found: set[DatasetRef] = set()
+    for part in parts:
+        sources = set[DatasetRef]().union(*part.told.values())
+        is_whole = part.writes <= part.told.keys() and sources <= part.reads | part.writes
+        if part.writes:
+            found |= part.reads - sources if is_whole else part.reads
+    return found
 
 
 def missed_edges(

@@ -94,6 +94,13 @@ def dependencies(facet: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str
     return upstream, downstream
 
 
+def parent_run_id(facet: Any) -> str | None:
+    """Return the id of the run that a `parent` facet names."""
+    run = facet.get("run")
+    run_id = run.get("runId") if isinstance(run, dict) else None
+    return run_id if isinstance(run_id, str) else None
+
+
 def statistics(facet: Any) -> tuple[int, int, int]:
     """Return rows, bytes and files of an `outputStatistics` facet, each -1 where it is not told."""
     return _count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -102,13 +102,26 @@ class RunIO:
 NOTHING = RunIO()
 
 
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What a job names `now` and `ever` named; `whole` are its last completed runs, where several.
+
+    It is cleared where its last completed run named nothing, and others did.
+    """
+
+    now: RunIO
+    ever: RunIO
+    is_cleared: bool = False
+    whole: frozenset[RunIO] = frozenset()
+
+
 class Run:
     """A run; `record` is what a snapshot has for it as long as nothing new is told of it."""
 
     #: What events say of it.
     MEMBERS = (
         *("backfill", "completed", "run_io", "last", "manual", "nominal", "partition_key"),
-        *("rank", "started", "wrote"),
+        *("parent", "rank", "started", "wrote"),
     )
     __slots__ = (*MEMBERS, "record")
 
@@ -123,6 +136,7 @@ class Run:
         self.nominal: tuple[str, str] | None = None
         self.partition_key: str | None = None
         self.backfill: str | None = None
+        self.parent: str | None = None  # the id of the run that started it
         self.record: ObservedRun | None = None
 
 
@@ -144,30 +158,54 @@ class Job:
         self.declared: tuple[datetime, RunIO] | None = None  # by job events, without a run
         self.node: JobNode | None = None
 
-    def edges(self) -> tuple[RunIO, RunIO, bool]:
-        """Return what the job names now, what it ever named, and whether a run cleared it."""
+    def edges(self) -> Edges:
+        """Return what the job names now and ever named; runs of one parent run are one run."""
         if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
             (only,) = self.runs.values()
             if only.completed or only.rank == 0:
-                return only.run_io, only.run_io, False
-        done = (self.declared[0], "", self.declared[1]) if self.declared else None
-        named = {done[2]} if done else set[RunIO]()
-        unfinished: list[Run] = []
-        for run_id, run in self.runs.items():
-            named.add(run.run_io)
-            if run.completed:
-                if done is None or (run.completed, run_id) > done[:2]:
-                    done = (run.completed, run_id, run.run_io)
-            elif run.rank == 0:
-                unfinished.append(run)
-        now = done[2] if done else NOTHING
-        for run_io in {run.run_io for run in unfinished if done is None or run.last > done[0]}:
-            now |= run_io
+                return Edges(only.run_io, only.run_io)
+        together, ended, chosen = self._together()
+        named = {run.run_io for run in self.runs.values()}
+        if self.declared:
+            named.add(self.declared[1])
+        counted = {run.run_io for run in chosen}
+        whole = frozenset(run.run_io for run in chosen if run.completed)
+        if self.declared and not chosen:
+            counted = {self.declared[1]}
+        for runs in together:
+            for run in runs:
+                if not run.completed and (ended is None or run.last > ended):
+                    counted.update(other.run_io for other in runs)
+                    break
+        now, ever = NOTHING, NOTHING
+        for run_io in counted:
+            now = now | run_io if now is not NOTHING else run_io
         ever = now
-        for run_io in named - {now, NOTHING}:
+        for run_io in named - counted - {NOTHING}:
             ever |= run_io
-        cleared = done is not None and ever is not now and now == NOTHING != ever
-        return now, ever, cleared
+        is_cleared = ended is not None and now == NOTHING != ever
+        return Edges(now, ever, is_cleared, whole)
+
+    @property
+    def last_completed(self) -> list[Run]:
+        """The completed runs that count as the last one; none where a job event came later."""
+        return [run for run in self._together()[2] if run.completed]
+
+    def _together(self) -> tuple[Collection[list[Run]], datetime | None, list[Run]]:
+        """Return the runs of each parent run, when the last one completed, and its runs.
+
+        A failed run makes no edges, and is left out. One without a parent is by itself.
+        """
+        together: dict[str, list[Run]] = {}
+        last = (self.declared[0], "") if self.declared else None
+        chosen = ""
+        for run_id, run in self.runs.items():
+            if run.completed or run.rank == 0:
+                key = run.parent or run_id
+                together.setdefault(key, []).append(run)
+                if run.completed and (last is None or (run.completed, key) > last):
+                    last, chosen = (run.completed, key), key
+        return together.values(), last and last[0], together.get(chosen, [])
 
 
 def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from lineage_backfill.lineage.columns import Part, untold
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
@@ -55,29 +56,55 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
                 break
             ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
     jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
+    told: dict[JobRef, dict[DatasetRef, set[DatasetRef]]] = {}
+    for edge in snapshot.column_edges:
+        if edge.job in into:
+            told.setdefault(edge.job, {}).setdefault(edge.output, set()).add(edge.input)
+    blind: dict[JobRef, set[DatasetRef]] = {}
     for ref, children in folded.items():
         own = snapshot.jobs.get(ref) or JobNode(ref=ref)
         parts = [own, *children]
-        handed = {
-            dataset
-            for reader in parts
-            for writer in parts
-            if writer is not reader
-            for dataset in set(reader.reads) & set(writer.writes)
-        } - {dataset for part in parts for dataset in set(part.reads) & set(part.writes)}
-        jobs.append(
-            replace(
-                own,
-                reads=tuple(sorted({d for part in parts for d in part.reads} - handed)),
-                writes=tuple(sorted({d for part in parts for d in part.writes})),
+        node, handed = _united(own, parts)
+        jobs.append(node)
+        # Where its columns go within the whole is not followed: any of them may matter.
+        blind[ref] = {d for one in children if not handed.isdisjoint(one.writes) for d in one.reads}
+        if len(children) > 1:
+            blind[ref] |= untold(
+                Part(set(one.reads), set(one.writes), told.get(one.ref, {})) for one in children
             )
-        )
-    return _rebuilt(
-        snapshot,
-        jobs,
-        snapshot.datasets.values(),
-        (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges),
+    renamed = (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges)
+    kept = (edge for edge in renamed if edge.input not in blind.get(edge.job, ()))
+    return _rebuilt(snapshot, jobs, snapshot.datasets.values(), sorted(set(kept)))
+
+
+def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[DatasetRef]]:
+    """Return the node of a parent, and what its parts hand to each other, which is no input."""
+    now = [(set(part.reads), set(part.writes)) for part in parts]
+    ever = [
+        (reads.union(part.former_reads), writes.union(part.former_writes))
+        for part, (reads, writes) in zip(parts, now, strict=True)
+    ]
+    handed = _handed(now)
+    reads = {d for sides in now for d in sides[0]} - handed
+    writes = {d for sides in now for d in sides[1]}
+    former_reads = {d for sides in ever for d in sides[0]} - _handed(ever) - handed - reads
+    former_writes = {d for sides in ever for d in sides[1]} - writes
+    node = replace(
+        own,
+        reads=tuple(sorted(reads)),
+        writes=tuple(sorted(writes)),
+        former_reads=tuple(sorted(former_reads)),
+        former_writes=tuple(sorted(former_writes)),
+        inner=tuple(sorted(handed)),
     )
+    return node, handed
+
+
+def _handed(parts: Collection[tuple[set[DatasetRef], set[DatasetRef]]]) -> set[DatasetRef]:
+    """Return what one part writes and another one reads, but for what a part has as its state."""
+    read = set[DatasetRef]().union(*(reads for reads, _ in parts))
+    written = set[DatasetRef]().union(*(writes for _, writes in parts))
+    return (read & written).difference(*(reads & writes for reads, writes in parts))
 
 
 def _rebuilt(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from lineage_backfill.lineage.columns import Part, untold
 from lineage_backfill.lineage.facets import column_inputs, parse_time
 from lineage_backfill.lineage.folded import (
     OF_DATASETS,
@@ -18,6 +19,7 @@ from lineage_backfill.lineage.folded import (
     UNREADABLE,
     Columns,
     Dataset,
+    Edges,
     Job,
     LatestFacets,
     Name,
@@ -48,7 +50,7 @@ def prepare_run(job: Job, run_id: str, run: Run) -> None:
     if not run_io.columns:
         said: list[str] = []
         parent = job.parent and job.parent[1]
-        node = _job_node(job, run_io, run_io, {}, parent, (), said)
+        node = _job_node(job, Edges(run_io, run_io), {}, parent, (), said)
         job.node = None if said else node
     for dataset in (*run_io.reads, *run_io.writes):
         if dataset.node is None and "symlinks" not in dataset.facets:
@@ -123,10 +125,10 @@ class Reading:
             for name, ref in aliases.items()
             if name in self.datasets and ref != self.datasets[name].ref
         }
-        edges: dict[Name, tuple[RunIO, RunIO, bool]] = {}
+        edges: dict[Name, Edges] = {}
         if any(dataset.told for dataset in self.datasets.values()):
             edges = {name: job.edges() for name, job in self.jobs.items()}
-        writers = Counter(dataset for _, ever, _ in edges.values() for dataset in ever.writes)
+        writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
         changed = {*after, *(parents.keys() - sound.keys())}
@@ -136,22 +138,21 @@ class Reading:
                 if not renamed or run.run_io.avoids(renamed):
                     nodes.append(node)
                     continue
-            now, ever, cleared = edges.get(name) or job.edges()
-            if cleared:
+            found = edges.get(name) or job.edges()
+            if found.is_cleared:
                 self.said.append(
                     f"the last completed run of {job.ref} named no datasets; older runs did"
                 )
-            nodes.append(
-                _job_node(job, now, ever, aliases, sound.get(name), after.get(name, ()), self.said)
-            )
-            lineages = now.columns
+            parent = sound.get(name)
+            nodes.append(_job_node(job, found, aliases, parent, after.get(name, ()), self.said))
+            now, lineages = found.now, found.now.columns
             if writers:
                 own = {lineage.output for lineage in lineages}
                 told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
                 # Told of the dataset, it is the job's where no other one has ever written it.
                 lineages |= {how for one, how in told if writers[one] == 1}
             if lineages:
-                columns += self._column_edges(job.ref, lineages, aliases)
+                columns += self._column_edges(job.ref, lineages, found.whole, aliases)
         return nodes, tuple(columns)
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
@@ -209,10 +210,16 @@ class Reading:
         return set(gone)
 
     def _column_edges(
-        self, job: JobRef, lineages: Iterable[Columns], aliases: Mapping[Name, DatasetRef]
+        self,
+        job: JobRef,
+        lineages: Iterable[Columns],
+        runs: Collection[RunIO],
+        aliases: Mapping[Name, DatasetRef],
     ) -> list[ColumnEdge]:
+        """Return the column edges of a job whose last completed `runs` they are."""
         direct: dict[tuple[DatasetRef, str, DatasetRef, str], bool] = {}
         unusable: list[str] = []
+        sources: dict[Columns, set[DatasetRef]] = {}
         for lineage in lineages:
             output = aliases.get(lineage.output.name, lineage.output.ref)
             try:
@@ -224,9 +231,13 @@ class Reading:
                 unusable.append(f"{job}: its column lineage of {output} cannot be used; left out")
                 continue
             for column, name, field, is_direct in inputs:
-                key = (aliases.get(name) or DatasetRef(*name), field, output, column)
+                source = aliases.get(name) or DatasetRef(*name)
+                key = (source, field, output, column)
                 direct[key] = direct.get(key, False) or is_direct
+                sources.setdefault(lineage, set()).add(source)
         self.said += sorted(unusable)
+        parts = (_part(run, sources, aliases) for run in runs if len(runs) > 1)
+        blind = untold(parts)
         return [
             ColumnEdge(
                 job=job,
@@ -237,18 +248,34 @@ class Reading:
                 direct=is_direct,
             )
             for (source, field, output, column), is_direct in sorted(direct.items())
+            if source not in blind
         ]
+
+
+def _part(
+    run: RunIO, sources: Mapping[Columns, set[DatasetRef]], aliases: Mapping[Name, DatasetRef]
+) -> Part:
+    """Return what a run reads and writes, and from where the columns of each output come."""
+    writes = _refs(run.writes, aliases)
+    told: dict[DatasetRef, set[DatasetRef]] = {}
+    for lineage, found in sources.items():
+        # What was told of a dataset by itself holds for all runs that write it.
+        one = lineage.output
+        is_own = one.told is not None and one.told[1] is lineage and one in run.writes
+        if is_own or lineage in run.columns:
+            told.setdefault(aliases.get(one.name, one.ref), set()).update(found)
+    return Part(frozenset(_refs(run.reads, aliases)), frozenset(writes), told)
 
 
 def _job_node(
     job: Job,
-    now: RunIO,
-    ever: RunIO,
+    edges: Edges,
     aliases: Mapping[Name, DatasetRef],
     parent: Name | None,
     after: tuple[JobRef, ...],
     said: list[str],
 ) -> JobNode:
+    now, ever = edges.now, edges.ever
     reads, writes = _refs(now.reads, aliases), _refs(now.writes, aliases)
     former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
     if ever is not now:

@@ -27,7 +27,8 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the lineage says of one job.
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
-    `reads` and `writes` are sorted; `former_*` are edges that only older runs had.
+    `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner` is what
+    the jobs that it stands for hand to each other, which is no input.
     """
 
     ref: JobRef
@@ -42,6 +43,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     location: str | None = None  # where the source code is
     partitioning: Mapping[str, Any] | None = None
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
+    inner: tuple[DatasetRef, ...] = ()
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,7 +184,7 @@ class LineageSnapshot:
 
 
 #: What the graph says by its nodes and edges.
-_GRAPH = {"ref", "reads", "writes", "former_reads", "former_writes"}
+_GRAPH = {"ref", "reads", "writes", "former_reads", "former_writes", "inner"}
 
 
 def _attributes(node: DatasetNode | JobNode) -> dict[str, Any]:

@@ -18,7 +18,8 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
     after = {ref: node.after for ref, node in nodes.items() if node.after}
     former = {ref: node for ref, node in nodes.items() if node.former_reads or node.former_writes}
-    if not (streams or dropped or after or former):
+    inner = {ref: node.inner for ref, node in nodes.items() if node.inner}
+    if not (streams or dropped or after or former or inner):
         return  # without looking at the jobs of the plan, which are made when asked for
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
@@ -29,6 +30,25 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     yield from _not_followed(plan, snapshot, after)
     if former and not {"include_former", "reverse"} & plan.request.keys():
         yield from _by_older_runs(plan, snapshot, former)
+    if "reverse" not in plan.request:
+        yield from _within(plan, snapshot, inner)
+
+
+def _within(
+    plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, tuple[DatasetRef, ...]]
+) -> Iterator[str]:
+    """Tell of jobs that read what has changed only where their own parts wrote it."""
+    planned = {job.job for job in plan.jobs if job.status != "skipped"}
+    changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
+    changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
+    missed = {
+        ref for ref, own in inner.items() if ref not in planned and not changed.isdisjoint(own)
+    }
+    if missed:
+        yield (
+            "not planned, for they read what changed only where their own parts wrote it (name them"
+            f" with --job to run them): {_names(missed)}"
+        )
 
 
 def _by_older_runs(

@@ -136,6 +136,10 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
     edges = planning.resolver.edges
     roots = {data.ref for data in planning.propagation.roots}
     roots |= {ref for one in planning.request.jobs for ref in edges.writes(one.job)}
+    if ref := _inner(planning, job, roots):
+        return f"it reads {ref} only where its own parts wrote it: to run it, name it with --job"
+    if not planning.request.include_former and _leads_by_former(planning, job, roots):
+        return "only edges of older runs lead here: --include-former follows them"
     down, up = edges.graph, edges.graph.reverse(copy=False)
     below = _distances(down, edges.writes(job.ref))
     if reached := sorted(roots & below.keys(), key=below.__getitem__):
@@ -150,6 +154,29 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
             nearest = min(common, key=lambda ref: (mine[ref] + other[ref], ref))
             return f"the nearest that they have in common is {nearest}, which both {said}"
     return "the two have no dataset in common"
+
+
+def _inner(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> DatasetRef | None:
+    """Return what a job hands on within itself that has changed."""
+    resolver, dirty = planning.resolver, planning.propagation.dirty
+    node = resolver.snapshot.jobs.get(job.ref)
+    inner = node.inner if node else ()
+    return next((ref for ref in inner if ref in roots or resolver.dataset(ref) in dirty), None)
+
+
+def _leads_by_former(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> bool:
+    """Return whether a way leads to the job that takes edges which only older runs had."""
+    edges, jobs = planning.resolver.edges, planning.resolver.snapshot.jobs
+    readers: dict[DatasetRef, set[JobRef]] = {}
+    for ref in edges.jobs:
+        for one in (*edges.reads(ref), *(jobs[ref].former_reads if ref in jobs else ())):
+            readers.setdefault(one, set()).add(ref)
+    todo, seen = list(roots), set[JobRef]()
+    while todo:
+        for ref in readers.get(todo.pop(), set()) - seen:
+            seen.add(ref)
+            todo += (*edges.writes(ref), *(jobs[ref].former_writes if ref in jobs else ()))
+    return job.ref in seen
 
 
 def _distances(graph: Graph, starts: Iterable[DatasetRef]) -> dict[Ref, int]:

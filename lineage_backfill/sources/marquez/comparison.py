@@ -7,7 +7,7 @@ that ended last to arrive, and forgets deleted datasets.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from lineage_backfill.errors import HTTPStatusError, ServiceUnreachableError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -24,9 +24,16 @@ _SHOWN = 8
 
 
 def compare(
-    api: Api, lineage: LineageSnapshot, stored: Mapping[Name, Name], datasets: Collection[Name]
+    api: Api,
+    lineage: LineageSnapshot,
+    stored: Mapping[Name, Name],
+    datasets: Collection[Name],
+    is_united: Callable[[JobRef], bool],
 ) -> None:
-    """Report the jobs whose edges differ; `stored` maps Marquez's names of jobs to ours."""
+    """Report the jobs whose edges differ; `stored` maps Marquez's names of jobs to ours.
+
+    Of runs that `is_united` tells to be one by their parent run, Marquez shows the last alone.
+    """
     unfinished = _unfinished(lineage)
     lacking: list[str] = []
     differing: list[str] = []
@@ -37,7 +44,7 @@ def compare(
         more, fewer = _difference(lineage, node, edges, datasets)
         if fewer and not more and node.ref in unfinished:
             lacking.append(str(node.ref))
-        elif more or fewer:
+        elif more or (fewer and not is_united(node.ref)):
             said = [f"shows also {_listed(more)}"] if more else []
             said += [f"lacks {_listed(fewer)}"] if fewer else []
             differing.append(f"{node.ref} {' and '.join(said)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.lineage.facets import parent_run_id
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
     Api,
@@ -250,13 +251,15 @@ class MarquezMetadata:
         """Fold in a job's runs as events.
 
         Returns whether a completed one names its datasets, and the datasets of failed ones. With
-        `newest` those before the last one that was started and completed are left out.
+        `newest` those before the last one that was started and completed are left out, if it has
+        no parent run.
         """
         told, failed = False, set[Name]()
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
             state = _STATES.get(run["state"], "RUNNING")
+            facets = _run_facets(run)
             event = {
-                "run": {"runId": run["id"], "facets": _run_facets(run)},
+                "run": {"runId": run["id"], "facets": facets},
                 "job": item,
                 "inputs": self._known(map(_version, run.get("inputDatasetVersions") or ())),
                 "outputs": self._known(map(_version, run.get("outputDatasetVersions") or ())),
@@ -271,8 +274,10 @@ class MarquezMetadata:
             if state != "RUNNING":
                 ended = run.get("endedAt") or run["updatedAt"]
                 self._builder.add(event | {"eventType": state, "eventTime": ended})
-            # The newest start comes first, runs that never started last.
-            if newest and state == "COMPLETE" and run.get("startedAt"):
+            # The newest start comes first, runs that never started last. Others under the same
+            # parent run, with which one that has a parent counts, may lie anywhere behind.
+            is_alone = parent_run_id(facets.get("parent") or {}) is None
+            if newest and state == "COMPLETE" and run.get("startedAt") and is_alone:
                 break
         return told, failed
 

@@ -82,7 +82,7 @@ class MarquezSource:
                     " have no run; what they said was asked of the catalogue"
                 )
             else:
-                compare(api, lineage, catalogue.stored, catalogue.datasets)
+                compare(api, lineage, catalogue.stored, catalogue.datasets, builder.is_united)
         return replace(lineage, warnings=(*api.all_warnings, *lineage.warnings))
 
     def _identity(self) -> str:

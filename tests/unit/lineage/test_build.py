@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +21,7 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot, Written
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
+SIDES = ("reads", "writes")
 
 
 def event(
@@ -151,6 +153,184 @@ def test_the_edge_rule(case: str, events: list[Event], edges: str, former: str) 
     assert was == (former or ">")
 
 
+def action(kind: str, minute: int, run: str, parent: str, **more: Any) -> Event:
+    """An event of an action, as Spark's listener sends it: `run` is one of its application's."""
+    names = {"job": {"namespace": "n", "name": "app"}, "run": {"runId": parent}}
+    root = {"job": {"namespace": "n", "name": "dag"}, "run": {"runId": "root"}}
+    return event(kind, minute, run=run, facets={"parent": {**names, "root": root}}, **more)
+
+
+@pytest.mark.parametrize(
+    ("case", "events", "edges", "former"),
+    [
+        (
+            "actions of one application are one run",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
+            ],
+            "a b > t",
+            "",
+        ),
+        (
+            "another run of the application replaces",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
+                action("COMPLETE", 3, "r3", "p2", reads="c", writes="t"),
+                action("COMPLETE", 4, "r4", "p2", reads="a", writes="t"),
+            ],
+            "a c > t",
+            "b >",
+        ),
+        (
+            "of two at once the one counts that ended last",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p2", reads="c", writes="t"),
+                action("COMPLETE", 3, "r3", "p1", reads="b", writes="t"),
+            ],
+            "a b > t",
+            "c >",
+        ),
+        (
+            "what completed beside a failed action counts",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("FAIL", 2, "r2", "p1", reads="b", writes="t"),
+            ],
+            "a > t",
+            "b >",
+        ),
+        (
+            "an action that ran beside the last one is a part of that run",
+            [
+                action("START", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
+            ],
+            "a b > t",
+            "",
+        ),
+        (
+            "an application that goes on adds all that it has named",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p2", reads="b", writes="t"),
+                action("START", 3, "r3", "p1", reads="c"),
+            ],
+            "a b c > t",
+            "",
+        ),
+        (
+            "runs without a parent stay alone",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                event("COMPLETE", 2, run="r2", reads="b", writes="t"),
+                event("COMPLETE", 3, run="r3", reads="c", writes="t"),
+            ],
+            "c > t",
+            "a b >",
+        ),
+        (
+            "a run that is the parent of others is one with them",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                event("COMPLETE", 2, run="p1"),
+            ],
+            "a > t",
+            "",
+        ),
+        (
+            "a job event later than all of them",
+            [
+                action("COMPLETE", 1, "r1", "p1", reads="a", writes="t"),
+                action("COMPLETE", 2, "r2", "p1", reads="b", writes="t"),
+                event(None, 3, run=None, reads="c"),
+            ],
+            "c >",
+            "a b > t",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_runs_under_one_parent_run_are_one(
+    case: str, events: list[Event], edges: str, former: str
+) -> None:
+    for some in itertools.permutations(events):
+        etl = node(build(*some))
+        assert f"{words(etl.reads)} > {words(etl.writes)}".strip() == edges
+        was = f"{words(etl.former_reads)} > {words(etl.former_writes)}".strip()
+        assert was == (former or ">")
+
+
+@pytest.mark.parametrize("run", [None, "x", [], {}, {"runId": None}, {"runId": ["x"]}])
+def test_a_parent_without_a_run_id_unites_nothing(run: Any) -> None:
+    facets = {"parent": {"job": {"namespace": "n", "name": "app"}, "run": run}}
+    made = [event("COMPLETE", at, run=f"r{at}", reads=f"a{at}", facets=facets) for at in (1, 2)]
+    assert words(node(build(*made)).reads) == "a2"
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_edges_are_those_of_the_naive_definition(data: st.DataObject) -> None:
+    """Put the events of a run together, then the runs under one parent, and look at the last."""
+    parents = {run: data.draw(st.sampled_from(["p1", "p2", None])) for run in ("r1", "r2", "r3")}
+    events = []
+    for minute in range(data.draw(st.integers(1, 10))):
+        run = data.draw(st.sampled_from(sorted(parents)))
+        kind = data.draw(st.sampled_from(["START", "RUNNING", "COMPLETE", "FAIL"]))
+        names: Event = {side: data.draw(st.sampled_from(["", "a", "b", "c"])) for side in SIDES}
+        parent = parents[run]
+        if parent is None:
+            events.append(event(kind, minute, run=run, **names))
+        else:
+            events.append(action(kind, minute, run, parent, **names))
+    expected = {side: set[str]() for side in SIDES}
+    groups: dict[str, list[list[Event]]] = {}
+    for run in {one["run"]["runId"] for one in events}:
+        own = [one for one in events if one["run"]["runId"] == run]
+        kinds = [one["eventType"] for one in own]
+        if "COMPLETE" in kinds or kinds[-1] != "FAIL":
+            groups.setdefault(parents[run] or run, []).append(own)
+
+    def completed(group: str) -> str:
+        ends = (one for own in groups[group] for one in own if one["eventType"] == "COMPLETE")
+        return max((one["eventTime"] for one in ends), default="")
+
+    last = max(groups, key=completed, default="")
+    ended = completed(last) if groups else ""
+    for group, runs in groups.items():
+        is_later = any(
+            own[-1]["eventTime"] > ended and all(one["eventType"] != "COMPLETE" for one in own)
+            for own in runs
+        )
+        if is_later or (group == last and ended):
+            for one in (one for own in runs for one in own):
+                expected["reads"].update(item["name"] for item in one["inputs"])
+                expected["writes"].update(item["name"] for item in one["outputs"])
+    etl = node(build(*data.draw(st.permutations(events))))
+    assert {side: set(words(getattr(etl, side)).split()) for side in SIDES} == expected
+    ever = {item["name"] for one in events for item in one["inputs"]}
+    assert set(words(etl.former_reads).split()) == ever - expected["reads"]
+
+
+def test_columns_of_united_runs_are_united_unless_one_of_them_sends_none() -> None:
+    def append(minute: int, reads: str, facets: dict[str, Any]) -> Event:
+        made = action("COMPLETE", minute, f"r{minute}", "p", reads=reads, writes="t")
+        made["outputs"][0]["facets"] = facets
+        return made
+
+    def inputs(*events: Event) -> set[str]:
+        return {edge.input.name for edge in build(*events).column_edges}
+
+    of_a, of_b = append(1, "a", lineage("a", "x")), append(2, "b", lineage("b", "x"))
+    assert inputs(of_a, of_b) == {"a", "b"}
+    # What is not told apart in one run may need any column: the reader is kept.
+    assert inputs(of_a, append(2, "a b", lineage("b", "x"))) == {"b"}
+    assert inputs(of_a, append(2, "a", {})) == set()
+    assert inputs(of_a, append(2, "b", {})) == {"a"}
+
+
 def test_a_completed_run_without_datasets_clears_the_edges_and_is_reported() -> None:
     snapshot = build(COMPLETE, event("COMPLETE", 20, run="r2"))
     assert (node(snapshot).reads, words(node(snapshot).former_reads)) == ((), "a b")
@@ -176,6 +356,8 @@ RUN_FACETS: list[dict[str, Any]] = [
     {"nominalTime": {"nominalStartTime": "2024-01-02T00:00:00Z"}},
     {"parent": {"run": {}, "job": {"namespace": "n", "name": "load"}}},
     {"parent": {"run": {}, "job": {"namespace": "n", "name": "dag"}}},
+    {"parent": {"run": {"runId": "p1"}, "job": {"namespace": "n", "name": "dag"}}},
+    {"parent": {"run": {"runId": "p2"}, "job": {"namespace": "n", "name": "dag"}}},
     {"airflow": {"dagRun": {"partition_key": "k1"}}},
 ]
 
@@ -569,6 +751,36 @@ def test_children_fold_into_the_parent_that_is_run() -> None:
     # What one task hands to the next is no input of the whole; its own state is.
     assert (words(dag.reads), words(dag.writes)) == ("raw state", "log mart staged state")
     assert sorted(ref.name for ref in folded.jobs) == ["dag", "other"]
+    assert words(dag.inner) == "staged"
+
+
+def test_folding_keeps_former_edges() -> None:
+    snapshot = build(
+        child("dag.load", "dag", reads="old staged", writes="gone"),
+        child("dag.load", "dag", reads="raw", writes="mart", eventTime="2024-01-01T00:02:00Z")
+        | {"run": {"runId": "r2"}},
+        child("dag.stage", "dag", writes="staged mart"),
+    )
+    dag = node(fold_children(snapshot, [JobRef("n", "dag")]), "dag")
+    assert (words(dag.reads), words(dag.writes)) == ("raw", "mart staged")
+    # What it read of its own before is no input either.
+    assert (words(dag.former_reads), words(dag.former_writes)) == ("old", "gone")
+
+
+def test_folding_keeps_columns_only_where_they_are_told_all_the_way() -> None:
+    def step(job: str, reads: str, writes: str, source: str = "") -> Event:
+        made = child(job, "dag", reads=reads, writes=writes)
+        made["outputs"][0]["facets"] = lineage(source, "x") if source else {}
+        return made
+
+    def inputs(*events: Event) -> set[str]:
+        folded = fold_children(build(*events), [JobRef("n", "dag")])
+        return {edge.input.name for edge in folded.column_edges}
+
+    assert inputs(step("dag.a", "a", "t", "a"), step("dag.b", "b", "u", "b")) == {"a", "b"}
+    assert inputs(step("dag.a", "a", "t", "a"), step("dag.b", "a", "u")) == set()
+    # `a` goes on into `u` by `t`, which is not followed.
+    assert inputs(step("dag.a", "a", "t", "a"), step("dag.b", "t", "u", "t")) == {"t"}
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:
     assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), former_reads=(RAW,))) == []
 
 
+def test_what_a_job_reads_within_itself_alone_is_missed_aloud() -> None:
+    for inner in (RAW, CLEAN):  # what changed, what a planned job writes
+        (text,) = said(JobNode(ref=MAIL, inner=(inner,)))
+        assert text.startswith("not planned, for they read what changed only where their own parts")
+        assert text.endswith(": n:mail")
+    assert said(JobNode(ref=MAIL, inner=(DatasetRef("n", "far"),))) == []
+    assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), inner=(PAGE,))) == []
+
+
 def test_streams_and_dropped_datasets_are_planned_aloud() -> None:
     stream = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), processing="STREAM")
     (text,) = said(stream)

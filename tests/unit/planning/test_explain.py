@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from lineage_backfill.errors import KeyFormatError, MissingKeyError, UnknownNameError
 from lineage_backfill.planning.explain import Explanation, explain, explanation_to_dict
-from tests.unit.planning.world import job, keys, request, session, shown
+from tests.unit.planning.world import dataset, job, keys, lineage, request, session, shown
 
 DAYS = """dataset = [
   { name = "hours", grain = "hour" }, { name = "days", grain = "day" },
@@ -313,6 +315,22 @@ def test_where_the_ways_from_the_change_end(
         needs = f"; needs {shown(end.needs)}" if end.needs else ""
         told.append(f"{end.kind} {end.job.name}{through}: {end.sentence}{needs}")
     assert told == ([ends] if ends else [])
+
+
+def test_why_not_names_edges_that_only_older_runs_had_or_that_lie_within_the_job() -> None:
+    hours = dataset("hours")
+    snapshot = lineage("hours > daily > a\nb > other > c")
+    for change, word in (
+        ({"former_reads": (hours,)}, "--include-former follows them"),
+        ({"inner": (hours,)}, "name it with --job"),
+        ({"inner": (dataset("a"),)}, "reads w:a only where its own parts wrote"),
+    ):
+        other = structs.replace(snapshot.jobs[job("other")], **change)
+        changed = replace(snapshot, jobs={**snapshot.jobs, other.ref: other})
+        planning = session(request({"hours": "2024-03-10T05"}), changed, DAYS)
+        found = explain(planning, job("other"), why_not=True)
+        assert found.verdict == "not_reached"
+        assert word in found.sentence
 
 
 def test_why_not_explains_a_key_that_is_left_before_one_that_is_planned() -> None:

@@ -252,3 +252,33 @@ def test_what_the_listener_tells_once_more_changes_nothing(tmp_path: Path, view:
         assert found.warnings == expected.warnings
     by_graph = read(FakeMarquez([*plain, *told]), view="graph")
     assert names(by_graph) == ["j1", "j2"]
+
+
+def appended(number: int, parent: str) -> dict[str, Any]:
+    """An action of one application run that appends `in{number}` to one table."""
+    names = {"job": {"namespace": "n", "name": "app"}, "run": {"runId": parent}}
+    run = {"runId": f"{parent}-{number}", "facets": {"parent": names}}
+    job = {"namespace": "n", "name": "app.append"}
+    return event(number, run=run, job=job, inputs=[dataset(f"in{number}")], outputs=[dataset("t")])
+
+
+@pytest.mark.parametrize("view", ["events", "graph", "both"])
+def test_actions_of_one_application_run_are_one_in_every_view(view: View) -> None:
+    events = [appended(1, "p1"), appended(2, "p2"), appended(3, "p2")]
+    snapshot = read(FakeMarquez(events), view=view)
+    job = snapshot.jobs[JobRef("n", "app.append")]
+    assert [ref.name for ref in job.reads] == ["in2", "in3"]
+    assert [ref.name for ref in job.former_reads] == ["in1"]
+    assert own_graph(snapshot) == [], "that Marquez shows the last one alone is no difference"
+
+
+def test_actions_whose_events_are_gone_are_asked_for_with_all_that_ran_beside_them() -> None:
+    events = [appended(1, "p1"), appended(2, "p2"), appended(3, "p1"), appended(4, "p1")]
+    server = FakeMarquez([event(0), *({**one, "inputs": []} for one in events)])
+    server.purge("2024-01-01T00:00:01Z")
+    for run, one in zip(server.jobs["n", "app.append"].runs, events, strict=True):
+        run.reads = {("n", one["inputs"][0]["name"]): {}}
+        run.started = one["eventTime"]
+    snapshot = read(server)
+    reads = snapshot.jobs[JobRef("n", "app.append")].reads
+    assert [ref.name for ref in reads] == ["in1", "in3", "in4"]

@@ -15,6 +15,7 @@ import pytest
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez import history
 from lineage_backfill.sources.parsing import parse
 from lineage_backfill.sources.web import Answer
@@ -50,6 +51,22 @@ def at_request(server: FakeMarquez, number: int, change: Callable[[], object]) -
 
 def same(one: LineageSnapshot, other: LineageSnapshot) -> bool:
     return (one.jobs, one.datasets, one.history) == (other.jobs, other.datasets, other.history)
+
+
+def test_actions_of_one_application_that_come_in_two_reads_are_one_run(tmp_path: Path) -> None:
+    def action(number: int) -> dict[str, Any]:
+        parent = {"job": {"namespace": "n", "name": "app"}, "run": {"runId": "p"}}
+        run = {"runId": f"r{number}", "facets": {"parent": parent}}
+        return event(number, run=run, job={"namespace": "n", "name": "app.append"})
+
+    for early, late in ((1, 9), (9, 1)):  # in order, and the earlier one late
+        server, cache = FakeMarquez([action(early), *map(event, range(2, 8))]), tmp_path / f"{late}"
+        for expected in ({f"d{early}"}, {"d1", "d9"}):
+            snapshot = read(server, view="events", cache=cache)
+            job = snapshot.jobs[JobRef("n", "app.append")]
+            assert {ref.name for ref in job.writes} == expected
+            if len(expected) == 1:
+                server.post(action(late))
 
 
 def test_more_events_at_one_time_than_fit_on_a_page() -> None:
