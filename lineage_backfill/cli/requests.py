@@ -14,6 +14,7 @@ from lineage_backfill.lineage.names import resolve
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet, parse_partitions
 from lineage_backfill.planning.folding import Folding, refuse_families
+from lineage_backfill.planning.places import Places
 from lineage_backfill.planning.request import RAILS, ChangedDataset, ChangedJob, Request
 from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
 from lineage_backfill.planning.resolver import Resolver
@@ -26,6 +27,7 @@ class NameLookup:
 
     def __init__(self, resolver: Resolver, namespace: str | None = None) -> None:
         self._snapshot, self._folding = resolver.snapshot, Folding(resolver.declarations)
+        self._places = Places(resolver.declarations)
         self._datasets, self._jobs = resolver.edges.datasets, resolver.edges.jobs
         self._namespace = namespace
         self._home = namespace or resolver.declarations.namespace or ""
@@ -67,6 +69,9 @@ class NameLookup:
             part = self._folding.named(text, known)
             if part is not None:
                 return part.dataset, part.keys
+            located = self._places.located(text, known)
+            if located is not None:
+                return located, None
             families = self._folding.families(self._snapshot)
             refuse_families(families, (one.dataset for one in families if one.is_called(text)))
             raise

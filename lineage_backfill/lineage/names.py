@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
 from lineage_backfill.errors import AmbiguousNameError, UnknownNameError
 from lineage_backfill.model import DatasetRef, JobRef
 
+_LAST = re.compile("[/.]")
 Ref = TypeVar("Ref", DatasetRef, JobRef)
 
 
@@ -37,6 +39,10 @@ def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
     near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
     if not near:
         near = difflib.get_close_matches(text, sorted({str(ref) for ref in refs}), n=3)
+    if not near:  # a path, or a table in a schema, whose last part it is
+        near = sorted({str(ref) for ref in refs if _LAST.split(ref.name.rstrip("/"))[-1] == text})[
+            :3
+        ]
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif refs:

@@ -137,6 +137,7 @@ class Planning:
             ref = changed.dataset
             if ref not in resolver.snapshot.datasets and ref not in edges.datasets:
                 raise unknown_name(str(ref), edges.datasets, kind="dataset")
+            self._refuse_unread(ref)
             data = resolver.dataset(ref)
             if data.calendar is None:
                 self._unknown[data] = changed.keys
@@ -159,6 +160,20 @@ class Planning:
             )
             self._settled[job] = settled | (keys - before) if rerun.exact else settled - keys
             self._root_jobs[job] = before | keys
+
+    def _refuse_unread(self, ref: DatasetRef) -> None:
+        """Raise UnknownNameError for a dataset of the project file that leads nowhere."""
+        edges, known = self.resolver.edges, self.resolver.snapshot.datasets
+        used = edges.writers if self.request.reverse else edges.readers
+        if ref not in known and not used.get(ref):
+            hint = unknown_name(ref.name, known, kind="dataset").hint
+            hint = hint if hint.endswith("?") else f"{hint}."
+            word = "write" if self.request.reverse else "read"
+            raise UnknownNameError(
+                f"the lineage knows no dataset {ref}, and no [[job]] is declared to {word} it",
+                hint=f"{hint[:1].upper()}{hint[1:]} A `location` or `table` in its"
+                " [[dataset]] ties it to the name that jobs send.",
+            )
 
     def _say_logged(self, changed: ChangedDataset) -> None:
         log = changed.log

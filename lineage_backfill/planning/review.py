@@ -15,6 +15,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.misnamed import Misnamed, misnamed
+from lineage_backfill.planning.places import Places, tied_names
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -78,6 +79,7 @@ class _Review:
         self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
         bare = replace(declarations, datasets=(), jobs=())
         self._undeclared = Resolver(snapshot, bare, now=now)  # what the lineage says by itself
+        self._places = Places(declarations)
         self._jobs = list(self._resolver.edges.jobs)
         self._misnamed: dict[tuple[str, str, DatasetRef], Misnamed] = {
             (one.job, one.word, one.dataset): one
@@ -134,6 +136,14 @@ class _Review:
             elif not is_glob(declared.name):
                 yield from self._facet_differs(declared, touched)
             yield from self._columns(declared, touched)
+        for ref, node in self._snapshot.datasets.items():
+            if names := list(tied_names(node, self._places)):
+                yield Finding(
+                    level="note",
+                    kind="tied-dataset",
+                    place=f'[[dataset]] "{ref.name}"',
+                    text=f"stands for {_few([str(one) for one in names])}, by its place",
+                )
 
     def _unused(
         self, declared: DatasetDeclaration | JobDeclaration, kind: str, known: Collection[Ref]

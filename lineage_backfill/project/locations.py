@@ -1,13 +1,130 @@
-"""Locations of tables: paths on this machine, or URLs of another file system."""
+"""Where tables lie: paths on this machine, URLs of other file systems, names in a catalog.
+
+One rule says which names mean one place. Storage: the scheme's family (`s3`, `s3a` and `s3n` are
+one), the authority and the path, decoded, without empty segments. `/dbfs` is `dbfs:/`, a path alone
+is `file:`. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
+where no schema is given; one catalog may be left out.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 #: One letter is a drive, not a scheme; `dbfs:/` has no host.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+#: The schemes of storage, each with the name of its family.
+_FAMILIES: Final = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfs", "abfss"), "abfs"),
+    **dict.fromkeys(("wasb", "wasbs"), "wasb"),
+    **{one: one for one in ("file", "dbfs", "gs", "hdfs", "viewfs", "adl", "oss", "cos", "obs")},
+}
+#: Those of one machine or workspace: their URLs need no authority.
+_LOCAL: Final = ("file", "dbfs")
+_STORAGE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
+_FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
+#: What catalogs call themselves in the namespace of a dataset.
+_CATALOG: Final = re.compile(
+    r"(hive|thrift|glue|arn:aws[\w-]*:glue|databricks|unity\w*|iceberg|nessie|polaris|spark)\b",
+    re.ASCII,
+)
+_SPARKS_OWN: Final = ("spark_catalog", "hive_metastore")
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def storage(location: str) -> str | None:
+    """Return the one form of all ways to write a location; None where it is not one of storage.
+
+    >>> storage("s3a://Lake//raw/orders/"), storage("s3://lake/raw/orders")
+    ('s3://lake/raw/orders', 's3://lake/raw/orders')
+    >>> storage("file:///lake/a%20b"), storage("/dbfs/mnt/t"), storage("kafka://broker/topic")
+    ('file:///lake/a b', 'dbfs:///mnt/t', None)
+    """
+    scheme, authority, path = "file", "", location
+    if not location.startswith("/"):
+        found = _STORAGE.fullmatch(location)
+        if found is None or found[1].casefold() not in _FAMILIES:
+            return None
+        scheme = _FAMILIES[found[1].casefold()]
+        authority, path = (found[2] or "").casefold(), found[3] or "/"
+    if scheme == "file" and authority == "localhost":
+        authority = ""
+    segments = [one for one in unquote(path).split("/") if one not in ("", ".")]
+    if scheme == "file" and not authority and segments[:1] == ["dbfs"]:
+        scheme, segments = "dbfs", segments[1:]
+    return f"{scheme}://{authority}/{'/'.join(segments)}"
+
+
+def dataset_storage(namespace: str, name: str) -> str | None:
+    """Return the form of `storage` for a dataset as OpenLineage names it; None for other ones.
+
+    >>> dataset_storage("s3a://lake", "raw/orders"), dataset_storage("file", "/lake/orders")
+    ('s3://lake/raw/orders', 'file:///lake/orders')
+    """
+    if ":/" in name and not name.startswith("/") and (form := storage(name)):
+        return form
+    root = _root(namespace)
+    if root is None or (root == "file:" and not name.startswith("/")):
+        return None
+    return storage(f"{root}/{name.lstrip('/')}")
+
+
+@lru_cache(maxsize=1024)
+def _root(namespace: str) -> str | None:
+    """Return what the locations of a namespace begin with."""
+    root = namespace.rstrip("/").removesuffix(":")
+    scheme, separator, _ = root.partition("://")
+    if scheme.casefold() not in (_FAMILIES if separator else _LOCAL):
+        return None
+    return root if separator else f"{scheme.casefold()}:"
+
+
+def without_partition(form: str) -> str:
+    """Return a form of `storage` without the folders of a partition at its end.
+
+    >>> without_partition("s3://lake/orders/dt=2024-01-01/hour=3")
+    's3://lake/orders'
+    """
+    while (cut := form.rpartition("/"))[0] and _FOLDER.fullmatch(cut[2]):
+        form = cut[0]
+    return form
+
+
+def table_parts(name: str) -> tuple[str, ...]:
+    """Return catalog, schema and table of a table's name, the catalog only where it tells.
+
+    >>> table_parts("spark_catalog.Sales.orders"), table_parts("orders"), table_parts("a.b.`c.d`")
+    (('sales', 'orders'), ('default', 'orders'), ('a', 'b', 'c.d'))
+    """
+    parts = tuple(
+        (quoted.replace("``", "`") or plain).casefold() for quoted, plain in _PART.findall(name)
+    )
+    if len(parts) == 3 and parts[0] in _SPARKS_OWN:
+        return parts[1:]
+    return ("default", *parts) if len(parts) == 1 else parts
+
+
+def dataset_table(namespace: str, name: str, *, linked: bool = False) -> tuple[str, ...] | None:
+    """Return the `table_parts` of a dataset of a catalog; None for other ones.
+
+    `linked` is one that is another name of a dataset: of storage too, as Iceberg's catalogs are.
+
+    >>> dataset_table("hive://metastore:9083", "sales.orders")
+    ('sales', 'orders')
+    >>> dataset_table("arn:aws:glue:eu-west-1:1", "table/sales/orders")
+    ('sales', 'orders')
+    """
+    is_catalog = _CATALOG.match(namespace) is not None
+    if not is_catalog and not (linked and _root(namespace)):
+        return None
+    if is_catalog and name.startswith("table/"):
+        name = name.removeprefix("table/").replace("/", ".")
+    parts = table_parts(name) if "/" not in name else ()
+    return parts if 2 <= len(parts) <= 3 else None
 
 
 def is_remote(location: str) -> bool:

@@ -14,6 +14,7 @@ from lineage_backfill.lineage.merge import fold_children
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.folding import Folding
+from lineage_backfill.planning.places import Places
 from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
@@ -35,9 +36,10 @@ _QUICKLY_READ = 2_000_000  # bytes of lineage
 class ProjectLineage:
     """The lineage that a project names.
 
-    One dataset stands for all names that a `pattern` matches, and declared parents for their
-    children. Reading raises LineageError, ConfigError where no lineage is named, DeclarationError
-    where a parent and a job below it are both declared.
+    One dataset stands for all names that a `pattern` matches or that mean its place, and declared
+    parents for their children. Reading raises LineageError, ConfigError where no lineage is named,
+    DeclarationError where a parent and a job below it are both declared, or two datasets at one
+    place.
     """
 
     def __init__(self, project: Project) -> None:
@@ -129,7 +131,8 @@ class ProjectLineage:
 
     def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         declarations = self._project.declarations
-        return _folded(Folding(declarations).fold(snapshot), declarations)
+        named = Places(declarations).tie(Folding(declarations).fold(snapshot))
+        return _folded(named, declarations)
 
 
 def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
