@@ -38,7 +38,7 @@ def init(
     # What is to be replaced may still say where the lineage is.
     old = target if target.exists() and lineage == LineageOptions() else None
     project = lineage.project(old, search=False)
-    snapshot = ProjectLineage(project).read_source()
+    snapshot = ProjectLineage(project).read_to_draft()
     drafted = draft(snapshot, _source(project.lineage, target.parent), now=datetime.now(UTC))
     if printed:
         terminal.give(drafted.text)

@@ -81,7 +81,17 @@ class NameLookup:
         home = JobRef(self._home, text)
         if home in self._jobs:
             return home
-        return resolve(text, self._jobs, kind="job", namespace=self._namespace)
+        try:
+            return resolve(text, self._jobs, kind="job", namespace=self._namespace)
+        except UnknownNameError as error:
+            for node in self._snapshot.jobs.values():
+                if any(text in (part.name, str(part)) for part in node.parts):
+                    raise UnknownNameError(
+                        f"job {text!r} is a part of {node.ref}",
+                        hint=f"Name {node.ref.name}: it runs as a whole. [lineage] fold = false"
+                        " keeps the actions of Spark applications apart.",
+                    ) from error
+            raise
 
     def dataset_or_job(self, text: str) -> DatasetRef | JobRef:
         """Return the dataset or the job; raises AmbiguousNameError where it may be either."""

@@ -23,10 +23,12 @@ from lineage_backfill.lineage.facets import (
     dependencies,
     interval,
     is_drop,
+    is_of_spark,
     parent_run_id,
     parse_time,
     run_backfill,
     run_keys,
+    spark_job_type,
     statistics,
     symlinks,
     was_triggered,
@@ -179,6 +181,7 @@ class LineageBuilder:
         merge(job.facets, was.facets)
         if was.after:
             job.after = _newest(job.after, was.after, frozenset.__or__)
+        job.spark |= was.spark
         if was.parent:
             job.parent = _newest(job.parent, was.parent, max)
         if was.declared:
@@ -240,6 +243,9 @@ class LineageBuilder:
         job.node = None
         if facets := job_item.get("facets"):
             keep(job.facets, facets, OF_JOBS, when)
+            kind = spark_job_type(facets.get("jobType"))
+            if kind and kind not in job.spark:
+                job.spark |= {kind}
         inputs, outputs = event.get("inputs"), event.get("outputs")
         run_io = self._run_io(inputs, outputs, when) if inputs or outputs else NOTHING
         run_item = event.get("run")
@@ -334,6 +340,8 @@ class LineageBuilder:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
+            if is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
+                job.spark |= {"?"}
             parent_run = parent_run_id(parent)
             if parent_run and (run.parent is None or parent_run > run.parent):
                 run.parent = parent_run

@@ -45,6 +45,8 @@ class RunFacets(TypedDict, total=False):
     lineageBackfill_run: Any
     parent: Any
     parentRun: Any
+    processing_engine: Any
+    spark_version: Any
 
 
 class _Run(TypedDict, total=False):

@@ -111,6 +111,20 @@ def is_drop(facet: Any) -> bool:
     return _text(facet, "lifecycleStateChange") == "DROP"
 
 
+def spark_job_type(facet: Any) -> str:
+    """Return what a `jobType` facet of Spark's listener tells: APPLICATION, SQL_JOB, …; else ""."""
+    if not isinstance(facet, dict) or facet.get("integration") != "SPARK":
+        return ""
+    return _text(facet, "jobType") or ""
+
+
+def is_of_spark(facets: Any) -> bool:
+    """Return whether the facets of a run are those of Spark's listener before it sent `jobType`."""
+    engine = facets.get("processing_engine")
+    name = engine.get("name") if isinstance(engine, dict) else None
+    return "spark_version" in facets or (isinstance(name, str) and name.casefold() == "spark")
+
+
 def run_backfill(facet: Any) -> str | None:
     """Return the id of the backfill that our own run facet names."""
     backfill = facet.get("backfillId") if isinstance(facet, dict) else None

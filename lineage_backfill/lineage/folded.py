@@ -146,7 +146,9 @@ class Job:
     It has one only where that takes no look at other jobs or at other names of datasets.
     """
 
-    __slots__ = ("after", "declared", "facets", "name", "node", "parent", "ref", "runs")
+    __slots__ = (
+        *("after", "declared", "facets", "name", "node", "parent", "ref", "runs", "spark"),
+    )
 
     def __init__(self, name: Name) -> None:
         self.name = name
@@ -156,7 +158,15 @@ class Job:
         self.facets: LatestFacets = {}
         self.parent: tuple[datetime, Name] | None = None
         self.declared: tuple[datetime, RunIO] | None = None  # by job events, without a run
+        #: What Spark's listener calls it; "?" where that is not told, and the name looks like an
+        #: action's.
+        self.spark: frozenset[str] = frozenset()
         self.node: JobNode | None = None
+
+    @property
+    def is_action(self) -> bool:
+        """Whether it is an action of a Spark application."""
+        return bool(self.spark) and "APPLICATION" not in self.spark
 
     def edges(self) -> Edges:
         """Return what the job names now and ever named; runs of one parent run are one run."""

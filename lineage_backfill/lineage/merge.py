@@ -96,6 +96,7 @@ def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[Data
         former_reads=tuple(sorted(former_reads)),
         former_writes=tuple(sorted(former_writes)),
         inner=tuple(sorted(handed)),
+        parts=tuple(sorted(part.ref for part in parts if part.ref != own.ref)),
     )
     return node, handed
 

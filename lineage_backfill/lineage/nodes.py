@@ -288,6 +288,7 @@ def _job_node(
         former_writes=former[1],
         parent=parent and JobRef(*parent),
         after=after,
+        is_action=job.is_action,
         **_told(job.facets, OF_JOBS, job.ref, said),
     )
 

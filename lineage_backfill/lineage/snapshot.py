@@ -28,7 +28,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
     `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner` is what
-    the jobs that it stands for hand to each other, which is no input.
+    the jobs that it stands for, its `parts`, hand to each other, which is no input.
     """
 
     ref: JobRef
@@ -43,7 +43,9 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     location: str | None = None  # where the source code is
     partitioning: Mapping[str, Any] | None = None
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
+    is_action: bool = False  # of a Spark application, as Spark's listener sends it
     inner: tuple[DatasetRef, ...] = ()
+    parts: tuple[JobRef, ...] = ()
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

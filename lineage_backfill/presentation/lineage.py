@@ -39,6 +39,7 @@ def _of_job(
     yield "Writes", _each(node.writes, names)
     yield "Read before", _each(node.former_reads, names)
     yield "Wrote before", _each(node.former_writes, names)
+    yield "Stands for", _each(node.parts, names)
     yield "Part of", _each([node.parent] if node.parent else (), names)
     yield "Starts after", _each(node.after, names)
     yield (
@@ -174,6 +175,7 @@ def _job(node: JobNode) -> dict[str, Any]:
             former_reads=[named(ref) for ref in node.former_reads],
             former_writes=[named(ref) for ref in node.former_writes],
             parent=node.parent and named(node.parent),
+            parts=[named(ref) for ref in node.parts],
             after=[named(ref) for ref in node.after],
             processing=node.processing,
             owners=list(node.owners),

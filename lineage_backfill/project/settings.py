@@ -60,6 +60,7 @@ class LineageSetting:
     headers: Mapping[str, str] = field(default_factory=dict)
     ca_bundle: Path | None = None
     timeout: int = 30
+    fold: bool = True  # a Spark application is one job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,14 @@ def _count(table: Table, key: str, _base: Path) -> int | None:
     return table.integer(key, None, minimum=1)
 
 
+def _flag(table: Table, key: str, _base: Path) -> bool | None:
+    return table.flag(key, False) if key in table else None
+
+
+def _truth(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text.casefold(), text)
+
+
 def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
@@ -188,6 +197,12 @@ _SPECS: dict[str, _Spec] = {
     "lineage.ca_bundle": _Spec(help="file of certificates to trust", read=_read_path),
     "lineage.timeout": _Spec(
         help="seconds that one HTTP request may take", read=_count, default=30, parse=_number
+    ),
+    "lineage.fold": _Spec(
+        help="a Spark application is one job, in place of its actions",
+        read=_flag,
+        default=True,
+        parse=_truth,
     ),
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
@@ -318,6 +333,7 @@ def read_project(
             headers=value["lineage.headers"] or {},
             ca_bundle=value["lineage.ca_bundle"],
             timeout=value["lineage.timeout"],
+            fold=value["lineage.fold"],
         ),
         store_url=value["store.url"],
         spark=spark,

@@ -57,6 +57,10 @@ class ProjectLineage:
         """Return the lineage just as its source gives it, without the declarations."""
         return self._source().read()
 
+    def read_to_draft(self) -> LineageSnapshot:
+        """Return the lineage as a project file without declarations makes it."""
+        return _folded(self.read_source(), Declarations(), applications=True)
+
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""
         source: LineageSource = load(SNAPSHOT_SOURCE)(file)
@@ -132,13 +136,16 @@ class ProjectLineage:
     def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         declarations = self._project.declarations
         named = Places(declarations).tie(Folding(declarations).fold(snapshot))
-        return _folded(named, declarations)
+        return _folded(named, declarations, applications=self._project.lineage.fold)
 
 
-def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
-    """Fold children into the parents without edges of their own that are declared by name.
+def _folded(
+    snapshot: LineageSnapshot, declarations: Declarations, *, applications: bool
+) -> LineageSnapshot:
+    """Fold children into parents without edges of their own: those that are what is run.
 
-    Declaring an Airflow DAG or a Spark application says that it is run as a whole.
+    Declaring an Airflow DAG by name says so. With `applications` Spark's are, by the facets of its
+    listener, unless one of their actions is declared by name.
     """
     named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
 
@@ -146,11 +153,15 @@ def _folded(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSna
         return not named.isdisjoint({(ref.namespace, ref.name), (None, ref.name)})
 
     jobs = snapshot.jobs
+    split = {node.parent for node in jobs.values() if node.is_action and is_declared(node.ref)}
     whole = {
         node.parent
         for node in jobs.values()
         if node.parent is not None
-        and is_declared(node.parent)
+        and (
+            is_declared(node.parent)
+            or (applications and node.is_action and node.parent not in split)
+        )
         and not (node.parent in jobs and (jobs[node.parent].reads or jobs[node.parent].writes))
     }
     if not whole:

@@ -50,7 +50,7 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 6
+_VERSION = 7
 
 T = TypeVar("T")
 
