@@ -164,13 +164,11 @@ class Planning:
     def _refuse_unread(self, ref: DatasetRef) -> None:
         """Raise UnknownNameError for a dataset of the project file that leads nowhere."""
         edges, known = self.resolver.edges, self.resolver.snapshot.datasets
-        used = edges.writers if self.request.reverse else edges.readers
-        if ref not in known and not used.get(ref):
+        if ref not in known and not (edges.readers.get(ref) or edges.writers.get(ref)):
             hint = unknown_name(ref.name, known, kind="dataset").hint
             hint = hint if hint.endswith("?") else f"{hint}."
-            word = "write" if self.request.reverse else "read"
             raise UnknownNameError(
-                f"the lineage knows no dataset {ref}, and no [[job]] is declared to {word} it",
+                f"the lineage knows no dataset {ref}, and no [[job]] is declared to read it",
                 hint=f"{hint[:1].upper()}{hint[1:]} A `location` or `table` in its"
                 " [[dataset]] ties it to the name that jobs send.",
             )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lineage_backfill.lineage.snapshot import ColumnEdge, JobNode, LineageSnapshot
+from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import ChangedDataset, ChangedJob, Request
@@ -334,7 +334,9 @@ def planner_input(world: World) -> tuple[Request, LineageSnapshot, Declarations]
         )
         for one in dict.fromkeys(world.column_lineage)
     )
-    return request, LineageSnapshot.of(jobs, column_edges=columns), declarations
+    # That a dataset is known which no job names is no fault of a plan.
+    known = [DatasetNode(ref=one.dataset) for one in request.changed]
+    return request, LineageSnapshot.of(jobs, known, column_edges=columns), declarations
 
 
 def _request_key(cal: Cal, key: Key) -> Any:
