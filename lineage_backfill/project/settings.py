@@ -41,6 +41,8 @@ class Setting:
             return ""
         if self.secret:
             return "***"
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         return ", ".join(_masked(str(value)) for value in values)
 
@@ -252,7 +254,7 @@ def known_settings() -> tuple[KnownSetting, ...]:
         KnownSetting(
             name=name,
             variable=_variable(name),
-            default="" if spec.default is None else str(spec.default),
+            default=Setting(name=name, value=spec.default, origin="default").shown,
             help=spec.help,
         )
         for name, spec in _SPECS.items()
