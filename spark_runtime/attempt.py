@@ -27,6 +27,7 @@ from lineage_backfill.runspec.values import (
 )
 from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
+from spark_runtime.commits import Since
 from spark_runtime.errors import EntrypointError, InputMissingError, full_text
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
@@ -57,7 +58,7 @@ class Attempt:
     result: RunResult | None = None
     _inputs: Inputs | None = None
     _read: tuple[InputResult, ...] = ()
-    _since: dict[DatasetRef, int] = field(default_factory=dict)
+    _since: dict[DatasetRef, Since] = field(default_factory=dict)
     _written: dict[DatasetRef, OutputResult] = field(default_factory=dict)
     _columns: dict[DatasetRef, ColumnLineage | None] = field(default_factory=dict)
     _emitter: Emitter = field(init=False)
@@ -70,8 +71,7 @@ class Attempt:
         """Say that it has started, and pin its inputs and outputs to the versions of now."""
         self._emitter.start(*self._seen())
         for output in self.spec.outputs:
-            version = self.tables.latest_version(output)
-            self._since[output.dataset] = -1 if version is None else version
+            self._since[output.dataset] = Since.of(self.tables.state(output))
         self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
         self._read = self._inputs.results()
         self._trace = ColumnTrace(self.spark)
@@ -98,12 +98,13 @@ class Attempt:
                 f"{output.dataset} is written twice by one run",
                 hint="put the rows together, and write them once",
             )
-        self._read = self._inputs.results()
+        self._read, since = self._inputs.results(), self._since[output.dataset]
         options = replace(
             options,
             inputs=self._read,
             reads=self._inputs.rows(),
-            since=self._since[output.dataset],
+            since=since.version,
+            table_id=since.table_id,
             started_at=self.started_at,
         )
         self._columns[output.dataset] = self._trace.of(frame)

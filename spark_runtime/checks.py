@@ -36,7 +36,8 @@ class WriteOptions:
     """What a job declares about its writes, and what its run has seen so far.
 
     `since` is the table's version when the run started (-1: there was none; None: the present
-    one): a partition of the scope that another commit changed after it is a conflict. `started_at`
+    one), `table_id` which table it was then, if known: a partition of the scope that another commit
+    changed after it is a conflict, and so is a table that was created again. `started_at`
     is when that was; the commit records it, so that the run can be reconciled. `reads` is how many
     rows there are for the job to read, None if that is not known.
     """
@@ -48,6 +49,7 @@ class WriteOptions:
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
     since: int | None = None
+    table_id: str | None = None
     started_at: datetime | None = None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StructField, StructType
 
+from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import OutputSpec
-from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names
+from spark_runtime.deltalog import METADATA_KEY, DeltaLog, physical_names, with_metadata
 from spark_runtime.errors import (
     ConstraintError,
     RuntimeFailure,
@@ -25,7 +26,8 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from spark_runtime.locks import exclusively
+from spark_runtime.locks import LIMIT, TIMEOUT_SETTING, exclusively
+from spark_runtime.places import local_path, place
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
 from spark_runtime.state import Commit, TableState, Transaction
@@ -52,8 +54,7 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
     A replacement would not check its rows on a table that does not exist yet.
     """
     names = {field.name.lower(): field.name for field in schema}
-    fields = [StructField(field.name, field.dataType, True) for field in schema]
-    builder = DeltaTable.createIfNotExists(spark).addColumns(StructType(fields))
+    builder = DeltaTable.createIfNotExists(spark).addColumns(_nullable(schema))
     builder = builder.location(output.location) if output.location else builder
     builder = builder.tableName(output.table) if output.table else builder
     if output.columns:
@@ -64,6 +65,12 @@ def create(spark: SparkSession, schema: StructType, output: OutputSpec) -> None:
         # Another first writer was faster: its table is as good, and is checked like any other.
         if not is_conflict(error):
             raise
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return the columns as a first `df.write` makes them: NULL is allowed at every depth."""
+    fields = schema.toNullable().fields
+    return StructType([StructField(field.name, field.dataType, True) for field in fields])
 
 
 def location_of(spark: SparkSession, table: str) -> str:
@@ -78,7 +85,12 @@ class DeltaStorage:
 
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
         self._spark = spark
-        self.log = log
+        self._log = log
+
+    @property
+    def log(self) -> DeltaLog:
+        """Its versions."""
+        return self._log
 
     def before(self) -> TableState:
         """Return the newest version."""
@@ -106,6 +118,10 @@ class DeltaStorage:
         made = self._spark._jsparkSession.internalCreateDataFrame(rdd, rows._jdf.schema(), False)
         return DataFrame(made, self._spark)
 
+    def _alone(self) -> AbstractContextManager[None]:
+        limit = self._spark.conf.get(TIMEOUT_SETTING, str(LIMIT)) or LIMIT
+        return exclusively(self.log.root, limit=float(limit))
+
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version."""
         reader = self._spark.read.format("delta").option("versionAsOf", version)
@@ -123,10 +139,11 @@ class DeltaStorage:
         for _ in range(MAX_CONFLICTS + 1):
             try:
                 with (
-                    exclusively(self.log.root),
+                    self._alone(),
                     interpreted(self._spark, publication.count),
                     unsorted(self._spark, is_single=publication.scope.is_single),
                 ):
+                    publication.recheck(self.log.state())
                     merging = {"mergeSchema": "true"} if publication.new_columns else {}
                     if publication.adds:
                         append(rows, self.log.location, transaction, merging)
@@ -146,14 +163,31 @@ class DeltaStorage:
             version = self.log.state().tokens.get(publication.token)
             if version is None:
                 raise StaleAttemptError(
-                    f"attempt {transaction.version} of this run was overtaken by a later one while "
-                    f"it wrote to {self.log.location}"
+                    f"this attempt was overtaken by a later one while it wrote to "
+                    f"{self.log.location}; nothing was written",
+                    hint="nothing to do: the later attempt writes what is missing",
                 )
             return version
         raise WriteConflictError(
             f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
             hint="retry when the table is quieter, for instance after an OPTIMIZE",
         ) from conflict
+
+    def fence(self, transaction: Transaction) -> None:
+        """Commit the transaction and nothing else, if it is above those of the same app id."""
+        for again in reversed(range(MAX_CONFLICTS + 1)):
+            state = self.log.state()
+            if state.transactions.get(transaction.app_id, -1) >= transaction.version:
+                return
+            fields = StructType.fromJson(dict(state.schema)).fields
+            given = [StructField(f.name, f.dataType) for f in fields if f.name != state.numbered]
+            nothing = self._spark.createDataFrame([], StructType(given))
+            try:
+                with self._alone(), interpreted(self._spark, 0):
+                    append(nothing, self.log.location, transaction)
+            except Exception as error:  # noqa: BLE001 (re-raised below)
+                if not is_conflict(error) or not again:
+                    _raise_translated(error, self.log.location)
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Replace what commits touched by old versions of it; raises a RuntimeFailure."""
@@ -173,7 +207,7 @@ class DeltaStorage:
         scopes = self._versions_of(commits)
         name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
         # Delta refuses versions older than a week even where, as was checked, all files are there.
-        with setting(self._spark, name, "false"), exclusively(self.log.root):
+        with setting(self._spark, name, "false"), self._alone():
             rows: DataFrame | None = None
             for version, scope in scopes.items():
                 held = as_of(self.log.state(version), state, self.held(version, scope))
@@ -226,9 +260,7 @@ class DeltaStorage:
         for version in versions:
             state = self.log.state(version)
             held = state.contents(values)
-            if held.files is not None and all(
-                (self.log.root / unquote(path)).exists() for path, _vector in held.files
-            ):
+            if held.files is not None and all(self._exists(path) for path, _vector in held.files):
                 return version
         partition = describe(state.columns, values)
         if held.files is None:
@@ -241,6 +273,13 @@ class DeltaStorage:
             f"a file of {partition} at version {version} of {self.log.location} is gone",
             hint="it was vacuumed; restore it from a backup",
         )
+
+    def _exists(self, path: str) -> bool:
+        """Whether a data file is there; a shallow clone names those of its source by their URL."""
+        if path.startswith("file:"):
+            return local_path(path).exists()
+        name = unquote(path)
+        return (place(name, self._spark) if is_remote(name) else self.log.root / name).exists()
 
 
 def replace(
@@ -329,6 +368,50 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
             hint='write it by mode = "append", or set delta.appendOnly = false',
         )
     return None
+
+
+class NewDeltaTable(DeltaStorage):
+    """A Delta table that its first write creates, once its rows are known to fit.
+
+    `find` returns its log; for a table of the catalog only once it exists.
+    """
+
+    counts = False
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        find: Callable[[], DeltaLog],
+        schema: StructType,
+        output: OutputSpec,
+    ) -> None:
+        self._spark = spark
+        self._find = find
+        self._schema = _nullable(schema)
+        self._output = output
+
+    @property
+    def log(self) -> DeltaLog:
+        """Its versions; raises TableError before a table of the catalog is created."""
+        return self._find()
+
+    def before(self) -> TableState:
+        """Return the table as it will be created."""
+        names = {name.lower(): name for name in self._schema.names}
+        columns = [names[column.lower()] for column in self._output.columns]
+        layout = {"schemaString": self._schema.json(), "partitionColumns": columns}
+        return with_metadata(TableState(), layout)
+
+    def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
+        """Return no rows where the table does not exist yet."""
+        if version < 0:
+            return self._spark.createDataFrame([], self._schema)
+        return super().held(version, scope)
+
+    def publish(self, rows: DataFrame, publication: Publication) -> int:
+        """Create the table, and commit to it like to any other."""
+        create(self._spark, self._schema, self._output)
+        return super().publish(rows, publication)
 
 
 #: What the table of formats knows it by.

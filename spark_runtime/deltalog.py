@@ -161,9 +161,9 @@ class DeltaLog:
 
     def _committed_at(self, version: int) -> datetime | None:
         """Return the time within a commit, None for a table that keeps none."""
-        line, _, _ = self._path(version).read_text(encoding="utf-8").partition("\n")
-        first = json.loads(line or "{}")
-        stamp = (first.get("commitInfo") or {}).get("inCommitTimestamp")
+        path = self._path(version)
+        (action,) = _parsed(_lines(path)[:1], path)
+        stamp = (action.get("commitInfo") or {}).get("inCommitTimestamp")
         return None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
 
     def _checksum(self, version: int) -> TableState | None:
@@ -175,7 +175,7 @@ class DeltaLog:
         except (OSError, ValueError, KeyError):
             return None
         _refuse_commits_elsewhere(checksum.get("protocol") or {}, self.location)
-        return _with_metadata(TableState(version=version, complete=False), metadata)
+        return with_metadata(TableState(version=version, complete=False), metadata)
 
     def _play(self, state: TableState, target: int) -> TableState:
         commits, checkpoints = self._list()
@@ -269,8 +269,29 @@ def _instant(nanoseconds: int) -> datetime:
 
 
 def _actions(path: Place) -> list[dict[str, Any]]:
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    return _parsed(_lines(path), path)
+
+
+def _lines(path: Place) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return []
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
+    """Return the actions on the lines of a commit; raises TableError unless each is whole."""
+    try:
+        actions = [json.loads(line) for line in lines]
+    except ValueError:
+        actions = []
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        raise TableError(
+            f"{path} is damaged: it does not hold one JSON object per line",
+            hint="restore this file from a backup; later versions cannot be read without it",
+        )
+    return actions
 
 
 def _advance(
@@ -286,7 +307,7 @@ def _advance(
             # All files of before are removed by this very commit.
             state = replace(state, partitions={})
             actions = [action for action in actions if not action.get("remove")]
-        state = _with_metadata(state, metadata)
+        state = with_metadata(state, metadata)
     if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
         state = replace(state, clustered=True)
     columns, names = _columns_of(state)
@@ -371,7 +392,7 @@ def _metadata(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def _is_repartitioned(state: TableState, metadata: Mapping[str, Any]) -> bool:
     """Whether the table gets other partition columns; a new name is none."""
     (columns, names), (others, other_names) = map(
-        _columns_of, (state, _with_metadata(TableState(), metadata))
+        _columns_of, (state, with_metadata(TableState(), metadata))
     )
     return names != other_names or [c.type for c in columns] != [c.type for c in others]
 
@@ -387,11 +408,13 @@ def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> Non
         )
 
 
-def _with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
+def with_metadata(state: TableState, metadata: Mapping[str, Any]) -> TableState:
+    """Return the table with schema, partition columns and id as its `metaData` action has them."""
     schema = json.loads(metadata["schemaString"])
     types = {field["name"].lower(): _type_name(field) for field in schema["fields"]}
     return replace(
         state,
+        table_id=metadata.get("id"),
         schema=schema,
         configuration=dict(metadata.get("configuration") or {}),
         columns=partition_columns(metadata.get("partitionColumns") or (), types),

@@ -87,6 +87,12 @@ class WriteConflictError(RuntimeFailure):
     """Somebody else changed partitions of this run meanwhile; the message names the commit."""
 
 
+class TableLockedError(WriteConflictError):
+    """Another process held the table's lock for too long; the message names it."""
+
+    transient = True
+
+
 class StaleAttemptError(RuntimeFailure):
     """A later attempt of the same run has written already; this one must not."""
 

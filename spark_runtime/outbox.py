@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_runtime.errors import EndpointError
+from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.locks import locked
 from spark_runtime.spec import write_atomically
 
@@ -126,7 +126,7 @@ class Sender:
             if time.monotonic() >= self._quiet_until:
                 try:
                     deliver(self._file, self._url)
-                except (EndpointError, OSError) as error:
+                except (RuntimeFailure, OSError) as error:
                     self._quiet_until = time.monotonic() + PAUSE
                     _log.warning("lineage waits in %s: %s", self._file, error)
             with self._wanted:

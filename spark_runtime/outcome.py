@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
+from spark_runtime.commits import Since, foreign_change
 from spark_runtime.scope import Scope
 from spark_runtime.state import Commit, TableLog, TableState
-
-
-def is_of(commit: Commit, run: RunSpec) -> bool:
-    """Whether an attempt of this run made a commit; the same plan has the same runs elsewhere."""
-    ours = commit.metadata
-    return (ours.get("backfill_id"), ours.get("run_id")) == (run.backfill_id, run.run_id)
 
 
 def is_as_planned(
@@ -26,11 +21,9 @@ def is_as_planned(
     is_whole = output.mode == "append" or all(
         rows is None or after.contents(values).rows in (None, rows) for values, rows in counted
     )
-    is_disturbed = any(
-        not is_of(commit, run) and commit.changed(scope)
-        for commit in log.commits(ours.metadata["since"], ours.version - 1)
-    )
-    return is_whole and not is_disturbed and all(values in scope for values in ours.touched)
+    since = Since(ours.metadata["since"], ours.metadata.get("table_id"))
+    is_alone = foreign_change(log, since, after, scope, run, until=ours.version - 1) is None
+    return is_whole and is_alone and all(values in scope for values in ours.touched)
 
 
 def output_result(

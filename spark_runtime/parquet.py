@@ -154,6 +154,10 @@ class ParquetStorage:
         self.log.purge(timedelta(days=days))
         return version
 
+    def fence(self, transaction: Transaction) -> None:
+        """Record the transaction and nothing else, if it is above those of the same app id."""
+        self.log.fence(transaction)
+
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Swap what commits replaced back in; raises UndoRefusedError where it is gone."""
         self.log.undo([commit.version for commit in commits], transaction)

@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -248,7 +249,8 @@ class ParquetLog:
         """Record what the table looks like; files that are there already are its first version."""
         with self.exclusively():
             if not self._load():
-                transaction = Transaction(app_id="", version=0, metadata={})
+                metadata = {"table_id": uuid.uuid4().hex}
+                transaction = Transaction(app_id="", version=0, metadata=metadata)
                 self._make(
                     Record(
                         version=0,
@@ -322,13 +324,31 @@ class ParquetLog:
                 return now.state.tokens[token]
             if now.state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 raise StaleAttemptError(
-                    f"attempt {transaction.version} of this run was overtaken by a later one while "
-                    f"it wrote to {self.location}"
+                    f"this attempt was overtaken by a later one while it wrote to {self.location}; "
+                    "nothing was written",
+                    hint="nothing to do: the later attempt writes what is missing",
                 )
             record = make(now)
             self._make(record)
             self._refuse_unseen(record, now.listing)
             return record.version
+
+    def fence(self, transaction: Transaction) -> None:
+        """Record the transaction and nothing else, unless a higher one of its app id is there."""
+        with self.exclusively():
+            records, columns = self._look(None)
+            state = _state(records, columns, {})
+            if state.transactions.get(transaction.app_id, -1) < transaction.version:
+                self._make(
+                    Record(
+                        version=state.version + 1,
+                        at=datetime.now(UTC),
+                        operation="FENCE",
+                        transaction=transaction,
+                        schema=state.schema,
+                        columns=tuple(column.name for column in columns),
+                    )
+                )
 
     def undo(self, versions: Sequence[int], transaction: Transaction) -> None:
         """Put back what these versions replaced, in one step.
@@ -337,6 +357,8 @@ class ParquetLog:
         """
         with self.exclusively():
             now, undone = self._now(), [self._record(version) for version in sorted(versions)]
+            if now.state.transactions.get(transaction.app_id, -1) >= transaction.version:
+                return  # another process did it, or a later attempt has begun
             left = {values: held for record in undone for values, held in record.left.items()}
             changed = [v for v, held in left.items() if now.listing.get(v, {}) != held.folders]
             if changed:
@@ -539,6 +561,7 @@ def _state(
     transactions = [record.transaction for record in records if record.transaction.app_id]
     return TableState(
         version=records[-1].version if records else 0,
+        table_id=records[0].transaction.metadata.get("table_id") if records else None,
         columns=columns,
         schema=records[-1].schema if records else {},
         partitions={values: one.contents() for values, one in held.items() if one.folders},

@@ -60,6 +60,8 @@ class TableState:
     """A table at one version."""
 
     version: int = -1
+    #: Which table it is: one that was dropped and made again has another id.
+    table_id: str | None = None
     complete: bool = True
     #: The oldest commit that was read; what older ones say of themselves is no longer known.
     first_read: int = 0

@@ -80,8 +80,12 @@ class Storage(Protocol):
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Publish staged rows and return the version; raises a RuntimeFailure, nothing done."""
 
+    def fence(self, transaction: Transaction) -> None:
+        """Commit the transaction and nothing else, if it is above those of the same app id."""
+
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
         """Make what commits, oldest first, touched what it was before them, in one step.
 
-        No other commit may have touched it since. Raises a RuntimeFailure, nothing done.
+        No other commit may have touched it since. Raises a RuntimeFailure, nothing done; does
+        nothing where the transaction is not above those of the same app id.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,11 @@ class Tables:
         found: Storage = _format(target.format).storage(self.spark, self.log(target))
         return found
 
-    def create(self, output: OutputSpec, schema: StructType) -> None:
-        """Make the table, empty, if there is none; raises SchemaMismatchError and TableError."""
+    def writable(self, output: OutputSpec, schema: StructType) -> Storage:
+        """Return the table for rows of this schema; its first write creates a Delta table.
+
+        Raises SchemaMismatchError and TableError.
+        """
         log = None if output.table is not None else self.log(output)
         if isinstance(log, ParquetLog):
             if not log.is_recorded():
@@ -83,7 +87,10 @@ class Tables:
                 _format("parquet").create(self.spark, log, schema, output.columns)
         elif self.latest_version(output) is None:
             _check_storable(schema, output)
-            _format("delta").create(self.spark, schema, output)
+            log_of = partial(self.log, output)
+            new: Storage = _format("delta").NewDeltaTable(self.spark, log_of, schema, output)
+            return new
+        return self.storage(output)
 
     def read_checkpoint(self, files: list[str]) -> Iterable[Mapping[str, Any]]:
         """Return the actions that Parquet files of a Delta log hold."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
+from spark_runtime.commits import held_before, put_back
 from spark_runtime.deltalog import DeltaLog
-from spark_runtime.errors import UndoRefusedError, VerificationError
+from spark_runtime.errors import UndoRefusedError
 from spark_runtime.outcome import output_result
 from spark_runtime.parquetlog import DAYS_KEPT
 from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe
-from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
-from spark_runtime.storage import Storage
+from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token
 from spark_runtime.tables import Tables
-from spark_runtime.values import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,16 +54,14 @@ def undo_runs(
     versions = {state.tokens[token] for token in tokens if token in state.tokens}
     if not versions:
         return {"version": None, "partitions": []}
-    everything = list(log.commits(min(versions) - 1, state.version))
+    everything = log.commits(min(versions) - 1, state.version)
     wanted = [commit for commit in everything if commit.version in versions]
     partitions = sorted(
         {describe(state.columns, values) for commit in wanted for values in commit.touched}
     )
     open_ = [c for c in wanted if not _is_undone(c, state)]
     if open_:
-        refuse_later_changes(log, open_, everything)
-        storage.put_back(open_, _transaction(log, open_))
-        _verify(storage, open_, since=state.version)
+        put_back(storage, open_, _transaction(log, open_))
     after = log.state().tokens
     undone = [after[undo_token(t)] for t in tokens if undo_token(t) in after]
     return {"version": max(undone, default=None), "partitions": partitions}
@@ -90,67 +86,6 @@ def undo_attempts(
     assert after is not None
     after = before if after.version == before.version else after
     return output_result(output, scope, log, before, after)
-
-
-def _verify(storage: Storage, undone: Sequence[Commit], *, since: int) -> None:
-    """Look at what was put back; taken back is what came over a commit that nobody had seen."""
-    log = storage.log
-    after = log.state()
-    versions = {after.tokens.get(undo_token(c.metadata["token"])) for c in undone}
-    (version,) = versions if len(versions) == 1 else (None,)
-    ours = next(log.commits(version - 1, version)) if version is not None else None
-    wanted = {values for commit in undone for values in commit.touched}
-    if ours is None or not ours.touched <= wanted:
-        raise VerificationError(
-            f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
-            hint="look at its history, and report this",
-        )
-    for commit in log.commits(since, ours.version - 1):
-        if commit.changed(wanted):
-            metadata = {"schema_version": 1, "taken_back": ours.version}
-            app_id = f"lineage-backfill/undo/{uuid.uuid4()}"
-            storage.put_back([ours], Transaction(app_id=app_id, version=1, metadata=metadata))
-            raise UndoRefusedError(
-                f"{commit} of {log.location} changed the same partitions at the same time; the "
-                "undoing was taken back",
-                hint="undo that one too, or leave both as they are",
-            )
-
-
-def refuse_later_changes(
-    log: TableLog, undone: Sequence[Commit], everything: Iterable[Commit]
-) -> None:
-    """Raise UndoRefusedError if somebody else touched what commits have touched, and it stands.
-
-    Commits that were undone or taken back since count as little as those that did it.
-    """
-    ours = {commit.version for commit in undone}
-    first: dict[Values, int] = {}
-    standing: dict[int, Commit] = {}
-    undone_by_version: dict[int, list[Commit]] = {}
-    for commit in everything:
-        for values in commit.touched if commit.version in ours else ():
-            first.setdefault(values, commit.version)
-        again = undone_by_version.pop(commit.metadata.get("taken_back", -1), [])
-        standing.update((one.version, one) for one in again)  # their undoing is taken back
-        gone = [c.version for c in standing.values() if _takes_back(commit, c)]
-        undone_by_version[commit.version] = [standing.pop(version) for version in gone]
-        if not gone and not again and commit.version not in ours:
-            standing[commit.version] = commit
-    for commit in standing.values():
-        for values in commit.touched:
-            if values in first and commit.version > first[values]:
-                partition = describe(log.state().columns, values)
-                raise UndoRefusedError(
-                    f"{commit} of {log.location} changed {partition} after the run that is to be "
-                    "undone",
-                    hint="undo that one too, or leave both as they are",
-                )
-        if commit.repartitioned:
-            raise UndoRefusedError(
-                f"{commit} of {log.location} gave it other partition columns",
-                hint="restore the partitions from a backup",
-            )
 
 
 def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
@@ -200,33 +135,17 @@ def _is_undone(commit: Commit, state: TableState) -> bool:
     return token is not None and undo_token(token) in state.tokens
 
 
-def _takes_back(commit: Commit, other: Commit) -> bool:
-    token = other.metadata.get("token")
-    return token in undone_by(commit.metadata) or (
-        commit.metadata.get("taken_back") == other.version
-    )
-
-
 def _transaction(log: TableLog, undone: Sequence[Commit]) -> Transaction:
     tokens = sorted(str(commit.metadata["token"]) for commit in undone)
-    before: dict[Values, int] = {}
-    for commit in undone:
-        for values in commit.touched:
-            before.setdefault(values, commit.version - 1)
     backfills = {commit.metadata.get("backfill_id") for commit in undone}
     metadata = {
         "schema_version": 1,
         "backfill_id": backfills.pop() if len(backfills) == 1 else None,
         "undo_of": tokens,
-        "partitions": _fingerprints(log, before),
+        "partitions": held_before(log, undone),
     }
     identity = hashlib.sha256("\n".join(tokens).encode()).hexdigest()[:32]
     app_id = f"lineage-backfill/undo/{identity}"
     # Delta makes each of them once; one that was taken back is made again.
     version = log.state().transactions.get(app_id, 0) + 1
     return Transaction(app_id=app_id, version=version, metadata=metadata)
-
-
-def _fingerprints(log: TableLog, before: Mapping[Values, int]) -> list[object]:
-    held = [(values, log.state(version).contents(values)) for values, version in before.items()]
-    return [[list(values), contents.rows, contents.fingerprint] for values, contents in held]

@@ -17,17 +17,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec
 from spark_runtime.checks import Audit, WriteOptions, problem, some
+from spark_runtime.commits import (
+    Since,
+    app_id,
+    commit_number,
+    fence_number,
+    held_before,
+    put_back,
+    refuse_foreign_change,
+    refuse_stale,
+    standing,
+)
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
     EntrypointError,
+    RuntimeFailure,
     StaleAttemptError,
     TableError,
     UndoRefusedError,
@@ -37,15 +49,14 @@ from spark_runtime.errors import (
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
 from spark_runtime.ingest import first_of_each
-from spark_runtime.outcome import is_as_planned, is_of, output_result
+from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.schema import fit
 from spark_runtime.scope import Member, Scope, describe, predicate
 from spark_runtime.session import assert_safe, interpreted
 from spark_runtime.stamp import stamped
-from spark_runtime.state import Commit, TableState, Transaction, total, undo_token
+from spark_runtime.state import Commit, TableLog, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
-from spark_runtime.undo import refuse_later_changes
 from spark_runtime.values import (
     PartitionColumn,
     Pattern,
@@ -78,12 +89,12 @@ def write_partitions(
     """
     assert_safe(frame.sparkSession)
     frame = stamped(frame, output, tables.state(output))
-    tables.create(output, frame.schema)
-    return _Write(frame, output, run, tables.storage(output), options or WriteOptions()).make()
+    storage = tables.writable(output, frame.schema)
+    return _Write(frame, output, run, storage, options or WriteOptions()).make()
 
 
 class _Write:
-    """One write on its way; its table exists."""
+    """One write on its way."""
 
     def __init__(
         self,
@@ -98,34 +109,40 @@ class _Write:
         self.output = output
         self.run = run
         self.storage = storage
-        self.log = storage.log
         self.options = options
         found = storage.before()
         self.columns = found.columns
         self.scope = Scope.of(found, output, output.scope)
         self.before = self._counted(found)
         self.fit = fit(frame.schema, found, output.on_drift)
-        self.since = self.before.version if options.since is None else options.since
+        started = Since.of(self.before)
+        if options.since is not None:
+            started = Since(options.since, options.table_id)
+        self.since = started
         self.fingerprints = is_wanted(self.spark)
-        store = f"{run.store}/" if run.store else ""
-        self.app_id = f"lineage-backfill/{store}{run.backfill_id}/{run.run_id}"
+
+    @property
+    def log(self) -> TableLog:
+        return self.storage.log
 
     def make(self) -> OutputResult:
         done = self.before.tokens.get(self.run.token)
         undone = undo_token(self.run.token) in self.before.tokens
         if done is not None and not undone:
             return self._found(done)
-        if undone or self.before.transactions.get(self.app_id, -1) >= self.run.attempt:
+        refuse_stale(self.before, self.run)
+        if undone or self.before.transactions.get(app_id(self.run), -1) >= commit_number(self.run):
             raise StaleAttemptError(
-                f"attempt {self.run.attempt} of run {self.run.run_id} was undone, or a later one "
-                f"has written to {self.output.dataset} already",
+                f"attempt {self.run.attempt} of run {self.run.run_id} has written to "
+                f"{self.output.dataset} already, and was undone or taken back",
                 hint="retry the run as a new attempt",
             )
-        if self.app_id in self.before.transactions:
-            self._take_back_earlier()
+        self._refuse_foreign_changes(self.before)
+        if self.run.attempt > 1 and self.before.version >= 0:
+            self._supersede()
+            self._refuse_foreign_changes(self.before)
         if self.output.mode == "full":
             self._refuse_other_partitions()
-        self._refuse_foreign_changes(self.before.version)
         written: dict[Values, Rows] | None = None
         if not self._must_stage:
             version = self._publish(self._unchecked(), self.scope, None)
@@ -170,17 +187,9 @@ class _Write:
                 hint='plan them too, or use mode = "overwrite"',
             )
 
-    def _refuse_foreign_changes(self, until: int) -> None:
-        for commit in self.log.commits(self.since, until):
-            if is_of(commit, self.run):
-                continue  # an earlier attempt of this run, given up as lost, that had committed
-            touched = commit.changed(self.scope)
-            if touched:
-                raise WriteConflictError(
-                    f"{commit} of {self.output.dataset} changed {self._describe(touched)} "
-                    "after this run had started",
-                    hint="let the other writer finish, then retry the run",
-                )
+    def _refuse_foreign_changes(self, state: TableState, until: int | None = None) -> None:
+        if state.version >= 0 or self.since.version >= 0:
+            refuse_foreign_change(self.log, self.since, state, self.scope, self.run, until)
 
     def _shaped(self) -> DataFrame:
         """Return the rows in the table's shape."""
@@ -321,7 +330,9 @@ class _Write:
         self, rows: DataFrame, replaced: Scope, written: Mapping[Values, Rows] | None
     ) -> int:
         def recheck(state: TableState) -> None:
-            self._refuse_foreign_changes(state.version)
+            refuse_stale(state, self.run)
+            self._refuse_foreign_changes(state)
+            Scope.of(state, self.output, self.output.scope)
             fit(self.frame.schema, state, self.output.on_drift)
 
         publication = Publication(
@@ -358,12 +369,11 @@ class _Write:
         members = replaced.members(self.before, also=written or ())
         scope = json.dumps(sorted(self.scope, key=repr), default=str)
         return Transaction(
-            app_id=self.app_id,
-            version=self.run.attempt,
+            app_id=app_id(self.run),
+            version=commit_number(self.run),
             metadata={
                 "schema_version": 1,
-                "backfill_id": self.run.backfill_id,
-                "run_id": self.run.run_id,
+                **self._names,
                 "attempt": self.run.attempt,
                 "token": self.run.token,
                 "job": str(self.run.job.name),
@@ -372,7 +382,8 @@ class _Write:
                 "partitions": [recorded(values) for values in members if is_exact(values)],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
                 # Read by reconcile.py where the run left no result.
-                "since": self.since,
+                "since": self.since.version,
+                "table_id": self.since.table_id,
                 "started_at": self.options.started_at and self.options.started_at.isoformat(),
                 "ended_at": datetime.now(UTC).isoformat(),
                 "drift": list(self.fit.drift),
@@ -390,84 +401,111 @@ class _Write:
             for values, part in written.items()
             if not self._adds and after.contents(values).rows not in (None, part.count)
         ]
-        if outside or wrong:
-            self._take_back(ours)
         if outside:
-            raise VerificationError(
-                f"{ours} of {self.output.dataset} touched {self._describe(outside)} outside its "
-                "scope; it was taken back",
-                hint="report this with the table's properties; it should not be possible",
+            self._refuse(
+                ours,
+                VerificationError(
+                    f"{ours} of {self.output.dataset} touched {self._describe(outside)} outside "
+                    "its scope",
+                    hint="report this with the table's properties; it should not be possible",
+                ),
             )
         if wrong:
-            raise VerificationError(
-                f"{ours} of {self.output.dataset} holds other rows than were counted in "
-                f"{self._describe(wrong)}; it was taken back",
-                hint="the job does not compute the same rows twice; make it deterministic",
+            self._refuse(
+                ours,
+                VerificationError(
+                    f"{ours} of {self.output.dataset} holds other rows than were counted in "
+                    f"{self._describe(wrong)}",
+                    hint="the job does not compute the same rows twice; make it deterministic",
+                ),
             )
         try:
             # A commit may have come between this check and Delta's own.
-            self._refuse_foreign_changes(version - 1)
-        except WriteConflictError:
-            self._take_back(ours)
-            raise
+            self._refuse_foreign_changes(after, version - 1)
+        except WriteConflictError as error:
+            self._refuse(ours, error)
 
     def _found(self, version: int) -> OutputResult:
         """Return what this attempt committed before it was stopped, once it is verified."""
         (ours,) = self.log.commits(version - 1, version)
         if not is_as_planned(ours, self.log, self.scope, self.output, self.run):
-            since = self.log.commits(version, self.before.version)
-            if all(commit.touched.isdisjoint(ours.touched) for commit in since):
-                self._take_back(ours)
-            raise VerificationError(
-                f"{ours} of {self.output.dataset} is not what the run was to write",
-                hint="retry the run as a new attempt",
+            self._refuse(
+                ours,
+                VerificationError(
+                    f"{ours} of {self.output.dataset} is not what the run was to write",
+                    hint="retry the run as a new attempt",
+                ),
             )
         return self._outcome(self.log.state(version - 1), self.log.state(version))
 
-    def _take_back_earlier(self) -> None:
-        """Take back what earlier attempts of this run have added: it is to stand there once.
+    def _refuse(self, ours: Commit, error: RuntimeFailure) -> NoReturn:
+        """Take a commit back and raise the error, which says whether that was possible."""
+        try:
+            self._take_back(ours)
+        except (UndoRefusedError, StaleAttemptError) as refused:
+            raise type(error)(
+                f"{error.message}; it could not be taken back: {refused.message}",
+                hint=f"compare the table with its version {ours.version - 1}, and put back the "
+                "rows that are missing",
+            ) from error
+        raise type(error)(f"{error.message}; it was taken back", hint=error.hint) from error
+
+    def _supersede(self) -> None:
+        """Keep earlier attempts of this run from committing, and take back what they added.
 
         What they have replaced may stay, unless it overwrote a change of another writer.
         """
-        everything = list(self.log.commits(self.before.first_read - 1, self.before.version))
-        attempts = [one for one in everything if is_of(one, self.run) and one.metadata.get("token")]
-        if not attempts and self._adds:
+        first = self.before.version
+        if app_id(self.run) in self.before.transactions:
+            first = self.before.first_read - 1
+        fence = {"schema_version": 1, **self._names, "fence": self.run.attempt}
+        self.storage.fence(
+            Transaction(app_id=app_id(self.run), version=fence_number(self.run), metadata=fence)
+        )
+        self.before = self._counted(self.storage.before())
+        refuse_stale(self.before, self.run)
+        attempts = standing(self.log.commits(first, self.before.version), self.before, self.run)
+        if not attempts and self._adds and 0 < self.before.first_read == first + 1:
             raise WriteConflictError(
-                f"an earlier attempt of this run has added its rows to {self.output.dataset}, and "
-                "the log does not reach back to where: whether they are still there is not known",
+                f"an earlier attempt of this run may have added its rows to {self.output.dataset}, "
+                "and the log does not reach back to where: whether they are there is not known",
                 hint="look for them, and start the run as a new one",
             )
-        for ours in reversed(attempts):
-            if undo_token(ours.metadata["token"]) in self.before.tokens:
+        for ours in attempts:
+            builds_on = self.output.mode in ("append", "merge")
+            if not builds_on and is_as_planned(ours, self.log, self.scope, self.output, self.run):
                 continue
-            if not self._adds and is_as_planned(ours, self.log, self.scope, self.output, self.run):
-                continue
-            later = [commit for commit in everything if commit.version >= ours.version]
             try:
-                refuse_later_changes(self.log, [ours], later)
+                self._take_back(ours)
             except UndoRefusedError as error:
                 if not self._adds:
-                    continue
+                    continue  # what it wrote is replaced, or merged again
                 raise WriteConflictError(
                     f"an earlier attempt of this run has added its rows, and {error.message}",
                     hint="take out the rows of one of the two, and start the run as a new one",
                 ) from error
-            self._take_back(ours)
+        if attempts:
             self.before = self._counted(self.storage.before())
 
+    @property
+    def _names(self) -> dict[str, str]:
+        return {"backfill_id": self.run.backfill_id, "run_id": self.run.run_id}
+
     def _take_back(self, ours: Commit) -> None:
-        app_id = f"{self.app_id}/taken-back"
+        """Make what a commit touched what it was; raises UndoRefusedError and StaleAttemptError."""
+        state = self.log.state()
+        refuse_stale(state, self.run)
         transaction = Transaction(
-            app_id=app_id,
-            version=self.log.state().transactions.get(app_id, 0) + 1,
+            app_id=app_id(self.run),
+            version=max(fence_number(self.run), state.transactions.get(app_id(self.run), 0)) + 1,
             metadata={
                 "schema_version": 1,
-                "backfill_id": self.run.backfill_id,
-                "run_id": self.run.run_id,
+                **self._names,
                 "taken_back": ours.version,
+                "partitions": held_before(self.log, [ours]),
             },
         )
-        self.storage.put_back([ours], transaction)
+        put_back(self.storage, [ours], transaction)
 
     def _outcome(self, before: TableState, after: TableState) -> OutputResult:
         return output_result(self.output, self.scope, self.log, before, after, self.fit.drift)

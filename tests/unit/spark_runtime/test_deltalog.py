@@ -162,6 +162,26 @@ def test_below_a_cleaned_up_log_things_are_unknown_not_empty(log: Log) -> None:
     assert [whole.contents((d,)).fingerprint for d in ("d1", "d2")] == [None, "f"]
 
 
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b'{"add": {"pa', b'{}\n{"add"', b'"add"\n', b"\xff\xfe{}"]
+)
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_damaged_commit_is_named_with_what_to_do(log: Log, text: bytes, version: int) -> None:
+    log.commit(add("a", "d1", 3))
+    log.path(version).write_bytes(text)
+    reader = DeltaLog(str(log.root))
+    reads = (
+        reader.state,
+        lambda: list(reader.commits(-1, 1)),
+        lambda: reader.times(0, 1),
+    )
+    for read in reads[: 2 if text.startswith(b"{}") else 3]:
+        with pytest.raises(TableError, match=rf"{log.path(version)} is damaged") as raised:
+            read()
+        assert raised.value.hint is not None
+        assert "restore this file" in raised.value.hint
+
+
 def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
     assert DeltaLog(str(tmp_path / "none")).latest_version() is None
     assert DeltaLog(str(tmp_path)).latest_version() is None
