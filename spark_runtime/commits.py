@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.checks import some
@@ -107,15 +107,10 @@ def foreign_change(
     return None
 
 
-def standing(commits: Iterable[Commit], state: TableState, run: RunSpec) -> list[Commit]:
-    """Return which of these commits attempts of a run made, and were neither undone nor taken back.
-
-    The newest comes first.
-    """
-    attempts = [one for one in commits if is_of(one, run) and one.metadata.get("token")]
-    return [
-        one for one in reversed(attempts) if undo_token(one.metadata["token"]) not in state.tokens
-    ]
+def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:
+    """Return which commits of attempts were neither undone nor taken back, the newest first."""
+    attempts = [one for one in reversed(own) if one.metadata.get("token")]
+    return [one for one in attempts if undo_token(one.metadata["token"]) not in state.tokens]
 
 
 def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transaction) -> None:
@@ -130,6 +125,8 @@ def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transactio
     wanted = {values for commit in undone for values in commit.touched}
     if not wanted:
         return
+    # What was seen is recorded: whoever comes after a kill verifies it all the same.
+    transaction = replace(transaction, metadata={**transaction.metadata, "seen": seen.version})
     storage.put_back(undone, transaction)
     after = log.state()
     ours = _made_by(transaction, log.commits(seen.version, after.version))
@@ -143,15 +140,28 @@ def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transactio
             f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
             hint="look at its history, and report this",
         )
-    unseen = [c for c in log.commits(seen.version, ours.version - 1) if c.changed(wanted)]
-    if unseen:
-        _leave(storage, ours, unseen[0])
+    verify_put_backs(storage, [ours])
 
 
-def _leave(storage: Storage, ours: Commit, unseen: Commit) -> None:
-    """Take back a putting back that came over a commit of somebody else, and raise."""
+def verify_put_backs(storage: Storage, commits: Sequence[Commit]) -> None:
+    """Take back what was put back over a commit of somebody else that nobody had seen, and raise.
+
+    Raises UndoRefusedError; commits that put nothing back are passed over.
+    """
+    gone = {commit.metadata.get("taken_back") for commit in commits}
+    for ours in reversed(commits):
+        seen = ours.metadata.get("seen")
+        if seen is not None and ours.version not in gone:
+            between = storage.log.commits(seen, ours.version - 1)
+            unseen = next((one for one in between if one.changed(ours.touched)), None)
+            if unseen is not None:
+                _leave(storage, ours, unseen)
+
+
+def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     log = storage.log
-    metadata = {"schema_version": 1, "taken_back": ours.version}
+    names = {name: ours.metadata.get(name) for name in ("backfill_id", "run_id")}
+    metadata = {"schema_version": 1, **names, "taken_back": ours.version}
     identity = f"lineage-backfill/undo/{uuid.uuid4()}"
     try:
         put_back(storage, [ours], Transaction(app_id=identity, version=1, metadata=metadata))

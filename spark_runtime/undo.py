@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, Target
-from spark_runtime.commits import held_before, put_back
+from spark_runtime.commits import held_before, put_back, verify_put_backs
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import UndoRefusedError
 from spark_runtime.outcome import output_result
 from spark_runtime.parquetlog import DAYS_KEPT
 from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe
-from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token
+from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:
@@ -54,12 +54,13 @@ def undo_runs(
     versions = {state.tokens[token] for token in tokens if token in state.tokens}
     if not versions:
         return {"version": None, "partitions": []}
-    everything = log.commits(min(versions) - 1, state.version)
+    everything = list(log.commits(min(versions) - 1, state.version))
     wanted = [commit for commit in everything if commit.version in versions]
     partitions = sorted(
         {describe(state.columns, values) for commit in wanted for values in commit.touched}
     )
     open_ = [c for c in wanted if not _is_undone(c, state)]
+    verify_put_backs(storage, [c for c in everything if set(tokens) & set(undone_by(c.metadata))])
     if open_:
         put_back(storage, open_, _transaction(log, open_))
     after = log.state().tokens

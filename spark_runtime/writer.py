@@ -30,10 +30,12 @@ from spark_runtime.commits import (
     commit_number,
     fence_number,
     held_before,
+    is_of,
     put_back,
     refuse_foreign_change,
     refuse_stale,
     standing,
+    verify_put_backs,
 )
 from spark_runtime.errors import (
     CheckFailedError,
@@ -419,6 +421,7 @@ class _Write:
                     hint="the job does not compute the same rows twice; make it deterministic",
                 ),
             )
+        refuse_stale(self.log.state(), self.run)
         try:
             # A commit may have come between this check and Delta's own.
             self._refuse_foreign_changes(after, version - 1)
@@ -464,28 +467,34 @@ class _Write:
         )
         self.before = self._counted(self.storage.before())
         refuse_stale(self.before, self.run)
-        attempts = standing(self.log.commits(first, self.before.version), self.before, self.run)
+        own = [c for c in self.log.commits(first, self.before.version) if is_of(c, self.run)]
+        attempts = standing(own, self.before)
         if not attempts and self._adds and 0 < self.before.first_read == first + 1:
             raise WriteConflictError(
                 f"an earlier attempt of this run may have added its rows to {self.output.dataset}, "
                 "and the log does not reach back to where: whether they are there is not known",
                 hint="look for them, and start the run as a new one",
             )
-        for ours in attempts:
-            builds_on = self.output.mode in ("append", "merge")
-            if not builds_on and is_as_planned(ours, self.log, self.scope, self.output, self.run):
-                continue
-            try:
-                self._take_back(ours)
-            except UndoRefusedError as error:
-                if not self._adds:
-                    continue  # what it wrote is replaced, or merged again
+        try:
+            verify_put_backs(self.storage, own)
+            for ours in attempts:
+                if self._builds_on or not is_as_planned(
+                    ours, self.log, self.scope, self.output, self.run
+                ):
+                    self._take_back(ours)
+        except UndoRefusedError as error:
+            if self._adds:
                 raise WriteConflictError(
                     f"an earlier attempt of this run has added its rows, and {error.message}",
                     hint="take out the rows of one of the two, and start the run as a new one",
                 ) from error
-        if attempts:
-            self.before = self._counted(self.storage.before())
+            # What it wrote is replaced, or merged again.
+        self.before = self._counted(self.storage.before())
+
+    @property
+    def _builds_on(self) -> bool:
+        """Whether what is written depends on the rows that are there."""
+        return self.output.mode in ("append", "merge")
 
     @property
     def _names(self) -> dict[str, str]:

@@ -1,0 +1,239 @@
+"""Somebody else commits, an attempt fails or is killed, at each step: every row by value.
+
+What the table may hold then is said by a model: the rows of exactly one attempt or of none, and
+always those of somebody else, unless an attempt that began after them has replaced them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from spark_runtime import delta
+from spark_runtime.errors import (
+    RuntimeFailure,
+    StaleAttemptError,
+    UndoRefusedError,
+    WriteConflictError,
+)
+from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+DRIVER = Path(__file__).parents[1] / "race_driver.py"
+WAYS = (*MODES, "undo")
+
+
+class Boom(BaseException):
+    """The end of an attempt, whatever it is at."""
+
+
+def boom() -> None:
+    raise Boom
+
+
+@pytest.fixture(scope="module")
+def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(tmp_path_factory.mktemp("races") / "templates").make(spark)
+
+
+def check_between(spark: SparkSession, path: Path, mode: str, *, foreign: bool = True) -> list[Any]:
+    """One attempt's rows or none are there, and the foreign ones."""
+    held = table_rows(spark, path)
+    ways = "append" if mode == "undo" else mode
+    assert held in [model(ways, own, foreign=foreign) for own in (None, 1, 2)]
+    return held
+
+
+def check_next(spark: SparkSession, path: Path, mode: str) -> None:
+    """Whatever happened, the next attempt is exact, or is refused where it cannot be."""
+    before = table_rows(spark, path)
+    try:
+        Steps().write(spark, path, mode, 3)
+    except (WriteConflictError, UndoRefusedError):
+        assert mode in ("append", "undo")
+        after = check_between(spark, path, mode)
+        assert after != model("append", None, foreign=True)  # what it would have taken out
+        return
+    after = table_rows(spark, path)
+    if mode == "undo":
+        assert after == model("append", None, foreign=True)
+    else:
+        assert after == model(mode, 3, foreign=mode != "overwrite")
+    assert mode != "undo" or before == after
+
+
+@pytest.mark.parametrize("end", ["goes on", "raises"])
+@pytest.mark.parametrize(("mode", "step"), [(m, s) for m in WAYS for s in steps_of(m)])
+def test_no_row_is_lost_where_somebody_else_commits(
+    spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, step: str, end: str
+) -> None:
+    path = templates.copy(mode, tmp_path / "t")
+    steps = Steps()
+
+    def act() -> None:
+        templates.add_foreign(path)
+        if end == "raises":
+            boom()
+
+    steps.actions[str(path), step] = act
+    error: BaseException | None = None
+    with steps.watched():
+        try:
+            steps.write(spark, path, mode, 2)
+        except (Boom, RuntimeFailure) as raised:
+            error = raised
+    assert not steps.actions
+    held = check_between(spark, path, mode)
+    assert isinstance(error, Boom) == (end == "raises")
+    if error is None:  # a commit that came after its own
+        assert step in ("committed", "taken back")
+        own = None if mode == "undo" else 2
+        assert held == model("append" if mode == "undo" else mode, own, foreign=True)
+    elif end == "goes on" and mode != "undo":
+        assert isinstance(error, WriteConflictError)
+        assert held != model(mode, 2, foreign=True)
+    check_next(spark, path, mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "outer", "step"),
+    [
+        *itertools.product(
+            MODES, [2], [s for s in STEPS if s not in ("taking back", "taken back")]
+        ),
+        *itertools.product(MODES, [1], ["staged", "committing", "committed"]),
+    ],
+)
+def test_of_two_attempts_at_once_the_later_one_stands_alone(
+    spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, outer: int, step: str
+) -> None:
+    """The other attempt does all of its work at one step of this one."""
+    path = templates.copy("old", tmp_path / "t")
+    steps, ended = Steps(), {}
+
+    def attempt(number: int) -> None:
+        try:
+            steps.write(spark, path, mode, number)
+            ended[number] = "succeeded"
+        except StaleAttemptError:
+            ended[number] = "given up"
+
+    steps.actions[str(path), step] = lambda: attempt(3 - outer)
+    with steps.watched():
+        attempt(outer)
+    # Only one that committed before the later one had begun may think that it has succeeded.
+    earlier = "succeeded" if (outer, step) == (2, "begun") else "given up"
+    assert ended == {1: earlier, 2: "succeeded"}
+    assert table_rows(spark, path) == model(mode, 2, foreign=False)[:-1]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_an_attempt_that_is_writing_when_a_later_one_begins_does_not_commit(
+    spark: SparkSession,
+    templates: Templates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    """Its transaction has begun before the later one has said so."""
+    path = templates.copy("old", tmp_path / "t")
+    started, go = tmp_path / "started", tmp_path / "go"
+    name = "append" if mode == "append" else "replace"
+    original: Callable[..., None] = getattr(delta, name)
+
+    def wait(n: int) -> int:
+        started.touch()
+        while not go.exists():
+            time.sleep(0.02)
+        return n
+
+    def slowly(frame: Any, *rest: Any) -> None:
+        if threading.current_thread() is zombie:
+            frame = frame.coalesce(1).withColumn("n", F.udf(wait, "int")("n"))
+        original(frame, *rest)
+
+    monkeypatch.setattr(delta, name, slowly)
+    ended: list[object] = []
+
+    def attempt() -> None:
+        try:
+            Steps().write(spark, path, mode, 1)
+            ended.append("succeeded")
+        except BaseException as error:  # noqa: BLE001 (looked at below)
+            ended.append(error)
+
+    zombie = threading.Thread(target=attempt)
+    with Steps().watched():
+        zombie.start()
+        while not started.exists():
+            assert zombie.is_alive(), ended
+            time.sleep(0.02)
+        Steps().write(spark, path, mode, 2)
+        go.touch()
+        zombie.join()
+    assert isinstance(ended[0], StaleAttemptError), ended
+    assert table_rows(spark, path) == model(mode, 2, foreign=False)[:-1]
+
+
+#: Each dies where the foreign commit comes, or where its own is made and not yet verified.
+KILLED = [
+    *((mode, step, step) for mode in WAYS for step in steps_of(mode)),
+    *((mode, "committing", "committed") for mode in MODES),
+    *((mode, "taking back", "taken back") for mode in ("append", "merge", "undo")),
+]
+
+
+@pytest.fixture(scope="module")
+def killed(
+    spark: SparkSession, templates: Templates, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = templates._folder.parent
+    cases = []
+    for number, (mode, foreign, last) in enumerate(KILLED):
+        templates.copy(mode, folder / f"t{number}")
+        cases.append([f"t{number}", mode, foreign, last])
+    process = subprocess.Popen(
+        [sys.executable, str(DRIVER), str(folder), json.dumps(cases)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    deadline = time.monotonic() + 900
+    while not (folder / "all-reached").exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    _, talk = process.communicate(timeout=60)
+    assert (folder / "all-reached").exists(), talk
+    return folder
+
+
+@pytest.mark.parametrize("case", range(len(KILLED)), ids=lambda n: "-".join(KILLED[n]))
+def test_no_row_is_lost_where_a_process_is_killed(
+    spark: SparkSession, killed: Path, case: int
+) -> None:
+    mode, foreign, last = KILLED[case]
+    path = killed / f"t{case}"
+    if foreign == last:
+        check_between(spark, path, mode)
+    check_next(spark, path, mode)
