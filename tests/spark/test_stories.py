@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.errors import SpecError
+from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.errors import (
     RuntimeFailure,
     SessionError,
@@ -206,6 +207,22 @@ def test_a_write_that_comes_too_late_is_told_so(shared: Shared, url: str) -> Non
     shared.write([mine], (mine, 1), run_id="monotonic", attempt=2)
     with pytest.raises(StaleAttemptError):
         shared.write([mine], (mine, 2), run_id="monotonic", attempt=1)
+
+
+@story(GITHUB + "apache/spark/pull/25795")
+def test_an_attempt_that_was_taken_for_dead_adds_nothing_any_more(shared: Shared, url: str) -> None:
+    """It commits while its successor has its rows at hand: they were there twice."""
+    mine, _other = shared.keys()
+    zombie = {"run_id": "zombie", "mode": "append"}
+
+    def come_back(_: Audit) -> None:
+        with pytest.raises(StaleAttemptError, match="a later one writes"):
+            shared.write([mine], (mine, 1), attempt=1, **zombie)
+
+    options = WriteOptions(checks=[come_back])
+    shared.write([mine], (mine, 2), attempt=2, options=options, **zombie)
+    shared.expected[mine] = [0, 2]
+    shared.check()
 
 
 @story(GITHUB + "ClickHouse/ClickHouse/issues/111758")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.delta import replace
@@ -309,3 +318,84 @@ def test_a_job_that_fails_while_its_rows_are_computed_leaves_the_old_ones(
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         filled.write(bad, DAYS[:1])
     assert len(filled.rows()) == 3
+
+
+def test_a_table_that_is_made_again_during_a_run_is_another_table(
+    spark: SparkSession, delta: Any
+) -> None:
+    """Its log is short and says nothing of the change; only its id does."""
+    state = delta.state()
+    seen = WriteOptions(since=state.version, table_id=state.table_id)
+    shutil.rmtree(delta.path)
+    days(spark, ("2024-01-01", 5)).write.format("delta").partitionBy("day").save(delta.path)
+    days(spark, ("2024-01-02", 6)).write.format("delta").mode("append").save(delta.path)
+    assert delta.version == state.version
+    with pytest.raises(WriteConflictError, match="was dropped and created again") as raised:
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], seen)
+    assert raised.value.hint is not None
+    assert delta.rows() == [("2024-01-01", 5), ("2024-01-02", 6)]
+
+
+def test_a_table_that_is_dropped_during_a_run_is_not_created_by_it(
+    spark: SparkSession, delta: Any
+) -> None:
+    state = delta.state()
+    shutil.rmtree(delta.path)
+    seen = WriteOptions(since=state.version, table_id=state.table_id)
+    with pytest.raises(WriteConflictError, match="was dropped"):
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], seen)
+    assert not Path(delta.path).exists()
+
+
+def test_a_table_that_is_made_again_while_rows_are_computed_is_not_written(
+    spark: SparkSession, delta: Any
+) -> None:
+    def again(_: Audit) -> None:
+        shutil.rmtree(delta.path)
+        days(spark, ("2024-01-03", 5)).write.format("delta").partitionBy("day").save(delta.path)
+
+    with pytest.raises(WriteConflictError, match="was dropped and created again"):
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(checks=[again]))
+    assert delta.rows() == [("2024-01-03", 5)]
+
+
+def test_a_first_write_takes_nested_columns_that_are_not_null(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day")
+    shape = StructType(
+        [
+            StructField("day", StringType()),
+            StructField("s", StructType([StructField("a", IntegerType(), False)]), False),
+            StructField(
+                "l", ArrayType(StructType([StructField("b", IntegerType(), False)]), False)
+            ),
+            StructField("m", MapType(StringType(), IntegerType(), False)),
+        ]
+    )
+    frame = spark.createDataFrame([("d1", (1,), [(2,)], {"x": 3})], shape)
+    made.write(frame, ["d1"])
+    assert made.rows() == [("d1", (1,), [(2,)], {"x": 3})]
+    made.write(frame, ["d1"], run_id="r-2")
+
+
+def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
+    spark: SparkSession, delta: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows came before its commit, so that it is refused, and others after it."""
+    meanwhile = [("2024-01-01", 5), ("2024-01-01", 6)]
+
+    def add() -> None:
+        days(spark, meanwhile.pop(0)).write.format("delta").mode("append").save(delta.path)
+
+    def late(*arguments: Any) -> None:
+        add()
+        replace(*arguments)
+        add()
+
+    monkeypatch.setattr("spark_runtime.delta.replace", late)
+    with pytest.raises(WriteConflictError, match="could not be taken back: version") as raised:
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+    assert raised.value.hint is not None
+    assert "compare the table with its version 2" in raised.value.hint
+    assert ("2024-01-01", 6) in delta.rows()
