@@ -140,16 +140,16 @@ def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transactio
             f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
             hint="look at its history, and report this",
         )
-    verify_put_backs(storage, [ours])
+    verify_put_backs(storage, [ours], [])
 
 
-def verify_put_backs(storage: Storage, commits: Sequence[Commit]) -> None:
+def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
     """Take back what was put back over a commit of somebody else that nobody had seen, and raise.
 
-    Raises UndoRefusedError; commits that put nothing back are passed over.
+    Raises UndoRefusedError. What puts nothing back, or was taken back by then, is passed over.
     """
-    gone = {commit.metadata.get("taken_back") for commit in commits}
-    for ours in reversed(commits):
+    gone = {commit.metadata.get("taken_back") for commit in everything}
+    for ours in reversed(own):
         seen = ours.metadata.get("seen")
         if seen is not None and ours.version not in gone:
             between = storage.log.commits(seen, ours.version - 1)

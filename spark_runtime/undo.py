@@ -60,7 +60,8 @@ def undo_runs(
         {describe(state.columns, values) for commit in wanted for values in commit.touched}
     )
     open_ = [c for c in wanted if not _is_undone(c, state)]
-    verify_put_backs(storage, [c for c in everything if set(tokens) & set(undone_by(c.metadata))])
+    undoings = [one for one in everything if set(tokens) & set(undone_by(one.metadata))]
+    verify_put_backs(storage, undoings, everything)
     if open_:
         put_back(storage, open_, _transaction(log, open_))
     after = log.state().tokens

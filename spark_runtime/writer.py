@@ -476,7 +476,7 @@ class _Write:
                 hint="look for them, and start the run as a new one",
             )
         try:
-            verify_put_backs(self.storage, own)
+            verify_put_backs(self.storage, own, own)
             for ours in attempts:
                 if self._builds_on or not is_as_planned(
                     ours, self.log, self.scope, self.output, self.run
