@@ -411,6 +411,9 @@ class NewDeltaTable(DeltaStorage):
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Create the table, and commit to it like to any other."""
         create(self._spark, self._schema, self._output)
+        ours = publication.transaction
+        if ours.metadata["attempt"] > 1:  # an earlier one may be at its first write as well
+            self.fence(Transaction(app_id=ours.app_id, version=ours.version - 1, metadata={}))
         return super().publish(rows, publication)
 
 

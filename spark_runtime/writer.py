@@ -334,6 +334,12 @@ class _Write:
         def recheck(state: TableState) -> None:
             refuse_stale(state, self.run)
             self._refuse_foreign_changes(state)
+            for commit in self.log.commits(self.before.version, state.version):
+                if is_of(commit, self.run) and commit.metadata.get("token"):
+                    raise WriteConflictError(
+                        f"{commit} of {self.output.dataset} is of another attempt of this run",
+                        hint="retry the run: a new attempt takes its rows back",
+                    )
             Scope.of(state, self.output, self.output.scope)
             fit(self.frame.schema, state, self.output.on_drift)
 

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.checks import WriteOptions
+from spark_runtime.commits import Since
 from spark_runtime.delta import DeltaStorage
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
@@ -112,10 +113,10 @@ class Steps:
         run = spec(path, mode, attempt)
         (output,) = run.outputs
         tables = Tables(spark)
-        state = tables.log(output).state()
+        since = Since.of(tables.state(output))
         options = WriteOptions(
-            since=state.version,
-            table_id=state.table_id,
+            since=since.version,
+            table_id=since.table_id,
             checks=[lambda _: self.at(str(path), "staged")],
             merge_on=("id",),
         )

@@ -52,7 +52,7 @@ def test_a_cleaned_up_log_is_read_from_its_checkpoint(
     state = type(tables)(spark).log(target).state()
     assert state.complete
     assert [state.contents((day,)).rows for day in ("d1", "d2", None, "d9")] == [2, 2, 1, 0]
-    assert state.transactions == {f"lineage-backfill/b-1/r-{i}": 1 for i in (0, 1)}
+    assert state.transactions == {f"lineage-backfill/b-1/r-{i}": 1500 for i in (0, 1)}
     filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")
     assert filled.rows() == [("d1", 7), ("d2", 2), ("d2", 6), (None, 3)]
 

@@ -27,7 +27,7 @@ from spark_runtime.errors import (
     UndoRefusedError,
     WriteConflictError,
 )
-from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows
+from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +142,33 @@ def test_of_two_attempts_at_once_the_later_one_stands_alone(
     earlier = "succeeded" if (outer, step) == (2, "begun") else "given up"
     assert ended == {1: earlier, 2: "succeeded"}
     assert table_rows(spark, path) == model(mode, 2, foreign=False)[:-1]
+
+
+@pytest.mark.parametrize(("step", "ended"), [("staged", "succeeded"), ("committing", "given up")])
+def test_two_attempts_that_create_the_table_do_not_both_add_their_rows(
+    spark: SparkSession, tmp_path: Path, step: str, ended: str
+) -> None:
+    path, steps, seen = tmp_path / "t", Steps(), []
+
+    def attempt() -> None:
+        try:
+            steps.write(spark, path, "append", 1)
+            seen.append("succeeded")
+        except StaleAttemptError:
+            seen.append("given up")
+
+    steps.actions[str(path), step] = attempt
+    with steps.watched():
+        try:
+            steps.write(spark, path, "append", 2)
+        except WriteConflictError as error:
+            seen.append(str(error))
+    assert seen[0] == ended
+    assert table_rows(spark, path) == written(1 if ended == "succeeded" else 2)
+    assert [text for text in seen[1:] if "of another attempt of this run" not in text] == []
+    assert len(seen) == (2 if ended == "succeeded" else 1)
+    steps.write(spark, path, "append", 3)
+    assert table_rows(spark, path) == written(3)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
