@@ -464,9 +464,8 @@ class _Write:
 
         What they have replaced may stay, unless it overwrote a change of another writer.
         """
-        first = self.before.version
-        if app_id(self.run) in self.before.transactions:
-            first = self.before.first_read - 1
+        has_begun = app_id(self.run) in self.before.transactions
+        first = self.before.first_read - 1 if has_begun else self.before.version
         fence = {"schema_version": 1, **self._names, "fence": self.run.attempt}
         self.storage.fence(
             Transaction(app_id=app_id(self.run), version=fence_number(self.run), metadata=fence)
@@ -475,7 +474,7 @@ class _Write:
         refuse_stale(self.before, self.run)
         own = [c for c in self.log.commits(first, self.before.version) if is_of(c, self.run)]
         attempts = standing(own, self.before)
-        if not attempts and self._adds and 0 < self.before.first_read == first + 1:
+        if has_begun and self._adds and not attempts and self.before.first_read > 0:
             raise WriteConflictError(
                 f"an earlier attempt of this run may have added its rows to {self.output.dataset}, "
                 "and the log does not reach back to where: whether they are there is not known",
