@@ -29,7 +29,7 @@ from spark_runtime.errors import (
 from spark_runtime.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.places import local_path, place
 from spark_runtime.scope import describe, predicate
-from spark_runtime.session import interpreted, keeps_shuffles, setting, unsorted
+from spark_runtime.session import interpreted, keeps_shuffles, seconds, setting, unsorted
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
@@ -119,8 +119,7 @@ class DeltaStorage:
         return DataFrame(made, self._spark)
 
     def _alone(self) -> AbstractContextManager[None]:
-        limit = self._spark.conf.get(TIMEOUT_SETTING, str(LIMIT)) or LIMIT
-        return exclusively(self.log.root, limit=float(limit))
+        return exclusively(self.log.root, limit=seconds(self._spark, TIMEOUT_SETTING, LIMIT))
 
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return the rows of these partitions (None: all) at that version."""

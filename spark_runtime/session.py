@@ -153,6 +153,16 @@ def is_on(name: str, text: str) -> bool:
     return text == "true"
 
 
+def seconds(spark: SparkSession, name: str, default: float) -> float:
+    """Return a setting of ours in seconds; raises SessionError."""
+    text = spark.conf.get(name, str(default)) or str(default)
+    try:
+        return float(text)
+    except ValueError:
+        hint = "set it to a number of seconds"
+        raise SessionError(f"the session has {name} = {text}", hint=hint) from None
+
+
 def assert_safe(spark: SparkSession) -> None:
     """Raise SessionError unless the session has every setting that an exact write rests on."""
     for name, expected in SAFE_CONF.items():

@@ -31,6 +31,7 @@ from spark_runtime.errors import (
     UnexpectedPartitionError,
     WriteConflictError,
 )
+from spark_runtime.locks import TIMEOUT_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -399,3 +400,13 @@ def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
     assert raised.value.hint is not None
     assert "compare the table with its version 2" in raised.value.hint
     assert ("2024-01-01", 6) in delta.rows()
+
+
+def test_a_limit_for_the_lock_that_is_no_number_is_refused(spark: SparkSession, delta: Any) -> None:
+    spark.conf.set(TIMEOUT_SETTING, "soon")
+    try:
+        with pytest.raises(SessionError, match=f"{TIMEOUT_SETTING} = soon"):
+            delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+    finally:
+        spark.conf.unset(TIMEOUT_SETTING)
+    assert len(delta.rows()) == 3
