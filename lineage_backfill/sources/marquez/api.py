@@ -43,9 +43,7 @@ class Api:
 
     def rows(self, answer: Any, member: str) -> list[Any]:
         """Return the list that an answer holds; raises TypeError if it holds none."""
-        rows = answer[member]
-        if not isinstance(rows, list):
-            raise TypeError(f"`{member}` is not a list")
+        rows = listed(answer, member)
         self._unfamiliar |= answer.keys() - {member, "totalCount"}
         return rows
 
@@ -94,6 +92,14 @@ class Api:
             " a newer one is read as if it were 0.51"
         )
         return (*self.warnings, newer)
+
+
+def listed(answer: Any, member: str) -> list[Any]:
+    """Return a list that an answer always holds; raises TypeError or KeyError where it does not."""
+    rows = answer[member]
+    if not isinstance(rows, list):
+        raise TypeError(f"`{member}` is not a list")
+    return rows
 
 
 def segment(text: str) -> str:

@@ -8,6 +8,7 @@ of datasets are counted, and not shown.
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
@@ -50,7 +52,13 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 7
+_VERSION = 8
+#: Numbers of this size stand for the events of a window.
+_DIGESTS = 2**64
+#: So many events at most are read once more to see that they are those that were read.
+_COMPARED = 8_000
+#: In so many parts the windows are counted.
+_COUNTED = 16
 
 T = TypeVar("T")
 
@@ -66,6 +74,7 @@ class _Window:
     end: str
     count: int
     shown: int
+    digest: int  # of those shown, in whatever order
 
 
 class EventHistory:
@@ -80,6 +89,8 @@ class EventHistory:
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
         self._tail = (_FIRST, 0)  # the end of the last window, events not shown after it
+        #: When the server's database was made; another one is another server.
+        self.born = ""
         self._oldest = ""  # the time of the oldest event
         self._newest: list[Any] = []  # the key of the newest one
         self._unsaved = 0
@@ -93,14 +104,13 @@ class EventHistory:
         """
         history = cls.load(cache) if cache else None
         with _switching_often():
-            if history is None or not history._is_begun(api) or not history._read_on(api):
-                _log.info("the event history is read from its beginning")
-                history = cls()
-                history._read_on(api)
-            else:
+            born = _born(api) if cache else ""
+            if history is not None and history.born == born and history._is_continued(api):
                 _log.info("the event history is read on from the cache %s", cache)
-            # Events may come late, with a time that was read already.
-            history._repair(api, 0, len(history._windows))
+            else:
+                _log.info("the event history is read from its beginning")
+                history = cls._read_whole(api)
+                history.born = born
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
         if cache and history._unsaved >= _PAGE:
@@ -123,6 +133,49 @@ class EventHistory:
         return self._oldest
 
     # Reading
+
+    @classmethod
+    def _read_whole(cls, api: Api) -> EventHistory:
+        for _ in range(_TRIES):
+            history = cls()
+            history._read_on(api)
+            # Events may come late, with a time that was read already.
+            if history._repair(api):
+                return history
+        raise LineageError(
+            "events go on disappearing while they are read",
+            hint="Try again when nothing is being deleted in Marquez.",
+        )
+
+    def _is_continued(self, api: Api) -> bool:
+        """Read on; return whether what was read before still stands, as far as can be seen."""
+        return (
+            self._is_begun(api)
+            and self._read_on(api)
+            and self._is_unchanged(api)
+            and self._repair(api)
+        )
+
+    def _is_unchanged(self, api: Api) -> bool:
+        """Return whether some windows, all of them where they are few, hold the same events.
+
+        One that holds another number is left to `_repair`.
+        """
+        left = _COMPARED
+        windows = list(self._windows)
+        random.shuffle(windows)
+        for window in windows:
+            if window.shown > left:
+                continue
+            left -= window.shown
+            span = _Span(api, window.start, window.end, window.count, lambda: False)
+            for _ in span.pages():
+                pass
+            found = sum(one.digest for one in span.windows) % _DIGESTS
+            shown = sum(one.shown for one in span.windows)
+            if shown < window.shown or (shown == window.shown and found != window.digest):
+                return False
+        return True
 
     def _is_begun(self, api: Api) -> bool:
         """Return whether the server's history still begins at the same time.
@@ -168,7 +221,14 @@ class EventHistory:
         if len(self._windows) > _MAX_WINDOWS and len(self._windows) % 2 == 0:
             pairs = zip(self._windows[::2], self._windows[1::2], strict=True)
             self._windows = [
-                _Window(a.start, b.end, a.count + b.count, a.shown + b.shown) for a, b in pairs
+                _Window(
+                    a.start,
+                    b.end,
+                    a.count + b.count,
+                    a.shown + b.shown,
+                    (a.digest + b.digest) % _DIGESTS,
+                )
+                for a, b in pairs
             ]
 
     def _fold(self, events: list[Any]) -> None:
@@ -200,20 +260,34 @@ class EventHistory:
             if parent:
                 parents.add((parent["job"]["namespace"], parent["job"]["name"]))
 
-    def _repair(self, api: Api, low: int, high: int) -> None:
-        """Read those of the windows again that hold another number of events by now."""
-        if low == high:
-            return
+    def _repair(self, api: Api) -> bool:
+        """Read those windows again that hold more events by now; return whether none holds fewer.
+
+        What a removed event said cannot be taken back. Some windows are counted together.
+        """
+        size = max(1, -(-len(self._windows) // _COUNTED))
+        starts = range(0, len(self._windows), size)
+        return all(
+            self._repair_among(api, low, min(low + size, len(self._windows))) for low in starts
+        )
+
+    def _repair_among(self, api: Api, low: int, high: int) -> bool:
         start, end = self._windows[low].start, self._windows[high - 1].end
-        if _count(api, start, end) == sum(window.count for window in self._windows[low:high]):
-            return
-        if high - low == 1:
-            for number in range(low, min(low + 2, len(self._windows))):
-                self._windows[number] = self._reread(api, self._windows[number])
-            return
-        middle = (low + high) // 2
-        self._repair(api, low, middle)
-        self._repair(api, middle, high)
+        known = sum(window.count for window in self._windows[low:high])
+        count = _count(api, start, end)
+        if count == known:
+            return True
+        if count < known:
+            return False
+        if high - low > 1:
+            middle = (low + high) // 2
+            return self._repair_among(api, low, middle) and self._repair_among(api, middle, high)
+        for number in range(low, min(low + 2, len(self._windows))):
+            before = self._windows[number]
+            self._windows[number] = self._reread(api, before)
+            if self._windows[number].count < before.count:
+                return False
+        return True
 
     def _reread(self, api: Api, window: _Window) -> _Window:
         """Fold in a window once more, until its number of events stands still."""
@@ -225,7 +299,9 @@ class EventHistory:
             before, count = count, _count(api, window.start, window.end)
             if count == before:
                 self._unsaved += count
-                return replace(window, count=count, shown=sum(one.shown for one in span.windows))
+                shown = sum(one.shown for one in span.windows)
+                digest = sum(one.digest for one in span.windows) % _DIGESTS
+                return replace(window, count=count, shown=shown, digest=digest)
         raise LineageError(
             f"the events from {window.start} to {window.end} keep changing while they are read",
             hint="Try again when no old events are being loaded into Marquez.",
@@ -237,6 +313,7 @@ class EventHistory:
         header = {
             "format": _FORMAT,
             "version": _VERSION,
+            "born": self.born,
             "oldest": self._oldest,
             "newest": self._newest,
             "windows": [astuple(window) for window in self._windows],
@@ -259,6 +336,7 @@ class EventHistory:
             history.builder = state.load(records)
             for _ in records:  # to the end, which proves that the file is whole
                 return None
+            history.born = header["born"]
             history._oldest, history._newest = header["oldest"], header["newest"]
             history._windows = [_Window(*window) for window in header["windows"]]
             history._nameless = set(header["nameless"])
@@ -306,7 +384,9 @@ class _Span:
         self._read(start, self._end, total or 0, last)
 
     def _read(self, start: str, end: str, count: int, events: list[Any]) -> None:
-        self.windows.append(_Window(start, end, count, _before(events, end)))
+        shown = _before(events, end)
+        digest = sum(map(_hash, events[:shown])) % _DIGESTS
+        self.windows.append(_Window(start, end, count, shown, digest))
 
 
 def _spans(api: Api, after: str, until: str, idle: Callable[[], bool]) -> list[_Span]:
@@ -490,6 +570,28 @@ def _before(events: list[Any], end: str) -> int:
 
 def _key(event: Any) -> list[Any]:
     return [(event.get("run") or {}).get("runId"), event.get("eventType"), event["eventTime"]]
+
+
+def _hash(event: Any) -> int:
+    """Return a number that tells an event from others, the same in every process."""
+    job = event["job"]
+    parts = [*map(str, _key(event)), job["namespace"], job["name"]]
+    for side in ("inputs", "outputs"):
+        parts.append(side)
+        for item in event.get(side) or ():
+            parts += (item["namespace"], item["name"])
+    return crc32("\0".join(parts).encode("utf-8", "replace"))
+
+
+def _born(api: Api) -> str:
+    """Return when the server's database was made; empty where that cannot be told."""
+    try:
+        rows = api.rows(api.get("namespaces", limit="100", offset="0"), "namespaces")
+    except HTTPStatusError as error:
+        if error.status != 500:  # a name that its list cannot show
+            raise
+        return ""
+    return next((str(row["createdAt"]) for row in rows if row["name"] == "default"), "")
 
 
 def _just_before(event: Any) -> str:

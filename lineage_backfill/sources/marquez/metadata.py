@@ -21,6 +21,7 @@ from lineage_backfill.sources.marquez.api import (
     dataset_path,
     edges_of,
     job_path,
+    listed,
     segment,
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
@@ -171,7 +172,7 @@ class MarquezMetadata:
                 hint="Repair it in Marquez, or delete the job there.",
             ) from error
         # As old as the job itself, so that the runs of the history come after it.
-        declared = {"inputs": page.get("inputs"), "outputs": page.get("outputs")}
+        declared = {side: listed(page, side) for side in ("inputs", "outputs")}
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
 
     def _is_whole(self, namespace: str) -> bool:
@@ -225,7 +226,7 @@ class MarquezMetadata:
             ) from error
         item = {"namespace": name[0], "name": page["name"], "facets": _tagged(page)}
         told, failed = self._fold_runs(name, item)
-        inputs, outputs = list(page.get("inputs") or ()), list(page.get("outputs") or ())
+        inputs, outputs = (list(listed(page, side)) for side in ("inputs", "outputs"))
         around: list[Name] = []
         # The page names all that `/lineage` shows, which takes a large server seconds.
         if self._has_holes or not (told or inputs or outputs):
@@ -261,8 +262,8 @@ class MarquezMetadata:
             event = {
                 "run": {"runId": run["id"], "facets": facets},
                 "job": item,
-                "inputs": self._known(map(_version, run.get("inputDatasetVersions") or ())),
-                "outputs": self._known(map(_version, run.get("outputDatasetVersions") or ())),
+                "inputs": self._known(map(_version, listed(run, "inputDatasetVersions"))),
+                "outputs": self._known(map(_version, listed(run, "outputDatasetVersions"))),
             }
             told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
             if state in ("FAIL", "ABORT"):

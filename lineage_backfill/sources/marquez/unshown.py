@@ -11,11 +11,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from lineage_backfill.errors import HTTPStatusError
+from lineage_backfill.errors import HTTPStatusError, LineageError
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.model import JobRef
-from lineage_backfill.sources.marquez.api import Api, Edges, Name, as_items, dataset_path, job_path
+from lineage_backfill.sources.marquez.api import (
+    Api,
+    Edges,
+    Name,
+    as_items,
+    dataset_path,
+    job_path,
+    listed,
+)
 from lineage_backfill.sources.marquez.history import EventHistory
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 
@@ -40,10 +48,12 @@ def fold_unshown(
     if not number:
         return
     header = {"format": _FORMAT, "version": _VERSION, "oldest": history.oldest, "number": number}
+    header["born"] = history.born
     events = _load(cache, header) if cache else None
     if events is None:
+        noted = len(api.warnings)
         events = list(chain(_of_jobs(api, history, jobs), _of_datasets(api, datasets, since)))
-        if cache:
+        if cache and len(api.warnings) == noted:
             try:
                 # Made anew in minutes at most: fast to write rather than small.
                 write_records(cache, chain([header], events), level=1)
@@ -80,7 +90,7 @@ def declared(
 def _named(row: Any) -> Edges:
     """Return what a job reads and writes by its own page, or by one of its versions."""
     reads, writes = (
-        {(item["namespace"], item["name"]) for item in row.get(side) or ()}
+        {(item["namespace"], item["name"]) for item in listed(row, side)}
         for side in ("inputs", "outputs")
     )
     return reads, writes
@@ -116,9 +126,16 @@ def _of_datasets(api: Api, names: Iterable[Name], since: str) -> Iterator[Any]:
 
 
 def _report(api: Api, what: str, error: HTTPStatusError) -> None:
-    if error.status not in (404, 500):
+    said = f"{what}: what events without a run said of it cannot be read: {error}"
+    if error.status == 404:  # deleted meanwhile
+        api.warnings.append(said)
+    elif error.status == 500:
+        raise LineageError(
+            said,
+            hint="Try again. If it stays so, repair it in Marquez, or delete it there.",
+        ) from error
+    else:
         raise error
-    api.warnings.append(f"{what}: what events without a run said of it cannot be read: {error}")
 
 
 def _load(file: Path, header: Mapping[str, Any]) -> list[Any] | None:

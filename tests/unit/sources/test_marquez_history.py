@@ -30,6 +30,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     monkeypatch.setattr(history, "_PAGE", 3)
     monkeypatch.setattr(history, "_LARGE_PAGE", 3)
     monkeypatch.setattr(history, "_WORTH_SPLITTING", request.param)
+    monkeypatch.setattr(history, "_COMPARED", 0)
 
 
 def pages(server: FakeMarquez) -> list[dict[str, str]]:
@@ -67,6 +68,42 @@ def test_actions_of_one_application_that_come_in_two_reads_are_one_run(tmp_path:
             assert {ref.name for ref in job.writes} == expected
             if len(expected) == 1:
                 server.post(action(late))
+
+
+def whole(server: FakeMarquez, cache: Path) -> bool:
+    """Return whether a read with the cache says what one without it does."""
+    cached = read(server, view="events", cache=cache)
+    return same(cached, read(server, view="events"))
+
+
+def test_an_event_that_was_removed_is_forgotten(tmp_path: Path) -> None:
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert whole(server, tmp_path)
+    del server.events[4]
+    assert whole(server, tmp_path)
+    assert "j4" not in names(read(server, view="events", cache=tmp_path))
+    # One less here and one more there are as many in all.
+    del server.events[1]
+    server.post(event(20, 6))
+    assert whole(server, tmp_path)
+
+
+def test_another_history_of_the_same_size_and_ends_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_COMPARED", 8_000)
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert whole(server, tmp_path)
+    server.events[4] = event(4, outputs=[{"namespace": "n", "name": "other"}])
+    assert whole(server, tmp_path)
+
+
+def test_a_server_whose_database_was_made_anew_is_read_anew(tmp_path: Path) -> None:
+    server = FakeMarquez([event(n) for n in range(9)])
+    assert whole(server, tmp_path)
+    server.events[4] = event(4, outputs=[{"namespace": "n", "name": "other"}])
+    server.namespaces["default"]["createdAt"] = "2024-05-01T00:00:00Z"
+    assert whole(server, tmp_path)
 
 
 def test_more_events_at_one_time_than_fit_on_a_page() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.marquez import View
@@ -111,14 +112,29 @@ def test_a_damaged_file_of_answers_is_asked_for_again(tmp_path: Path) -> None:
     assert owners(read(server, cache=tmp_path), "d1") == ("us",)
 
 
-def test_versions_that_cannot_be_read_are_reported() -> None:
+@pytest.mark.parametrize("page", ["datasets/d1/versions", "jobs/j1"])
+@pytest.mark.parametrize("answer", [(500, {}), (200, {})])
+def test_versions_that_cannot_be_read_are_an_error_and_not_kept(
+    page: str, answer: tuple[int, dict[str, str]], tmp_path: Path
+) -> None:
+    server = FakeMarquez([event(1), event(2), owned(3, "d2", "us")])
+    server.before_answer = lambda path, _: answer if path.endswith(page) else None
+    with pytest.raises(LineageError):
+        read(server, cache=tmp_path)
+    assert not list(tmp_path.glob("*.unshown.gz"))
+    server.before_answer = lambda *_: None
+    assert owners(read(server, cache=tmp_path), "d2") == ("us",)
+
+
+def test_what_was_deleted_meanwhile_is_reported_and_asked_for_again(tmp_path: Path) -> None:
     server = FakeMarquez([event(1), event(2), owned(3, "d2", "us")])
     server.before_answer = lambda path, _: (
-        (500, {}) if path.endswith("datasets/d1/versions") else None
+        (404, {}) if path.endswith("datasets/d1/versions") else None
     )
-    snapshot = read(server)
+    snapshot = read(server, cache=tmp_path)
     assert owners(snapshot, "d2") == ("us",)
     assert [said for said in snapshot.warnings if said.startswith("n:d1: what events without a")]
+    assert not list(tmp_path.glob("*.unshown.gz"))
 
 
 def test_events_alone_are_whole_too() -> None:
