@@ -102,6 +102,17 @@ def pull(
         terminal.out().print(f"{out}: {parts} from {source_and_size}")
 
 
+@lineage.command("refresh")
+@takes_options
+def refresh(source: SourceOptions) -> None:
+    """Forget what was kept of Marquez, and read all of it again."""
+    snapshot = source.open().lineage.refresh()
+    for warning in snapshot.warnings:
+        terminal.say(f"warning: {warning}", style="yellow")
+    counts = (counted(len(snapshot.jobs), "job"), counted(len(snapshot.datasets), "dataset"))
+    terminal.out().print(f"{', '.join(counts)} from {snapshot.source}, read in full")
+
+
 @lineage.command("diff")
 @takes_options
 def diff(

@@ -53,6 +53,10 @@ class LineageOptions:
         View | None, _source(help="What of Marquez to read: by default both.")
     ] = None
 
+    no_cache: Annotated[
+        bool, _source("--no-cache", help="Read all of Marquez, and keep nothing of it.")
+    ] = False
+
     def project(self, file: Path | None, *, search: bool = True) -> Project:
         """Return the project of a file (None: the one found upward, if it is searched for)."""
         return open_project(
@@ -62,6 +66,7 @@ class LineageOptions:
             marquez=self.marquez,
             snapshot=self.snapshot,
             view=self.lineage_view and self.lineage_view.value,
+            cache=False if self.no_cache else None,
         )
 
 

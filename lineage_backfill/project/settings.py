@@ -63,6 +63,7 @@ class LineageSetting:
     ca_bundle: Path | None = None
     timeout: int = 30
     fold: bool = True  # a Spark application is one job
+    cache: bool = True  # what Marquez has told is kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +207,12 @@ _SPECS: dict[str, _Spec] = {
         default=True,
         parse=_truth,
     ),
+    "lineage.cache": _Spec(
+        help="keep what Marquez has told for the next command",
+        read=_flag,
+        default=True,
+        parse=_truth,
+    ),
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
         read=_read_store,
@@ -336,6 +343,7 @@ def read_project(
             ca_bundle=value["lineage.ca_bundle"],
             timeout=value["lineage.timeout"],
             fold=value["lineage.fold"],
+            cache=value["lineage.cache"],
         ),
         store_url=value["store.url"],
         spark=spark,

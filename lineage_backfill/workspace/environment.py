@@ -42,6 +42,7 @@ def open_project(
     marquez: str | None = None,
     snapshot: Path | None = None,
     view: str | None = None,
+    cache: bool | None = None,
 ) -> Project:
     """Return the project of `file`, or the one found upward; the lineage given comes first.
 
@@ -52,6 +53,7 @@ def open_project(
         "lineage.marquez": marquez,
         "lineage.snapshot": snapshot and str(snapshot),
         "lineage.view": view,
+        "lineage.cache": cache,
     }
     project = load_project(file=file, search=search, flags=flags)
     _log.info("project file: %s", project.file or "none")

@@ -61,6 +61,12 @@ class ProjectLineage:
         """Return the lineage as a project file without declarations makes it."""
         return _folded(self.read_source(), Declarations(), applications=True)
 
+    def refresh(self) -> LineageSnapshot:
+        """Forget what was kept of Marquez, and return the lineage, which is read in full."""
+        for file in self._cache.glob("marquez-*"):
+            file.unlink(missing_ok=True)
+        return self.read()
+
     def read_file(self, file: Path) -> LineageSnapshot:
         """Return the lineage of a saved snapshot."""
         source: LineageSource = load(SNAPSHOT_SOURCE)(file)
@@ -102,7 +108,7 @@ class ProjectLineage:
         return snapshot
 
     def _source(self) -> LineageSource:
-        project, lineage = self._project, self._project.lineage
+        lineage = self._project.lineage
         source: LineageSource
         if lineage.events:
             source = load(EVENT_SOURCE)(lineage.events)
@@ -116,7 +122,7 @@ class ProjectLineage:
                 settings=load(WEB_SETTINGS)(
                     headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
                 ),
-                cache=state_dir(project) / "cache",
+                cache=self._cache if lineage.cache else None,
             )
         else:
             raise ConfigError(
@@ -125,6 +131,10 @@ class ProjectLineage:
                 " project.",
             )
         return source
+
+    @property
+    def _cache(self) -> Path:
+        return state_dir(self._project) / "cache"
 
     @cached_property
     def _names_file(self) -> Path:

@@ -29,6 +29,7 @@ def test_all_verbs_are_there() -> None:
         *[
             ("lineage", "show"),
             ("lineage", "pull"),
+            ("lineage", "refresh"),
             ("lineage", "diff"),
             ("graph",),
             ("serve",),

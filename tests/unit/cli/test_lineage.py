@@ -37,6 +37,17 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return said.out if code in (0, 2) else said.err
 
 
+def test_refresh_forgets_what_was_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = folder / ".lineage-backfill" / "cache" / "marquez-1.events.gz"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    other = kept.with_name("other")
+    other.touch()
+    said = told(capsys, "lineage", "refresh", "--no-cache", "--events", str(FOOD))
+    assert said == "13 jobs, 13 datasets from events, read in full\n"
+    assert (kept.exists(), other.exists()) == (False, True)
+
+
 # --- pull ---------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,8 @@ def test_lineage_is_read_as_the_options_say() -> None:
     given = LineageOptions(marquez="http://localhost:5000", lineage_view=View.GRAPH)
     lineage = given.project(None, search=False).lineage
     assert (lineage.marquez, lineage.view) == ("http://localhost:5000", "graph")
+    assert lineage.cache
+    assert not LineageOptions(no_cache=True).project(None, search=False).lineage.cache
 
 
 def test_nothing_given_is_nothing_given() -> None:
