@@ -109,8 +109,10 @@ class EventHistory:
                 _log.info("the event history is read on from the cache %s", cache)
             else:
                 _log.info("the event history is read from its beginning")
-                history = cls._read_whole(api)
+                history = cls()
                 history.born = born
+                history._read_on(api)
+                history._repair(api)  # what is removed while it is read was true a moment ago
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
         if cache and history._unsaved >= _PAGE:
@@ -133,19 +135,6 @@ class EventHistory:
         return self._oldest
 
     # Reading
-
-    @classmethod
-    def _read_whole(cls, api: Api) -> EventHistory:
-        for _ in range(_TRIES):
-            history = cls()
-            history._read_on(api)
-            # Events may come late, with a time that was read already.
-            if history._repair(api):
-                return history
-        raise LineageError(
-            "events go on disappearing while they are read",
-            hint="Try again when nothing is being deleted in Marquez.",
-        )
 
     def _is_continued(self, api: Api) -> bool:
         """Read on; return whether what was read before still stands, as far as can be seen."""
@@ -267,9 +256,9 @@ class EventHistory:
         """
         size = max(1, -(-len(self._windows) // _COUNTED))
         starts = range(0, len(self._windows), size)
-        return all(
-            self._repair_among(api, low, min(low + size, len(self._windows))) for low in starts
-        )
+        ends = (min(low + size, len(self._windows)) for low in starts)
+        spans = zip(starts, ends, strict=True)
+        return [self._repair_among(api, *span) for span in spans].count(False) == 0
 
     def _repair_among(self, api: Api, low: int, high: int) -> bool:
         start, end = self._windows[low].start, self._windows[high - 1].end
@@ -277,17 +266,15 @@ class EventHistory:
         count = _count(api, start, end)
         if count == known:
             return True
-        if count < known:
-            return False
         if high - low > 1:
             middle = (low + high) // 2
-            return self._repair_among(api, low, middle) and self._repair_among(api, middle, high)
-        for number in range(low, min(low + 2, len(self._windows))):
-            before = self._windows[number]
-            self._windows[number] = self._reread(api, before)
-            if self._windows[number].count < before.count:
-                return False
-        return True
+            earlier = self._repair_among(api, low, middle)
+            return self._repair_among(api, middle, high) and earlier
+        if count < known:
+            return False
+        before = self._windows[low : low + 2]  # the next may lack one that came between two counts
+        self._windows[low : low + 2] = after = [self._reread(api, window) for window in before]
+        return all(new.count >= old.count for old, new in zip(before, after, strict=True))
 
     def _reread(self, api: Api, window: _Window) -> _Window:
         """Fold in a window once more, until its number of events stands still."""

@@ -45,7 +45,8 @@ def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     # name. Whatever is added here, `state` has to keep.
     again = {"node", "record", "ref", "last_columns"}
     assert set(Dataset.__slots__) - again == {"columns", "facets", "name", "told", "written"}
-    assert set(Job.__slots__) - again == {"after", "declared", "facets", "name", "parent", "runs"}
+    kept = {"after", "declared", "facets", "name", "parent", "runs", "spark"}
+    assert set(Job.__slots__) - again == kept
     assert set(Run.__slots__) - again == set(Run.MEMBERS)
 
 
