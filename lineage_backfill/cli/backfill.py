@@ -87,7 +87,9 @@ def carry_out(
     console = terminal.talk() if how.yes else terminal.err()
     show(plan, console, snapshot=workspace.snapshot, takes=takes)
     if not plan.totals["runs"]:
-        raise typer.Exit(_NOT_ALL if any(job.status == "blocked" for job in plan.jobs) else 0)
+        undecided = (job for job in plan.jobs if job.status == "blocked")
+        stuck = any(how.strict or not job.reason.get("by_choice") for job in undecided)
+        raise typer.Exit(_NOT_ALL if stuck else 0)
     written = {write.dataset for run in plan.runs or () for write in run.writes}
     for dataset, found in Planning(workspace).undo_blockers(written).items():
         terminal.say(f"undo: {dataset}: {'; '.join(found)}")
@@ -105,7 +107,7 @@ def carry_out(
         return
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
-    _finish(workspace, outcome, as_json=as_json)
+    _finish(workspace, outcome, as_json=as_json, strict=how.strict)
 
 
 def _submission(how: RunOptions) -> Submission:
@@ -218,7 +220,9 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
         raise typer.Exit(1)
 
 
-def _finish(workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool) -> None:
+def _finish(
+    workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
+) -> None:
     """Print how a backfill ended and what to do next, and exit by it."""
     document = Backfills(workspace).status(outcome.id)
     if as_json:
@@ -232,7 +236,8 @@ def _finish(workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool) ->
         terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")
     if outcome.timed_out and outcome.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
-    if code == 0 and (document["blocked_jobs"] or document["left"]):
+    excluded = strict and document["excluded_jobs"]
+    if code == 0 and (document["blocked_jobs"] or document["left"] or excluded):
         code = _NOT_ALL
     if code:
         raise typer.Exit(code)

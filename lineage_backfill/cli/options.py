@@ -246,6 +246,10 @@ class RunOptions(RunningOptions):
             metavar="WHEN",
         ),
     ] = None
+    strict: Annotated[
+        bool,
+        _drive("--strict", help="Exit 3 also for jobs that --select, --exclude or --depth left."),
+    ] = False
     detach: Annotated[
         bool,
         _drive(

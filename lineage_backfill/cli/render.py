@@ -15,6 +15,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import Plan, PlannedJob
+from lineage_backfill.presentation import backfills
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.plans import amount, how_long, roots, tree
 from lineage_backfill.presentation.text import counted, safe
@@ -60,9 +61,9 @@ def table(
     return grid
 
 
-def mark(holds: bool) -> Text:
-    """Return the sign of what holds or not, in its colour."""
-    return Text("✓", style="green") if holds else Text("✗", style="red")
+def mark(holds: bool | None) -> Text:
+    """Return the sign of what holds or not, in its colour; None: it is unknown."""
+    return Text(backfills.mark(holds), style={True: "green", False: "red"}.get(holds, "yellow"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,8 +102,7 @@ def report_table(document: Document) -> RenderableType:
         (mark(one["exact"]), Text(dataset), *cells) for one, dataset, cells in outputs
     )
     touched = table("", "Dataset", *backfills.OUTPUTS, rows=rows, right=range(2, 8))
-    style = "green" if document["touched_is_planned"] else "red"
-    verdict = Text(backfills.verdict(document), style=style)
+    verdict = Text(backfills.verdict(document), style=backfills.verdict_style(document))
     for one, dataset, _ in outputs:
         for what, number, keys in backfills.notes(one):
             style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")

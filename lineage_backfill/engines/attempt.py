@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from lineage_backfill.errors import EngineError
+from lineage_backfill.errors import EngineError, SpecError
 from lineage_backfill.files import whole_file
 from lineage_backfill.ports import AttemptState, Outcome
+from lineage_backfill.runspec.parse import check_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class AttemptFiles:
             result = json.loads(text)
             if result["token"] != spec["token"]:
                 return None
+            check_result(result)
             error = result.get("error") or {}
             succeeded = result["state"] == "succeeded"
             return Outcome(
@@ -90,8 +92,9 @@ class AttemptFiles:
                 error=None if succeeded else _error_text(error),
                 transient=bool(error.get("transient", False)),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"the result file {spec['result_path']} cannot be read: {error!r}"
+        except (SpecError, ValueError, KeyError, TypeError) as error:
+            why = error if isinstance(error, SpecError) else repr(error)
+            message = f"the result file {spec['result_path']} cannot be read: {why}"
             return Outcome(state=AttemptState.FAILED, error=message)
 
     def claim(self, claim: Mapping[str, Any]) -> None:

@@ -70,6 +70,8 @@ class Describer:
                 reason["hint"] = result.cause[2]
         elif status == "skipped":
             reason["text"] = _SKIPPED[reason["kind"]]
+        if result.by_choice and (result.left or status == "blocked"):
+            reason["by_choice"] = True
         if result.left_causes:
             reason["left"] = list(dict.fromkeys(text for _, text in result.left_causes))
         if result.pruned:

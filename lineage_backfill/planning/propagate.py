@@ -37,6 +37,8 @@ _Group = tuple[int, Sequence[JobFacts], bool]
 Cause = tuple[str, str, str]
 #: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
 LeftCause = tuple[str, str]
+#: What the request itself leaves out; any other reason asks for a decision.
+_BY_CHOICE = frozenset({"excluded", "depth", "exact"})
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +47,8 @@ class JobResult:
 
     `stale` are all run keys that something makes stale, `planned` those that run, `left` those
     that do not. `cause` is why the job is not planned at all, or why keys are left: (kind, text,
-    hint). `stale_inputs` None stands for the inputs that are dirty in the end.
+    hint). `by_choice` says that the request itself asked to leave them. `stale_inputs` None stands
+    for the inputs that are dirty in the end.
     """
 
     facts: JobFacts
@@ -54,6 +57,7 @@ class JobResult:
     left: PartitionSet = NOTHING
     cause: Cause | None = None
     left_causes: tuple[LeftCause, ...] = ()
+    by_choice: bool = True
     stale_inputs: Sequence[Input] | None = ()
     pruned: Sequence[DatasetRef] = ()
     serial: bool = False  # its keys run one by one, in order
@@ -156,6 +160,7 @@ class _Run:
         for data, keys in roots.items():
             self.dirty.add(data, keys)
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
+        self._unchosen: set[DatasetFacts] = set()  # unrepaired, and nobody asked for that
         self.warnings: dict[str, None] = {}
         self.results: dict[JobFacts, JobResult] = {}
         self.memo = KeyMemo()
@@ -259,11 +264,14 @@ class _Run:
         if facts.problem is not None or facts.unknown or facts.endless:
             cause = self._problem(facts, stale_inputs)
         blocked = cause is not None
-        if cause is None and (constraints.cuts_any or facts.guarded):
-            cause = constraints.cut(facts, self._distances[facts])
+        cut = None
+        if constraints.cuts_any or facts.guarded:
+            cut = constraints.cut(facts, self._distances[facts])
+        cause = cause or cut
         if facts.calendar is None or (blocked and not _knows_keys(facts, stale_inputs)):
             result.cause = cause
-            self._all_unrepaired(facts)
+            result.by_choice = cut is not None and cut[0] in _BY_CHOICE
+            self._all_unrepaired(facts, result)
             return result
         result.parts, unwidened = self._stale_keys(facts, ways, stale_inputs, asked)
         result.stale = _joined(result.parts)
@@ -273,6 +281,7 @@ class _Run:
         result.cause = cause
         if cause is not None:
             left = result.stale
+            result.by_choice = cut is not None and cut[0] in _BY_CHOICE
         elif self.unrepaired or constraints.exact or constraints.expired:
             left = self._left(facts, result, ways, unwidened)
         else:
@@ -379,6 +388,8 @@ class _Run:
                 if keys := keys & result.stale:
                     left |= keys
                     causes.append(why)
+                    if why[0] == "expired" or edge.data in self._unchosen:
+                        result.by_choice = False
         result.left_causes = tuple(causes)
         own = ways.own(facts)
         while own and left:
@@ -405,12 +416,16 @@ class _Run:
                 if left.boxes:
                     unrepaired = output.mapping.required(part & left)
                     _add(self.unrepaired, output.data, unrepaired)
+                    if not result.by_choice:
+                        self._unchosen.add(output.data)
 
-    def _all_unrepaired(self, facts: JobFacts) -> None:
+    def _all_unrepaired(self, facts: JobFacts, result: JobResult) -> None:
         """Record that any partition of the outputs may be stale, and stay so."""
         for output in facts.outputs:
             calendar = output.data.calendar
             self._mark(output.data, UNKNOWN if calendar is None else calendar.existing)
+            if not result.by_choice:
+                self._unchosen.add(output.data)
 
     def _mark(self, data: DatasetFacts, extent: Dirty) -> None:
         self.dirty.add(data, extent)
@@ -430,6 +445,7 @@ class _Run:
             for facts, keys in tied.items():
                 result = self.results[facts]
                 result.left_causes += (("cycle", sentence),)
+                result.by_choice = False
                 if keys == result.stale:
                     result.cause = ("cycle", sentence, "declare how the keys travel on that way")
                 self._settle(facts, result, result.left | keys)
@@ -448,6 +464,7 @@ class _Run:
                 if keep and facts in keep and fresh.stale:
                     fresh.left_causes = tuple(dict.fromkeys((*fresh.left_causes, *old.left_causes)))
                     fresh.cause = fresh.cause or old.cause
+                    fresh.by_choice = False
                     self._settle(facts, fresh, fresh.left | keep[facts])
             if before == [(results[facts].stale, results[facts].left) for facts in jobs]:
                 return

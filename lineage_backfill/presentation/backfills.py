@@ -82,7 +82,20 @@ def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, st
 
 def verdict(document: Document) -> str:
     """Return whether a backfill touched what it had planned, as a sentence."""
+    if document["touched_is_planned"] is None:
+        return "What was touched is unknown: jobs succeeded without a result file."
     return f"Touched is {'' if document['touched_is_planned'] else 'not '}what was planned."
+
+
+def verdict_style(document: Document) -> str:
+    """Return the colour of the verdict."""
+    styles = {True: "green", False: "red", None: "yellow"}
+    return styles[document["touched_is_planned"]]
+
+
+def mark(holds: bool | None) -> str:
+    """Return the sign of what holds or not; None: it is unknown."""
+    return "?" if holds is None else "✓" if holds else "✗"
 
 
 def names_in(document: Document) -> Names:

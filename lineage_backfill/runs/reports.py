@@ -34,17 +34,20 @@ def status(
     runs: Sequence[RunRecord],
     driver: Holder | None = None,
 ) -> Document:
-    """Return where a backfill and each of its runs stand; `plan` is its plan document."""
+    """Return where a backfill and each of its runs stand; `plan` is its plan document.
+
+    `excluded_jobs` are left stale as the request asked, `blocked_jobs` for any other reason.
+    """
     count = Counter(run.state for run in runs)
+    left = [job for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")]
     return {
         "schema_version": 1,
         "kind": "status",
         **_backfill(record),
         "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
         "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
-        "blocked_jobs": [
-            job["job"] for job in plan["jobs"] if job["status"] in ("blocked", "left_stale")
-        ],
+        "blocked_jobs": [job["job"] for job in left if not job["reason"].get("by_choice")],
+        "excluded_jobs": [job["job"] for job in left if job["reason"].get("by_choice")],
         "runs": [_run(run) for run in runs],
     }
 
@@ -124,26 +127,33 @@ def report(
     for run in planned.values():
         for part in run.writes:
             output(run.job, part.dataset).plan(part.keys)
+    written = {run.id: {part.dataset for part in run.writes} for run in planned.values()}
     for record_ in runs:
         if record_.cut_off and record_.state.is_good:
             run = planned[record_.run_id]
             left = () if record_.state is RunState.SKIPPED else without(run, record_.cut_off).writes
             kept = {part.dataset: part.keys for part in left}
+            written[run.id] = set(kept)
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
     for attempt in attempts:
-        if attempt.state is AttemptState.SUCCEEDED and attempt.result is not None:
-            for written in attempt.result["outputs"]:
-                dataset = DatasetRef(written["dataset"]["namespace"], written["dataset"]["name"])
-                output(planned[attempt.run_id].job, dataset).touch(written)
+        if attempt.state is not AttemptState.SUCCEEDED:
+            continue
+        told = {
+            DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one
+            for one in (attempt.result or {}).get("outputs", ())
+        }
+        for dataset in written[attempt.run_id] | told.keys():
+            output(planned[attempt.run_id].job, dataset).touch(told.get(dataset))
     documents = [one.document() for one in outputs.values()]
+    exact = [one["exact"] for one in documents]
     return {
         "schema_version": 1,
         "kind": "report",
         **_backfill(record),
         "description": record.description,
         "reason": record.reason,
-        "touched_is_planned": all(one["exact"] for one in documents),
+        "touched_is_planned": False if False in exact else None if None in exact else True,
         "outputs": documents,
         "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
@@ -175,6 +185,7 @@ class _Output:
         self.open: dict[str, dict[str, Any]] = {"changed": {}, "appeared": {}, "vanished": {}}
         self.rows = {"rows_before": 0, "rows": 0}
         self.versions: list[int] = []
+        self.is_known = True  # what each run has written
 
     def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
@@ -184,11 +195,15 @@ class _Output:
         """Add planned partitions that need not be written, all but those that are kept."""
         self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
-    def touch(self, written: Mapping[str, Any]) -> None:
-        """Add what a run says that it wrote; contents not known to be equal count as changed.
+    def touch(self, written: Mapping[str, Any] | None) -> None:
+        """Add what a run says that it wrote, None if it says nothing.
 
-        Where `*` was planned, what lies within it is as planned.
+        Contents not known to be equal count as changed. Where `*` was planned, what lies within it
+        is as planned.
         """
+        if written is None:
+            self.is_known = False
+            return
         for one in written["partitions"]:
             within = one.get("within")
             try:
@@ -202,7 +217,7 @@ class _Output:
             if within:
                 appeared = one.get("rows_before") == 0 and one.get("rows") != 0
                 self._note_open(
-                    one["key"], changed=is_changed, appeared=appeared, vanished=one["emptied"]
+                    one["key"], changed=is_changed, appeared=appeared, vanished=bool(one.get("emptied"))
                 )
             elif is_changed:
                 self.sets["changed"] |= key
@@ -222,11 +237,13 @@ class _Output:
     def document(self) -> Document:
         """Return it as the report tells it."""
         planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
-        missing, unexpected = planned - touched, touched - planned
+        unexpected = touched - planned
+        missing = planned - touched if self.is_known else NOTHING
+        exact: bool | None = not (missing or unexpected or self.strange)
         return {
             "dataset": named(self.dataset),
             "job": named(self.job),
-            "exact": not (missing or unexpected or self.strange),
+            "exact": None if exact and not self.is_known else exact,
             **{name: self._set(keys) for name, keys in self.sets.items()},
             "changed": self._set(self.sets["changed"], self.open["changed"].values()),
             "appeared": self._set(NOTHING, self.open["appeared"].values()),

@@ -1,10 +1,10 @@
-"""Run specs are read whole or refused with the place that is wrong."""
+"""Run specs and result files are read whole or refused with the place that is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from lineage_backfill.errors import SpecError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -22,6 +22,7 @@ from lineage_backfill.runspec.values import (
     ProductKey,
     RunKey,
     RunSpec,
+    State,
 )
 
 T = TypeVar("T")
@@ -62,6 +63,48 @@ def parse_spec(document: object) -> RunSpec:
             undo=None if top.peek("undo") is None else tuple(top.items("undo", _text)),
         )
     )
+
+
+def check_result(document: object) -> Mapping[str, Any]:
+    """Return the document of a result file; raises SpecError naming the place that is wrong.
+
+    Members that are not known here are allowed: other programs write result files, too.
+    """
+    top = _Reader(document, "result file")
+    if (state := top.get("state", str)) not in get_args(State):
+        raise SpecError(f"result file.state: succeeded or failed, not {state!r:.80}")
+    error = top.optional("error", dict)
+    if error is not None:
+        told = _Reader(error, "result file.error")
+        for name, kind in (("class", str), ("message", str), ("transient", bool)):
+            told.optional(name, kind)
+    for name in ("outputs", "inputs"):
+        top.items(name, _check_table, default=[])
+    return cast("Mapping[str, Any]", document)
+
+
+def _check_table(value: object, place: str) -> None:
+    table = _Reader(value, place)
+    _dataset(table)
+    for name in ("version", "version_before"):
+        table.optional(name, int)
+    table.items("drift", _text, default=[])
+    table.optional("types", dict)
+    table.items("partitions", _check_partition)
+
+
+def _check_partition(value: object, place: str) -> None:
+    partition = _Reader(value, place)
+    _key(partition)
+    for name in ("rows_before", "rows"):
+        partition.optional(name, int)
+    for name in ("fingerprint_before", "fingerprint"):
+        partition.optional(name, str)
+    partition.optional("emptied", bool)
+    for column, text in partition.get("values", dict, default={}).items():
+        if text is not None:
+            _text(text, f"{place}.values.{column}")
+    partition.optional("within", list)
 
 
 class _Reader:
@@ -108,8 +151,10 @@ class _Reader:
         self._taken.add(name)
         return _Reader(self._members.get(name), f"{self.place}.{name}")
 
-    def items(self, name: str, parse: Callable[[object, str], T]) -> list[T]:
-        values = self.get(name, list)
+    def items(
+        self, name: str, parse: Callable[[object, str], T], default: list[T] | None = None
+    ) -> list[T]:
+        values = self.get(name, list, default)
         return [parse(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
 
     def done(self, value: T) -> T:
@@ -119,7 +164,13 @@ class _Reader:
         return value
 
 
-_JSON_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list", dict: "an object"}
+_JSON_NAMES: dict[type, str] = {
+    str: "a text",
+    int: "an integer",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
 # The first of each is what an absent member means.

@@ -138,6 +138,7 @@ def report(backfill: str) -> str:
             list(backfills.not_planned(document, names)), number("left"), size=_OTHERS
         ),
         verdict=backfills.verdict(document).rstrip("."),
+        mark=backfills.mark,
         who_and_when=backfills.who_and_when(document),
     )
 

@@ -144,6 +144,29 @@ def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
     assert bench.wait(bench.engine.submit(path, "t-1")) is AttemptState.SUCCEEDED
 
 
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"outputs": "no"}, "outputs"),
+        ({"outputs": [{"dataset": {"namespace": "n", "name": "d"}}]}, "partitions"),
+        ({"outputs": [{"dataset": "d", "partitions": []}]}, "dataset"),
+        ({"inputs": [3]}, "inputs[0]"),
+        ({"error": "no"}, "error"),
+        ({"state": "done"}, "state"),
+        ({"state": None}, "state"),
+    ],
+)
+def test_a_result_of_another_shape_fails_its_run_alone(
+    bench: Bench, wrong: dict[str, Any], place: str
+) -> None:
+    path = bench.spec("no_result")
+    result = {"token": "t-1", "state": "succeeded", "outputs": []} | wrong
+    (path.parent / "result.json").write_text(json.dumps(result))
+    handle = bench.engine.submit(path, "t-1")
+    assert bench.wait(handle) is AttemptState.FAILED
+    assert place in (bench.engine.poll(handle).error or "")
+
+
 def test_a_result_with_another_token_does_not_count(bench: Bench) -> None:
     path = bench.spec("crash")
     (path.parent / "result.json").write_text('{"token": "t-0", "state": "succeeded"}')

@@ -600,6 +600,21 @@ def test_a_blocked_job_makes_run_end_with_3(shop: Shop) -> None:
     assert status["blocked_jobs"] == [{"namespace": "shop", "name": "mystery"}]
 
 
+@pytest.mark.parametrize(
+    "left_out", [("--exclude", "daily"), ("--select", "clean"), ("--depth", "1")]
+)
+def test_what_is_left_out_on_purpose_is_no_failure(shop: Shop, left_out: tuple[str, str]) -> None:
+    status = shop.document("run", *FIX, *left_out, "--yes", schema="status")
+    assert status["excluded_jobs"] == [{"namespace": "shop", "name": "daily"}]
+    assert (status["state"], status["blocked_jobs"]) == ("succeeded", [])
+    shop("run", *FIX, *left_out, "--yes", "--strict", code=3)
+
+
+def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
+    shop.lineage(("clean", "feed", "clean"), ("mystery", "clean", "unheard_of"))
+    shop("run", *FIX, "--exclude", "mystery", "--yes")
+
+
 def test_too_many_runs_are_counted_and_refused(shop: Shop) -> None:
     (shop.folder / "lineage-backfill.toml").write_text(PROJECT + "[limits]\nmax_runs = 1\n")
     plan = shop.document("impact", *FIX, schema="plan")

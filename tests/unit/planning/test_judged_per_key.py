@@ -170,6 +170,25 @@ def test_cut_jobs_leave_what_needs_them_stale(
     assert left(made) == dict.fromkeys(stale, "2024-03-10")
 
 
+@pytest.mark.parametrize(
+    ("asked", "toml", "by_choice"),
+    [
+        ({"exclude": ("jb",)}, "", {"jb", "jc"}),
+        ({"select": ("ja",)}, "", {"jb", "jc"}),
+        ({"depth": 1}, "", {"jb", "jc"}),
+        ({}, 'job = [{ name = "jb", protected = true }]', set()),
+        ({"exclude": ("jb",)}, 'job = [{ name = "jb", protected = true }]', {"jb", "jc"}),
+        ({"exclude": ("jb",)}, 'job = [{ name = "jb", grain = "hour" }]', {"jb", "jc"}),
+        ({"exclude": ("jc",)}, 'job = [{ name = "jb", protected = true }]', {"jc"}),
+    ],
+)
+def test_a_plan_tells_what_was_left_out_by_choice(
+    asked: dict[str, Any], toml: str, by_choice: set[str]
+) -> None:
+    made = plan(request(HOURS, **asked), CHAIN, DAYS + toml)
+    assert {one.job.name for one in made.jobs if one.reason.get("by_choice")} == by_choice
+
+
 def test_the_hint_of_a_guard_rail_names_its_override() -> None:
     made = plan(request(HOURS), CHAIN, DAYS + 'job = [{ name = "jb", protected = true }]')
     assert "--allow-protected" in find(made, "jb").reason["hint"]

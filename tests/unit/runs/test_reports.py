@@ -54,6 +54,16 @@ def test_a_key_outside_of_what_was_planned_is_told(output: _Output) -> None:
     assert found["emptied"]["partitions"] == ["eu"]
 
 
+def test_what_a_run_without_a_result_touched_is_unknown(output: _Output) -> None:
+    output.plan(("eu", "us"))
+    output.touch({"version": 3, "partitions": [part("eu", 1, 2, None)]})
+    output.touch(None)
+    found = output.document()
+    assert (found["exact"], found["missing"]["count"]) == (None, 0)
+    output.touch({"version": 4, "partitions": [part("new", 0, 1, None)]})
+    assert output.document()["exact"] is False
+
+
 def test_keys_of_several_dimensions_are_told_as_boxes() -> None:
     axes = (static_axis("area", ["a", "b"]), static_axis("region", [], runtime=True))
     calendar = Calendar(statics=axes, order=("area", "region"))
