@@ -304,3 +304,14 @@ class StoreError(BackfillError):
     """
 
     code = "LB-500"
+
+
+class StoreUnreachableError(StoreError):
+    """The database of the run store does not answer.
+
+    What was recorded is kept, and jobs that run go on. See that the database is up and that its
+    address in `[store]` is right, then `lineage-backfill resume`.
+    """
+
+    code = "LB-501"
+    exit_code = 7

@@ -146,6 +146,8 @@ class Engine(Protocol):
 
     #: Whether attempts heed `undo` in the run spec; those of any other engine run the job again.
     can_undo: bool = False
+    #: Whether any machine can tell what became of an attempt, and not only the one that began it.
+    is_shared: bool = False
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the run keys that runs from outside work on; None where it cannot know.
@@ -165,12 +167,16 @@ class Engine(Protocol):
         """Submit the run spec and return a handle; a token never starts two attempts."""
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of the attempt with this token, None if the engine has none.
+        """Return the handle of the attempt with this token, None if it was never begun.
 
         The listener is notified when it ends, whichever process submitted it. None gives the
         attempt up: a later submission with its token, by an executor that was overtaken while it
         slept, starts nothing.
         """
+
+    def left(self, spec_path: Path, token: str) -> Outcome | None:
+        """Return the outcome that an attempt of another machine has left where this one sees it."""
+        return None
 
     def poll(self, handle: str) -> Outcome:
         """Return the present outcome of the attempt."""
@@ -182,7 +188,7 @@ class Engine(Protocol):
         """Return the log of the attempt so far."""
 
     def close(self) -> None:
-        """Close processes and connections; running attempts are stopped."""
+        """Close processes and connections; running attempts go on, and `find` finds them again."""
 
 
 class ControlRequest(StrEnum):
@@ -262,8 +268,8 @@ MAX_DESCRIPTION = 1000
 class RunRecord:
     """State of one run of a backfill; `attempt` is 0 before the first one.
 
-    `token` and `handle` are those of the latest attempt. `cut_off` are planned keys that need not
-    run: their inputs are unchanged since their last run.
+    `token`, `handle` and the `machine` that submitted it are those of the latest attempt. `cut_off`
+    are planned keys that need not run: their inputs are unchanged since their last run.
     """
 
     run_id: str
@@ -276,6 +282,7 @@ class RunRecord:
     attempt: int = 0
     token: str | None = None
     handle: str | None = None
+    machine: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: str | None = None
@@ -305,6 +312,7 @@ class AttemptRecord:
     state: AttemptState
     submitted_at: datetime
     handle: str | None = None
+    machine: str | None = None
     ended_at: datetime | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
@@ -351,8 +359,9 @@ class Trace:
 class Move:
     """A run enters a state, and its attempt enters `attempt_state` where that is given.
 
-    A move to SUBMITTED opens the attempt and needs its `token`; a `trace` starts as unknown then,
-    and is completed by the move to SUCCEEDED. `cut_off` are the planned keys that are left out.
+    A move to SUBMITTED opens the attempt and needs its `token` and `machine`; a `trace` starts as
+    unknown then, and is completed by the move to SUCCEEDED. `cut_off` are the planned keys that are
+    left out.
     """
 
     run_id: str
@@ -360,6 +369,7 @@ class Move:
     attempt: int = 0
     attempt_state: AttemptState | None = None
     token: str | None = None
+    machine: str | None = None
     handle: str | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
@@ -447,6 +457,9 @@ class RunStore(Protocol):
 
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         """Return durations of succeeded runs, the newest `limit` of each job, without undoes."""
+
+    def time(self, local: datetime) -> datetime:
+        """Return the time by which leases go: the database's; `local` where that has no clock."""
 
     def acquire(
         self,

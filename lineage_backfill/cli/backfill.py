@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from lineage_backfill.cli.options import (
     RunningOptions,
     RunOptions,
     SourceOptions,
+    TakeoverOptions,
     WaitOptions,
     YesOption,
     takes_options,
@@ -26,7 +28,7 @@ from lineage_backfill.cli.plan_forms import show
 from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.values import read_moment, read_parameters
-from lineage_backfill.errors import GuardRailError, UsageError
+from lineage_backfill.errors import GuardRailError, StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
@@ -136,21 +138,23 @@ def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
 
 
 @takes_options
-def resume(which: BackfillOptions, how: RunningOptions) -> None:
+def resume(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
     """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
-    _go_on(which, how, again=False)
+    _go_on(which, how, takeover, again=False)
 
 
 @takes_options
-def retry(which: BackfillOptions, how: RunningOptions) -> None:
+def retry(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
     """Run again what failed, and what was blocked by it; nothing else."""
-    _go_on(which, how, again=True)
+    _go_on(which, how, takeover, again=True)
 
 
-def _go_on(which: BackfillOptions, how: RunningOptions, *, again: bool) -> None:
+def _go_on(
+    which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions, *, again: bool
+) -> None:
     workspace, backfill = which.open(), which.backfill
     takes = Backfills(workspace).estimate_left(backfill, again=again, max_parallel=how.max_parallel)
-    options = _drive_options(how)
+    options = replace(_drive_options(how), gone=takeover.machine_gone or ())
     with _reporting(takes) as reporter:
         runner = Runner(workspace, reporter, options)
         outcome = runner.retry(backfill) if again else runner.resume(backfill)
@@ -224,7 +228,13 @@ def _finish(
     workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
 ) -> None:
     """Print how a backfill ended and what to do next, and exit by it."""
-    document = Backfills(workspace).status(outcome.id)
+    try:
+        document = Backfills(workspace).status(outcome.id)
+    except UnknownNameError as error:
+        raise StoreError(
+            f"the run store was removed while {outcome.id} ran, which is {outcome.state}",
+            hint="Its tables are as it left them; what was recorded of it is lost.",
+        ) from error
     if as_json:
         documents.emit(document)
     if outcome.is_orphan:

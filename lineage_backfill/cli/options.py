@@ -323,6 +323,20 @@ JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverOptions:
+    """What is known of machines that drove a backfill."""
+
+    machine_gone: Annotated[
+        list[str] | None,
+        _drive(
+            "--machine-gone",
+            help="This machine is gone for good: what ran there is lost, and run again.",
+            metavar="HOST",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions(SourceOptions):
     """Which backfill a verb works on."""
 

@@ -8,12 +8,18 @@ import typer
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.completion import complete_backfills
-from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
+from lineage_backfill.cli.options import (
+    BackfillOptions,
+    JsonOption,
+    SourceOptions,
+    TakeoverOptions,
+    takes_options,
+)
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.model import BackfillState
 from lineage_backfill.presentation import documents
 from lineage_backfill.workspace.backfills import Backfills
-from lineage_backfill.workspace.runner import Runner
+from lineage_backfill.workspace.runner import DriveOptions, Runner
 
 _INTERRUPTED = 130
 _REQUESTED = "Requested; follow it to its end: lineage-backfill watch {id}"
@@ -42,13 +48,15 @@ def pause(which: BackfillOptions) -> None:
 @takes_options
 def cancel(
     which: BackfillOptions,
+    takeover: TakeoverOptions,
     kill: Annotated[bool, typer.Option("--kill", help="Stop what is running, too.")] = False,
 ) -> None:
     """Give up what a backfill has not started; what it has written stays as it is."""
     workspace = which.open()
     reporter = progress(terminal.talk())
     with reporter.showing():
-        outcome = Runner(workspace, reporter).cancel(which.backfill, kill=kill)
+        options = DriveOptions(gone=takeover.machine_gone or ())
+        outcome = Runner(workspace, reporter, options).cancel(which.backfill, kill=kill)
     ended = "{id} has ended, as {state}: there is nothing to give up."
     text = _CANCELLED.get(outcome.state, ended).format(id=outcome.id, state=outcome.state)
     _finish(Backfills(workspace), outcome.id, text, as_json=which.as_json)

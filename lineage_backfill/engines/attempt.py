@@ -37,6 +37,18 @@ class AttemptFiles:
         """Who works on the attempt."""
         return self._beside("claim.json")
 
+    @property
+    def exit_code_path(self) -> Path:
+        """The exit code of the attempt's process, once that has ended."""
+        return self._beside("exit-code")
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of the attempt's process, None if none was written down."""
+        try:
+            return int(self.exit_code_path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+
     def _beside(self, name: str) -> Path:
         return self.spec_path.with_name(self.spec_path.name.removesuffix("spec.json") + name)
 

@@ -135,10 +135,15 @@ class LocalEngine(Engine):
         if gone or claim is None:
             return None
         if not works:
-            return handle if reconcile(files) is not None else None
+            reconcile(files)
+            return handle
         self._adopted[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim), daemon=True).start()
         return handle
+
+    def left(self, spec_path: Path, token: str) -> Outcome | None:
+        files = AttemptFiles(spec_path)
+        return files.outcome() if files.has_token(token) else None
 
     def poll(self, handle: str) -> Outcome:
         task = self._tasks.get(handle)
@@ -177,16 +182,17 @@ class LocalEngine(Engine):
         return self._threads.submit(self._call, entrypoint, arguments or {}).result()
 
     def close(self) -> None:
-        """End the workers; attempts that still run are stopped."""
+        """End the idle workers; busy ones end once they are done."""
         self._closing.set()
         with self._mutex:
             workers, self._workers, self._idle = self._workers, [], []
-        for worker in workers:
-            if worker.is_busy:
-                worker.kill()
+        busy = [worker for worker in workers if worker.is_busy]
+        for worker in busy:
+            worker.let_go()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in workers:
-            worker.close()
+            if worker not in busy:
+                worker.close()
 
     # In the threads of the pool, of which there are as many as slots
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 from abc import abstractmethod
@@ -17,6 +18,8 @@ from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _POLL = 5.0  # seconds between two questions to a cluster
 _TAIL = 20_000  # characters of the log in which to look for what explains a failure
+#: Runs a command and writes its exit code down, for an executor that did not start it.
+_AND_KEEP_CODE = 'trap : TERM; "$@"; code=$?; echo $code > "$0.tmp" && mv "$0.tmp" "$0"; exit $code'
 _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 
 
@@ -37,7 +40,6 @@ class ProcessEngine(Engine):
         self._watched: dict[str, subprocess.Popen[bytes] | None] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._cancelled: set[str] = set()
-        self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
         self._listener: Callable[[str], None] = lambda _handle: None
 
@@ -97,6 +99,10 @@ class ProcessEngine(Engine):
             return self._found(files)  # its executor was just about to start it
         return found
 
+    def left(self, spec_path: Path, token: str) -> Outcome | None:
+        files = AttemptFiles(spec_path)
+        return files.outcome() if files.has_token(token) else None
+
     def _found(self, files: AttemptFiles) -> str | None:
         handle = str(files.spec_path)
         if handle in self._watched or handle in self._outcomes:
@@ -105,15 +111,16 @@ class ProcessEngine(Engine):
             self._watch(files, None, sign.wait)
             return handle
         said = files.outcome()  # looked for last: it may have come just now
-        if said is None and files.claimed_by() is None:
+        is_claimed = files.claimed_by() is not None
+        if said is None and not is_claimed and not self.is_shared:
             return None
         if said is None and self.works_elsewhere(files):
             self._watch(files, None, lambda: None)
             return handle
-        outcome = self.judge(files, said=said, code=None)
-        if outcome is None:
+        outcome = self.judge(files, said=said, code=files.exit_code())
+        if outcome is None and not is_claimed:
             return None
-        self._keep(handle, outcome)
+        self._keep(handle, outcome or _LOST)
         return handle
 
     def poll(self, handle: str) -> Outcome:
@@ -142,22 +149,26 @@ class ProcessEngine(Engine):
         return AttemptFiles(Path(handle)).log()
 
     def close(self) -> None:
-        for handle in list(self._watched):
-            self.cancel(handle)
         self._closing.set()
-        for thread in self._threads:
-            thread.join()
 
     # Inside
 
     def _start(self, files: AttemptFiles, token: str) -> subprocess.Popen[bytes]:
         command = list(self.command(files))
+        path = self.environment.get("PATH")
+        if shutil.which(self.project / command[0], path=path) is None and not shutil.which(
+            command[0], path=path
+        ):
+            raise EngineError(
+                f"{command[0]} cannot be started: there is no such program",
+                hint="See the settings of this engine in the project file.",
+            )
         sign = LifeSign(self._signs / f"{token}.alive")
         try:
             with sign.give() as held, files.log_path.open("wb") as log:
                 files.claim({"life_sign": str(sign.path)})
                 process = subprocess.Popen(
-                    command,
+                    ["/bin/sh", "-c", _AND_KEEP_CODE, files.exit_code_path, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -191,15 +202,13 @@ class ProcessEngine(Engine):
                 self._listener(handle)
 
         self._watched[handle] = process
-        thread = threading.Thread(target=watch, name=f"watch {handle}", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        threading.Thread(target=watch, name=f"watch {handle}", daemon=True).start()
 
     def _outcome(
         self, files: AttemptFiles, process: subprocess.Popen[bytes] | None
     ) -> Outcome | None:
         """Return what came of an attempt; None if this engine is closed before that is known."""
-        code = None if process is None else process.returncode
+        code = files.exit_code() if process is None else process.returncode
         while True:
             with suppress(ServiceUnreachableError):  # then it is not known, and asked again
                 said = files.outcome()

@@ -102,6 +102,7 @@ class SparkSubmitEngine(ProcessEngine):
         self._arguments = list(given.arguments)
         self._code: dict[str, str] = {}
         self._cluster = None if is_here else self._cluster_of(given.master)
+        self.is_shared = self._cluster is not None
 
     # The port, as far as it is not that of every process
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -45,30 +46,30 @@ class Worker:
         name = uuid.uuid4().hex[:12]
         self.log_path = folder / f"{name}.log"
         self.life_sign = LifeSign(folder / f"{name}.alive")
-        reply_end, write_end = os.pipe()
+        self._reply_end, write_end = socket.socketpair()
         try:
             with self.life_sign.give() as sign, self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [*command, "--reply-fd", str(write_end), "--project", str(project)],
+                    [*command, "--reply-fd", str(write_end.fileno()), "--project", str(project)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(write_end, sign.fileno()),
+                    pass_fds=(write_end.fileno(), sign.fileno()),
                     start_new_session=True,
                     cwd=project,
                     env={**os.environ, **environment},
                 )
         except OSError as error:
-            os.close(reply_end)
+            self._reply_end.close()
             raise EnvironmentMissingError(
                 f"the worker {command[0]} cannot be started: {error}",
                 hint="See that the `python` of this engine exists.",
             ) from error
         finally:
-            os.close(write_end)
-        self._replies = os.fdopen(reply_end, encoding="utf-8")
+            write_end.close()
+        self._replies = self._reply_end.makefile(encoding="utf-8")
         self.is_busy = True  # with starting
-        self._is_ending = False
+        self._is_ending = self._is_left = False
         self.idle_since = 0.0  # by the monotonic clock
 
     @property
@@ -134,6 +135,15 @@ class Worker:
         """End it at once, with all its children."""
         kill_group(self.pid)
 
+    def let_go(self) -> None:
+        """Wait for it no more: it ends by itself, once what it does is done."""
+        self._is_left = True
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._reply_end.shutdown(socket.SHUT_RD)
+        threading.Thread(target=self._end, daemon=True).start()
+
     def close(self, patience: float = 5.0) -> None:
         """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
         assert self._process.stdin is not None
@@ -142,8 +152,12 @@ class Worker:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         self.kill()  # whatever is left of the group
+        self._end()
+
+    def _end(self) -> None:
         self._process.wait()
         self._replies.close()
+        self._reply_end.close()
         self.life_sign.path.unlink(missing_ok=True)
 
     def _reply(self) -> Mapping[str, Any]:
@@ -154,6 +168,8 @@ class Worker:
         return reply
 
     def _how_it_ended(self) -> str:
+        if self._is_left:
+            return "the worker goes on without this engine"
         self._process.wait()
         code = self._process.returncode
         ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

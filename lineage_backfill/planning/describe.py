@@ -70,12 +70,7 @@ class Describer:
                 reason["hint"] = result.cause[2]
         elif status == "skipped":
             reason["text"] = _SKIPPED[reason["kind"]]
-        if result.by_choice and (result.left or status == "blocked"):
-            reason["by_choice"] = True
-        if result.left_causes:
-            reason["left"] = list(dict.fromkeys(text for _, text in result.left_causes))
-        if result.pruned:
-            reason["pruned"] = [self.ref(dataset) for dataset in result.pruned]
+        reason |= self._left(result, status)
         if status == "skipped":
             return reason
         if facts in self._asked:
@@ -92,6 +87,17 @@ class Describer:
         if evidence is not None:
             reason["inferred"] = evidence
         return reason
+
+    def _left(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
+        """Return what is said of keys and inputs that were left out."""
+        said: dict[str, Any] = {}
+        if result.by_choice and (result.left or status == "blocked"):
+            said["by_choice"] = True
+        if result.left_causes:
+            said["left"] = list(dict.fromkeys(text for _, text in result.left_causes))
+        if result.pruned:
+            said["pruned"] = [self.ref(dataset) for dataset in result.pruned]
+        return said
 
     def _edge(self, edge: Input) -> dict[str, Any]:
         found = self._edges.get(edge)

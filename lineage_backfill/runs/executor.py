@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, named
@@ -30,7 +30,8 @@ from lineage_backfill.ports import (
     Submission,
 )
 from lineage_backfill.runs.cutoff import Cutoff
-from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, owner
+from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, machine, owner
+from lineage_backfill.runs.patience import PatientStore
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.run_loop import RunLoop, Services, SpecBuilder
 from lineage_backfill.runs.scheduler import JobLimits, Scheduler
@@ -81,12 +82,18 @@ class Executor:
     check: Callable[[], None] | None = None
     #: Names a run from outside that writes the same partitions, if there is one; it is waited for.
     live: Callable[[Sequence[PlannedRun]], str] | None = None
+    #: Machines that are no more; what they had under way is lost.
+    gone: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self._started: dict[str, Plan] = {}
         self._driving: RunLoop | None = None
         self._stops = 0
         self._stopped = threading.Event()
+        #: The store, for whoever drives: it is waited for.
+        self._patient = cast(
+            RunStore, PatientStore(self.store, self.reporter.waiting, self._stopped)
+        )
 
     def start(self, plan: Plan, submission: Submission | None = None) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
@@ -177,7 +184,7 @@ class Executor:
         self.store.request_control(
             backfill_id, ControlRequest.KILL if kill else ControlRequest.CANCEL, now=now
         )
-        if is_driving(self.store.holder(backfill_id), now):
+        if is_driving(self.store.holder(backfill_id), self.store.time(now)):
             return None
         with self._leased(backfill_id) as lease:
             return self._drive(lease)
@@ -188,6 +195,12 @@ class Executor:
         self._stopped.set()
         if self._driving is not None:
             self._driving.stop()
+
+    def let_go(self) -> None:
+        """Wait no longer for what runs: it goes on, and `resume` finds it again; thread-safe."""
+        self.stop()
+        if self._driving is not None:
+            self._driving.let_go()
 
     def _drive(self, lease: Lease) -> BackfillState:
         """Run the runs of a backfill, and then those that its tail adds."""
@@ -202,12 +215,12 @@ class Executor:
                 same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
                 if record.settings.tail and same:
                     runs = tail.runs or ()
-                    self.store.extend(lease, plan_to_dict(tail), runs, now=self.clock.now())
+                    self._patient.extend(lease, plan_to_dict(tail), runs, now=self.clock.now())
                     self.reporter.backfill_extended(tail)
                     plans.append(tail)
                     continue
                 left = [_left(job) for job in tail.jobs]
-            self.store.enter(lease, state, now=self.clock.now(), left=left)
+            self._patient.enter(lease, state, now=self.clock.now(), left=left)
             self.reporter.backfill_finished(record.id, state)
             return state
 
@@ -244,7 +257,8 @@ class Executor:
         if self.tail is None or record.undo_of or plans[0].request.get("as_of") or self._stops:
             return None
         now = self.clock.now()
-        self.store.renew(lease, now=now, ttl=LEASE)  # planning may take its time
+        # Planning may take its time.
+        self._patient.renew(lease, now=self._patient.time(now), ttl=LEASE)
         return self.tail(plans, now)
 
     def _drive_once(
@@ -255,7 +269,7 @@ class Executor:
         left = [runs[one.run_id] for one in records if not one.state.is_final]
         self._check_engines(left, undo=record.undo_of is not None)
         engines = {run.engine: self.engines[run.engine] for run in left if run.engine}
-        self.store.enter(lease, BackfillState.RUNNING, now=self.clock.now())
+        self._patient.enter(lease, BackfillState.RUNNING, now=self.clock.now())
         # Else nothing will be submitted.
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
@@ -270,19 +284,22 @@ class Executor:
             pools=self.pools,
         )
         services = Services(
-            store=self.store,
+            store=self._patient,
             engines=engines,
             spec_builder=self.spec_builder,
             reporter=self.reporter,
             retry=self.retry_policy,
             clock=self.clock,
+            once=frozenset(ref for ref, limits in self.jobs.items() if not limits.idempotent),
+            machine=machine(),
+            gone=frozenset(self.gone),
         )
         cutoff = self.cutoff and self.cutoff(plans, record)
         folder = self.state_dir / "backfills" / record.id
         self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
         for _ in range(self._stops):  # asked for while the engines were made ready
             loop.stop()
-        with _ctrl_c(loop):
+        with _ctrl_c(self.stop):
             return loop.run(runs, records)
 
     def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
@@ -339,7 +356,8 @@ class Executor:
             if what != said:
                 self.reporter.waiting(what)
             said = what
-            control = self.store.renew(lease, now=self.clock.now(), ttl=LEASE)
+            now = self._patient.time(self.clock.now())
+            control = self._patient.renew(lease, now=now, ttl=LEASE)
             if control is not None or self._stopped.wait(_LOOK):
                 return False
         return True
@@ -367,9 +385,8 @@ class Executor:
         first: Holder | None = None
         while True:
             try:
-                return self.store.acquire(
-                    backfill_id, owner(), now=self.clock.now(), ttl=LEASE, is_dead=is_dead
-                )
+                now = self.store.time(self.clock.now())
+                return self.store.acquire(backfill_id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
             except ConflictError as error:
                 holder = self.store.holder(backfill_id)
                 if first is None:
@@ -404,7 +421,7 @@ def _left(job: PlannedJob) -> dict[str, Any]:
 
 
 @contextmanager
-def _ctrl_c(loop: RunLoop) -> Iterator[None]:
+def _ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
     """Turn the first two Ctrl-C (or terminations) into stops; a third one interrupts for good."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are for the main thread; others call `stop`
@@ -416,7 +433,7 @@ def _ctrl_c(loop: RunLoop) -> Iterator[None]:
         count += 1
         if count > 2:
             raise KeyboardInterrupt
-        loop.stop()
+        stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -16,18 +16,19 @@ LEASE = timedelta(seconds=30)
 
 
 def standing(
-    store: RunStore, backfill_id: str, now: datetime
+    store: RunStore, backfill_id: str, local: datetime
 ) -> tuple[BackfillRecord, Holder | None]:
     """Return a backfill and the holder of its lease; INTERRUPTED where its process is gone.
 
-    Raises UnknownNameError.
+    `local` is this machine's time. Raises UnknownNameError.
     """
+    now = store.time(local)
     # The holder first: who ends it writes down the state before the lease is given back.
     holder = store.holder(backfill_id)
     record = store.backfill(backfill_id)
     if is_driving(holder, now):
         return record, holder
-    begins = holder is None and now < record.updated_at + LEASE  # nobody has taken the lease yet
+    begins = holder is None and local < record.updated_at + LEASE  # nobody has taken the lease yet
     if record.state.is_under_way and not begins:
         record = replace(record, state=BackfillState.INTERRUPTED)
     return record, None
@@ -57,10 +58,15 @@ def is_dead(owner: str) -> bool:
     return False
 
 
+def machine() -> str:
+    """Name this machine."""
+    return socket.gethostname()
+
+
 def _machine() -> str:
     """Name this machine and, within it, the space in which process ids mean something."""
     try:
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError:
         space = ""
-    return " ".join(filter(None, (socket.gethostname(), space)))
+    return " ".join(filter(None, (machine(), space)))

@@ -217,7 +217,10 @@ class _Output:
             if within:
                 appeared = one.get("rows_before") == 0 and one.get("rows") != 0
                 self._note_open(
-                    one["key"], changed=is_changed, appeared=appeared, vanished=bool(one.get("emptied"))
+                    one["key"],
+                    changed=is_changed,
+                    appeared=appeared,
+                    vanished=bool(one.get("emptied")),
                 )
             elif is_changed:
                 self.sets["changed"] |= key

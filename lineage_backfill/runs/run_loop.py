@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from lineage_backfill.errors import (
     ServiceUnreachableError,
     StoreError,
 )
-from lineage_backfill.model import BackfillState, RunState
+from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import (
@@ -82,7 +82,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What a run loop works with, whichever backfill it drives; `engines` are by name."""
+    """What a run loop works with, whichever backfill it drives; `engines` are by name.
+
+    Jobs in `once` are never tried again by themselves. `machine` is the name of this one, `gone`
+    those that are no more.
+    """
 
     store: RunStore
     engines: Mapping[str, Engine]
@@ -90,6 +94,9 @@ class Services:
     reporter: Reporter
     retry: RetryPolicy
     clock: Clock
+    once: Collection[JobRef] = ()
+    machine: str = ""
+    gone: Collection[str] = ()
 
 
 class RunLoop:
@@ -174,6 +181,10 @@ class RunLoop:
         """
         self._happened.put(self._stop)
 
+    def let_go(self) -> None:
+        """End soon, whatever is under way; that goes on. Any thread may call this."""
+        self._happened.put(self._let_go)
+
     # What is found at the start
 
     def _adopt_all(
@@ -181,6 +192,8 @@ class RunLoop:
     ) -> list[Move]:
         """Reconcile what an earlier executor left under way with the engines, by token."""
         moves = []
+        records = list(records)
+        self._refuse_unjudged(runs, records)
         for record in records:
             self._attempts[record.run_id] = record.attempt
             if record.state.is_under_way and record.token:
@@ -192,19 +205,60 @@ class RunLoop:
                 moves += self._adopt(attempt, record)
         return moves + _blocked(self._scheduler.doomed())
 
+    def _refuse_unjudged(
+        self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
+    ) -> None:
+        """Raise ConflictError for runs under way of which only another machine can tell."""
+        unknown: dict[str, list[RunRecord]] = {}
+        for record in records:
+            if not record.state.is_under_way or not self._is_elsewhere(record):
+                continue
+            attempt = self._attempt(runs[record.run_id], record.attempt, record.token or "")
+            engine = self._engines[attempt.engine]
+            if not engine.is_shared and engine.left(attempt.spec_path, attempt.token) is None:
+                unknown.setdefault(record.machine or "", []).append(record)
+        for machine, under_way in unknown.items():
+            first = under_way[0]
+            others = f" and {len(under_way) - 1:,} more runs" if under_way[1:] else ""
+            raise ConflictError(
+                f"job {first.job.name} ({first.run_id}){others} may still be running on {machine}:"
+                f" only that machine can tell",
+                hint=f"Resume there. If {machine} is gone for good, add --machine-gone {machine}.",
+            )
+
+    def _is_elsewhere(self, record: RunRecord) -> bool:
+        """Whether an attempt was submitted by another machine that may still be there."""
+        here, gone = self._services.machine, self._services.gone
+        return bool(record.machine) and record.machine != here and record.machine not in gone
+
     def _adopt(self, attempt: Attempt, record: RunRecord) -> list[Move]:
         engine = self._engines[attempt.engine]
+        handed_over = record.state is RunState.SUBMITTED
+        if self._is_elsewhere(record):
+            outcome = engine.left(attempt.spec_path, attempt.token)
+            if outcome is not None:
+                self._running[attempt.token] = attempt
+                self._happened.put(partial(self._finish_attempt, attempt, outcome))
+                return [_handed_over(attempt, str(attempt.spec_path))] if handed_over else []
+        if engine.is_shared and not attempt.spec_path.exists():
+            self._write_spec(attempt)  # of another machine; the engine knows it by its token
         handle = engine.find(attempt.spec_path, attempt.token)
         if handle is None:
+            lost = Outcome(state=AttemptState.LOST, error="the engine has no such attempt")
+            if self._cancelling:
+                blocked = self._scheduler.failed(attempt.run.id, RunState.CANCELLED)
+                return [_move(attempt, RunState.CANCELLED, lost), *_blocked(blocked)]
+            if attempt.run.job in self._services.once and not handed_over:
+                blocked = self._scheduler.failed(attempt.run.id)
+                return [_move(attempt, RunState.FAILED, _unrepeated(lost)), *_blocked(blocked)]
             self._scheduler.delayed(attempt.run.id)
             self._scheduler.offered(attempt.run.id)
-            lost = Outcome(state=AttemptState.LOST, error="the engine has no such attempt")
             return [_move(attempt, RunState.PENDING, lost)]
         self._running[attempt.token] = attempt
         self._handles[attempt.engine, handle] = attempt.token
         if engine.poll(handle).state.is_final:  # it ended before anybody listened
             self._notify(attempt.engine, handle)
-        return [_handed_over(attempt, handle)] if record.state is RunState.SUBMITTED else []
+        return [_handed_over(attempt, handle)] if handed_over else []
 
     # Deciding, writing down, acting
 
@@ -253,6 +307,7 @@ class RunLoop:
                 state=RunState.SUBMITTED,
                 attempt=attempt.number,
                 token=attempt.token,
+                machine=self._services.machine,
                 trace=Trace(job=attempt.run.job, keys=attempt.run.partitions),
                 cut_off=attempt.cut_off,
             )
@@ -303,7 +358,8 @@ class RunLoop:
     def _renew(self) -> ControlRequest | None:
         """Hold the lease for longer; raises ConflictError if it was taken over."""
         renewed = (time.monotonic(), self._clock.now())
-        control = self._store.renew(self._lease, now=renewed[1], ttl=LEASE)
+        now = self._store.time(renewed[1])
+        control = self._store.renew(self._lease, now=now, ttl=LEASE)
         self._renewed = renewed
         return control
 
@@ -374,9 +430,12 @@ class RunLoop:
                 return [_move(attempt, RunState.PENDING, outcome)]
             blocked = self._scheduler.failed(run.id, RunState.CANCELLED)
             return [_move(attempt, RunState.CANCELLED, outcome), *_blocked(blocked)]
+        transient = outcome.transient or outcome.state is AttemptState.LOST
+        if transient and run.job in self._services.once:
+            outcome, transient = _unrepeated(outcome), False
         delay = self._services.retry.delay(
             self._tries[run.id],
-            transient=outcome.transient or outcome.state is AttemptState.LOST,
+            transient=transient and not self._cancelling,
             chance=random.random(),  # noqa: S311 - not for secrets
         )
         if delay is None:
@@ -393,6 +452,11 @@ class RunLoop:
         self._reporter.stopping(len(self._running), hard=hard)
         if hard:
             self._kill()
+        return []
+
+    def _let_go(self) -> list[Move]:
+        self._stopping = True
+        self._deadline = time.monotonic()
         return []
 
     def _kill(self) -> None:
@@ -436,7 +500,8 @@ class RunLoop:
         """Share the caps with the other backfills of this run store."""
         uses = self._scheduler.uses()
         try:
-            others = self._store.share(self._lease, uses, now=self._clock.now())
+            now = self._store.time(self._clock.now())
+            others = self._store.share(self._lease, uses, now=now)
         except StoreError:
             return []  # perhaps only busy; the next heartbeat tries again
         self._scheduler.cap(shares(self._caps, uses, others))
@@ -492,6 +557,12 @@ def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
         result=outcome.result,
         error=outcome.error,
     )
+
+
+def _unrepeated(outcome: Outcome) -> Outcome:
+    """Return the outcome of a job that must not be tried again by itself."""
+    said = f"{outcome.error or outcome.state}; not tried again: the job is not idempotent"
+    return replace(outcome, error=said, transient=False)
 
 
 def _handed_over(attempt: Attempt, handle: str) -> Move:

@@ -16,10 +16,14 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """How a job takes part: its pool, its priority (higher goes first) and its own cap in runs."""
+    """How a job takes part: its pool, its priority (higher goes first) and its own cap in runs.
+
+    One that is not `idempotent` is never tried again by itself.
+    """
 
     pool: str | None = None
     priority: int = 0
+    idempotent: bool = True
     max_parallel: int | None = None
 
 

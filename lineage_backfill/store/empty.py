@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 from lineage_backfill.errors import StoreError
@@ -45,6 +46,9 @@ class EmptyRunStore(RunStore):
         raise lease_lost(lease.backfill_id)
 
     renew = share = release = lock = record = extend = enter = _unleased
+
+    def time(self, local: datetime) -> datetime:
+        return local
 
     def close(self) -> None:
         return

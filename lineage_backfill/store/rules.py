@@ -90,7 +90,9 @@ def already_undone(backfill_id: str, undone_by: str) -> ConflictError:
 
 def partitions_locked(holder: str, dataset: DatasetRef, keys: KeySet) -> ConflictError:
     """Return the error for partitions that another backfill is writing."""
-    shown = ", ".join(str(key) for key in keys)
+    shown = ", ".join(str(key) for key in keys[:3])
+    if len(keys) > 3:
+        shown += f" and {len(keys) - 3:,} more"
     return ConflictError(
         f"backfill {holder} holds partitions of {dataset} that this one writes: {shown}",
         hint=f"Wait for its end; if it stands still, `resume {holder}` or `cancel {holder}`.",

@@ -10,9 +10,9 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001_first",)
+REVISIONS = ("0001_initial",)
 #: Revisions from before the first release: stores that they made are refused.
-UNRELEASED = ("0001", "0002", "0003", "0004")
+UNRELEASED = ("0001", "0002", "0003", "0004", "0001_first")
 VERSION_TABLE = "lb_version"
 
 
@@ -116,6 +116,7 @@ attempts = sa.Table(
     sa.Column("token", sa.String(100), nullable=False, unique=True),
     sa.Column("state", sa.String(20), nullable=False),
     sa.Column("handle", sa.Text),
+    sa.Column("machine", sa.String(255)),  # that has submitted it
     sa.Column("submitted_at", Instant, nullable=False),
     sa.Column("ended_at", Instant),
     sa.Column("result", sa.JSON(none_as_null=True)),

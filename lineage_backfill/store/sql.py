@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from lineage_backfill.errors import BackfillError, StoreError
+from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
@@ -67,6 +68,7 @@ from lineage_backfill.store.upgrade import upgrade
 #: The address of a store that lives as long as the object that has opened it.
 IN_MEMORY = "sqlite://"
 
+_ADDRESSES = "Use sqlite:///FILE, or postgresql+psycopg://… with the extra `postgres`."
 #: Seconds that a writer waits for another one.
 BUSY_TIMEOUT = 30.0
 
@@ -156,7 +158,7 @@ class SqlRunStore(RunStore):
             attempts.c.attempt == runs.c.attempt,
         )
         query = (
-            sa.select(runs, attempts.c.token, attempts.c.handle)
+            sa.select(runs, attempts.c.token, attempts.c.handle, attempts.c.machine)
             .select_from(runs.outerjoin(attempts, latest))
             .where(runs.c.backfill_id == backfill_id)
             .order_by(runs.c.position)
@@ -379,6 +381,13 @@ class SqlRunStore(RunStore):
             _change(connection, backfill_id, {"deleted": True, "updated_at": now})
             _log(connection, backfill_id, now, "deleted", {})
 
+    def time(self, local: datetime) -> datetime:
+        if self._engine.dialect.name == "sqlite":
+            return local
+        with self._read() as connection:
+            now = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        return cast(datetime, now).astimezone(UTC)
+
     def close(self) -> None:
         self._engine.dispose()
 
@@ -429,12 +438,16 @@ class SqlRunStore(RunStore):
 def _connect(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url)
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise StoreError(
+                f"a run store is SQLite or PostgreSQL, and {_shown(url)} is neither",
+                hint=_ADDRESSES,
+            )
         if parsed.get_backend_name() != "sqlite":
             return sa.create_engine(parsed)
-    except (SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         raise StoreError(
-            f"the run store {url} cannot be opened: {error}",
-            hint="Use sqlite:///FILE, or postgresql+psycopg://… with the extra `postgres`.",
+            f"the run store {_shown(url)} cannot be opened: {error}", hint=_ADDRESSES
         ) from error
     if parsed.database and parsed.database != ":memory:":
         try:
@@ -449,6 +462,11 @@ def _connect(url: str) -> sa.Engine:
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _shown(url: str) -> str:
+    """Return an address without its password, whatever else is wrong with it."""
+    return re.sub(r"(?<=//)([^:/@]*):.*@", r"\1:***@", url)
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -511,9 +529,22 @@ def _translated(url: sa.URL) -> Iterator[None]:
 
 
 def _unusable(url: sa.URL, cause: BaseException) -> BackfillError:
+    if url.get_backend_name() != "sqlite" and _is_outage(cause):
+        return StoreUnreachableError(
+            f"the run store {url.render_as_string(hide_password=True)} does not answer: {cause}",
+            hint="See that the database is up; what was recorded is kept, and `resume` goes on.",
+        )
     return StoreError(
         f"the run store {url.render_as_string(hide_password=True)} cannot be used: {cause}",
         hint="See that its folder exists, is writable and has room; `[store] url` names it.",
+    )
+
+
+def _is_outage(cause: BaseException) -> bool:
+    """Whether an error of a driver says that its server cannot be asked (DB-API 2.0, PEP 249)."""
+    return type(cause).__name__ in ("OperationalError", "InterfaceError") or (
+        # psycopg's own: admin shutdown, crash shutdown, cannot connect now
+        str(getattr(cause, "sqlstate", None) or "").startswith(("08", "57P"))
     )
 
 

@@ -60,6 +60,7 @@ def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
         "b_token": move.token,
         "b_tried": AttemptState.QUEUED if tried is None else tried,
         "b_handle": move.handle,
+        "b_machine": move.machine,
         "b_tried_ended": now if tried is not None and tried.is_final else None,
         "b_result": move.result,
         "b_detail": move.detail,
@@ -156,7 +157,7 @@ def _insert(table: sa.Table, *columns: str, **others: str) -> _Statement:
 
 _ATTEMPT = ("backfill_id", "run_id", "attempt")
 _KEYS = ("job_namespace", "job_name", "keys_id")
-_OPEN = _insert(attempts, *_ATTEMPT, "token", state="tried", submitted_at="now")
+_OPEN = _insert(attempts, *_ATTEMPT, "token", "machine", state="tried", submitted_at="now")
 _TELL = _insert(events, "backfill_id", "run_id", "detail", at="now", kind="state")
 _BEGIN = _insert(traces, *_ATTEMPT, *_KEYS, "keys", "first", "last", since="now")
 _FORGET = _Statement(sa.delete(traces).where(_same(traces, *_KEYS)))

@@ -268,9 +268,10 @@ class Backfills:
                         hint=f"See to their end first: `cancel {record.id}`.",
                     )
                 # So that nothing stays locked that a driver has left behind.
-                lease = store.acquire(record.id, owner(), now=now, ttl=LEASE, is_dead=is_dead)
+                time_ = store.time(now)
+                lease = store.acquire(record.id, owner(), now=time_, ttl=LEASE, is_dead=is_dead)
                 store.release(lease)
-            store.delete(record.id, now=now)
+            store.delete(record.id, now=store.time(now))
             return store.backfill(record.id)
 
 

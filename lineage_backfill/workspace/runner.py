@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread
 
 from lineage_backfill.errors import ConflictError, EngineError, UnknownNameError, UsageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -28,19 +28,23 @@ from lineage_backfill.workspace.environment import account, code_version, state_
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
+_GRACE = 15.0  # seconds that runs get to end once the time is up
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
     """How a backfill is driven.
 
-    After `timeout` no more runs are started. `engines` are used instead of new ones, and left open.
-    With `waits` it is not refused where another backfill writes the same partitions.
+    After `timeout` no more runs are started; what runs still, a while later, goes on by itself.
+    What machines that are `gone` had under way is lost. `engines` are used instead of new ones, and
+    left open. With `waits` it is not refused where another backfill writes the same partitions.
     """
 
     max_parallel: int | None = None
     timeout: timedelta | None = None
     waits: bool = False
     engines: Mapping[str, Engine] | None = None
+    gone: Collection[str] = ()
 
 
 class Runner:
@@ -68,7 +72,12 @@ class Runner:
             self._workspace.open_store(create=True) as store,
             self._executor([plan], store, must_open=submission.scheduled_for is None) as executor,
         ):
-            return self._drive(executor, executor.drive, self._submit(executor, plan, submission))
+            backfill = self._submit(executor, plan, submission)
+            try:
+                return self._drive(executor, executor.drive, backfill)
+            except ConflictError:
+                _forget(store, backfill)
+                raise
 
     def submit(self, plan: Plan, submission: Submission | None = None) -> str:
         """Write a new backfill into the run store and return its id; `resume` drives it."""
@@ -104,7 +113,7 @@ class Runner:
                 start_new_session=True,
             )
         with self._workspace.open_store() as store:
-            while not is_driving(store.holder(backfill), datetime.now(UTC)):
+            while not is_driving(store.holder(backfill), store.time(datetime.now(UTC))):
                 code = process.poll()
                 if code is None:
                     time.sleep(POLL)
@@ -190,17 +199,19 @@ class Runner:
     def _drive(
         self, executor: Executor, verb: Callable[[str], BackfillState], backfill_id: str
     ) -> BackfillOutcome:
-        timed_out = Event()
+        timed_out, over = Event(), Event()
+        timeout = self._options.timeout
 
         def stop() -> None:
-            timed_out.set()
-            executor.stop()
+            assert timeout is not None
+            if not over.wait(timeout.total_seconds()):
+                timed_out.set()
+                executor.stop()
+                if not over.wait(_GRACE):
+                    executor.let_go()
 
-        timeout = self._options.timeout
-        timer = Timer(timeout.total_seconds(), stop) if timeout else None
-        if timer:
-            timer.daemon = True
-            timer.start()
+        if timeout:
+            Thread(target=stop, name="timeout", daemon=True).start()
         try:
             state = verb(backfill_id)
         except ConflictError:
@@ -208,8 +219,7 @@ class Runner:
                 raise
             state = BackfillState.RUNNING  # another process drives it still
         finally:
-            if timer:
-                timer.cancel()
+            over.set()
         return BackfillOutcome(id=backfill_id, state=state, timed_out=timed_out.is_set())
 
     @contextmanager
@@ -269,6 +279,7 @@ class Runner:
                 waits=options.waits,
                 check=partial(self._check_again, plans[0]) if judges else None,
                 live=self._live_runs(context, opened) if judges else None,
+                gone=options.gone,
             )
 
     def _live_runs(
@@ -289,6 +300,15 @@ class Runner:
     def _check_again(self, plan: Plan) -> None:
         """Raise StalePlanError if the lineage, as it is now, does not support the plan any more."""
         Planning(Workspace(self._project)).check(plan)
+
+
+def _forget(store: RunStore, backfill_id: str) -> None:
+    """Delete a backfill that was refused before any of its runs began, unless it is to wait."""
+    record = store.backfill(backfill_id)
+    begun = any(run.attempt for run in store.runs(backfill_id))
+    if not begun and record.scheduled_for is None:
+        with suppress(ConflictError):  # another process drives it
+            store.delete(backfill_id, now=store.time(datetime.now(UTC)))
 
 
 def _holds(store: RunStore, backfill_id: str) -> bool:

@@ -121,7 +121,9 @@ class Workspace:
         declarations = self.project.declarations
         names = Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
         return {
-            ref: JobLimits(pool=declared.pool, priority=declared.priority)
+            ref: JobLimits(
+                pool=declared.pool, priority=declared.priority, idempotent=declared.idempotent
+            )
             for ref in {run.job for run in runs}
             if (declared := names.find(ref)) is not None
         }

@@ -199,13 +199,50 @@ def test_cancel_stops_a_running_attempt(bench: Bench) -> None:
     assert bench.journal() == []
 
 
-def test_close_does_not_wait_for_what_runs(bench: Bench) -> None:
-    handle = bench.submit("sleep")
+def test_what_runs_goes_on_after_close_and_is_not_waited_for(bench: Bench, kind: str) -> None:
+    path = bench.spec("sleep", seconds=3)
+    handle = bench.engine.submit(path, "t-1")
     while bench.engine.poll(handle).state is AttemptState.QUEUED:
         time.sleep(0.01)
     begun = time.monotonic()
     bench.engine.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 2
+    engine = create_engine(
+        kind, settings(kind, bench.folder), project=bench.folder, state_dir=bench.folder / "state"
+    )
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    engine.listen(ended.put)
+    found = engine.find(path, "t-1")
+    assert found is not None
+    assert ended.get(timeout=20) == found
+    assert engine.poll(found).state is AttemptState.SUCCEEDED
+    engine.close()
+    assert bench.journal() == ["r-1 t-1"]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_that_ends_while_nobody_waits_is_known_by_its_exit_code(
+    tmp_path: Path, code: int
+) -> None:
+    argv = ["sh", "-c", f"sleep 1; echo done >> journal; exit {code}"]
+
+    def engine() -> Engine:
+        return create_engine(
+            "command", {"argv": argv}, project=tmp_path, state_dir=tmp_path / "state"
+        )
+
+    first = Bench(engine(), tmp_path)
+    path = first.spec("succeed")
+    first.engine.submit(path, "t-1")
+    first.engine.close()
+    while not first.journal():
+        time.sleep(0.05)
+    second = engine()
+    while (handle := second.find(path, "t-1")) is None or not second.poll(handle).state.is_final:
+        time.sleep(0.05)
+    outcome = second.poll(handle)
+    assert outcome.state is (AttemptState.FAILED if code else AttemptState.SUCCEEDED)
+    assert first.journal() == ["done"]
 
 
 def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:

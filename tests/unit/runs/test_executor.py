@@ -16,13 +16,19 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.errors import ConflictError, GuardRailError, UsageError
+from lineage_backfill.errors import (
+    ConflictError,
+    GuardRailError,
+    StoreUnreachableError,
+    UsageError,
+)
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,
     Move,
+    Outcome,
     Reporter,
     RunStore,
     Submission,
@@ -30,6 +36,7 @@ from lineage_backfill.ports import (
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.owner import LEASE
 from lineage_backfill.runs.retry import RetryPolicy
+from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
 from tests.fakes import (
     NOW,
@@ -642,3 +649,161 @@ def test_a_plan_that_is_too_large_is_refused(bench: Bench) -> None:
 def test_an_empty_plan_succeeds(bench: Bench) -> None:
     executor, backfill_id = start(bench, FakeEngine(), plan_of())
     assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+
+
+# --- what an executor leaves to the next one ------------------------------------------------------
+
+
+def left_running(bench: Bench, engine: FakeEngine, machine: str) -> str:
+    """Return a backfill of which one run was begun on a machine whose executor is no more."""
+    _, backfill_id = start(bench, engine, plan_of(planned_run("a"), planned_run("b", "a")))
+    lease = bench.store.acquire(backfill_id, "nobody", now=NOW, ttl=LEASE)
+    bench.store.enter(lease, BackfillState.RUNNING, now=NOW)
+    run = RunState.SUBMITTED
+    move = Move(run_id="a", state=run, attempt=1, token="t-a", machine=machine)
+    bench.store.record(lease, [move], now=NOW)
+    bench.store.release(lease)
+    return backfill_id
+
+
+def test_what_only_another_machine_can_judge_is_not_submitted_again(bench: Bench) -> None:
+    engine = FakeEngine()
+    backfill_id = left_running(bench, engine, "far-away")
+    with pytest.raises(ConflictError, match="may still be running on far-away") as refused:
+        bench.executor(engine).resume(backfill_id)
+    assert "--machine-gone far-away" in refused.value.hint
+    with pytest.raises(ConflictError):
+        bench.executor(engine).cancel(backfill_id)
+    assert engine.submitted == []
+    assert bench.states(backfill_id)["a"] is RunState.SUBMITTED
+    gone = bench.executor(engine, gone=["far-away"])
+    assert gone.resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 2), ("b", 1)]
+
+
+def test_what_another_machine_has_left_for_all_to_see_is_taken(bench: Bench) -> None:
+    class Leaving(FakeEngine):
+        def left(self, spec_path: Path, token: str) -> Outcome | None:
+            return Outcome(state=AttemptState.SUCCEEDED, result={"token": token})
+
+    engine = Leaving()
+    backfill_id = left_running(bench, engine, "far-away")
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("b", 1)]
+
+
+def test_an_engine_that_all_machines_share_is_asked_by_the_token(bench: Bench) -> None:
+    engine = FakeEngine()
+    engine.is_shared = True
+    engine.known["t-a"] = ("a", 1)
+    engine.ended["t-a"] = Outcome(state=AttemptState.SUCCEEDED, result={"token": "t-a"})
+    backfill_id = left_running(bench, engine, "far-away")
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("b", 1)]
+    spec = json.loads(next(bench.folder.glob("backfills/*/runs/a-1.spec.json")).read_text())
+    assert spec["token"] == "t-a"
+
+
+def test_cancelled_after_its_driver_died_leaves_nothing_to_start(bench: Bench) -> None:
+    engine = FakeEngine()
+    backfill_id = left_running(bench, engine, "")
+    assert bench.executor(engine).cancel(backfill_id) is BackfillState.CANCELLED
+    assert set(bench.states(backfill_id).values()) == {RunState.CANCELLED}
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.CANCELLED
+    assert engine.submitted == []
+
+
+def test_what_is_let_go_goes_on_and_is_found_again(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    driving = in_background(executor, backfill_id, engine, until=2)
+    executor.let_go()
+    driving.join(timeout=10)
+    assert not driving.is_alive()
+    assert bench.store.backfill(backfill_id).state is BackfillState.INTERRUPTED
+    assert engine.ended == {}
+    engine.release()
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert sorted(engine.submitted) == [(run, 1) for run in "abcde"]
+
+
+def test_a_job_that_is_not_idempotent_is_not_tried_again_by_itself(bench: Bench) -> None:
+    lost = Outcome(state=AttemptState.LOST, error="gone", transient=True)
+    engine = FakeEngine({("a", 1): lost})
+    run = planned_run("a")
+    executor = bench.executor(engine, jobs={run.job: JobLimits(idempotent=False)})
+    backfill_id = executor.start(plan_of(run))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert engine.submitted == [("a", 1)]
+    (record,) = bench.store.runs(backfill_id)
+    assert record.error == "gone; not tried again: the job is not idempotent"
+
+
+class Unreachable:
+    """A store that does not answer `times` calls of `verb`, each before or after it was done."""
+
+    def __init__(self, store: RunStore, verb: str, times: int, *, is_late: bool) -> None:
+        self.store, self.verb, self.times, self.is_late = store, verb, times, is_late
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.store, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            answer = found(*given, **named) if self.is_late or not self.times else None
+            if self.times and threading.current_thread().name != "heartbeat":
+                self.times -= 1
+                raise StoreUnreachableError("no answer")
+            return answer
+
+        return call if name == self.verb else found
+
+
+@pytest.mark.parametrize("verb", ["record", "enter", "renew"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_store_that_does_not_answer_is_waited_for(bench: Bench, verb: str, is_late: bool) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    flaky: Any = Unreachable(bench.store, verb, 2, is_late=is_late)
+    executor = Executor(
+        store=flaky,
+        engines={"fake": engine},
+        spec_builder=spec_of,
+        reporter=bench.told,
+        state_dir=bench.folder,
+    )
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert "waiting no answer" in bench.told.lines
+    assert sorted(engine.submitted) == [(run, 1) for run in "abcde"]
+    assert len(bench.store.attempts(backfill_id)) == 5
+
+
+def test_a_store_that_stays_away_ends_the_drive_and_nothing_that_runs(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+    flaky: Any = Unreachable(bench.store, "record", 0, is_late=False)
+    executor = Executor(
+        store=flaky,
+        engines={"fake": engine},
+        spec_builder=spec_of,
+        state_dir=bench.folder,
+    )
+    raised: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            executor.drive(backfill_id)
+        except StoreUnreachableError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    engine.wait_for(2)
+    time.sleep(0.2)
+    flaky.times = 1000
+    token = next(iter(engine.known))
+    engine.end(token)  # its end cannot be written down
+    time.sleep(0.5)
+    executor.stop()
+    thread.join(timeout=10)
+    assert [error.exit_code for error in raised] == [7]
+    assert len(engine.ended) == 1

@@ -5,7 +5,7 @@ import uuid
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001_first"
+revision = "0001_initial"
 down_revision = None
 
 INSTANT = sa.DateTime(timezone=True)
@@ -78,6 +78,7 @@ def upgrade() -> None:
         sa.Column("token", sa.String(100), nullable=False, unique=True),
         sa.Column("state", sa.String(20), nullable=False),
         sa.Column("handle", sa.Text),
+        sa.Column("machine", sa.String(255)),
         sa.Column("submitted_at", INSTANT, nullable=False),
         sa.Column("ended_at", INSTANT),
         sa.Column("result", sa.JSON),
