@@ -12,7 +12,13 @@ import typer
 
 from lineage_backfill.cli import terminal, views
 from lineage_backfill.cli.completion import complete_jobs, complete_nodes
-from lineage_backfill.cli.options import JsonOption, NamespaceOption, SourceOptions, takes_options
+from lineage_backfill.cli.options import (
+    ForceOption,
+    JsonOption,
+    NamespaceOption,
+    SourceOptions,
+    takes_options,
+)
 from lineage_backfill.cli.requests import NameLookup
 from lineage_backfill.errors import UsageError
 from lineage_backfill.lineage import view
@@ -62,6 +68,7 @@ class GraphOptions:
     namespace: NamespaceOption = None
     as_json: JsonOption = False
     out: Annotated[Path | None, typer.Option(help="Write to a file.", metavar="FILE")] = None
+    force: ForceOption = False
 
 
 @takes_options
@@ -88,16 +95,18 @@ def graph(
     workspace = source.open()
     found = _part(workspace, names or (), how)
     if how.as_json:
-        terminal.give(documents.dump(graphs.document(found, workspace.snapshot)), how.out)
+        terminal.give(
+            documents.dump(graphs.document(found, workspace.snapshot)), how.out, force=how.force
+        )
     elif how.form not in (Form.TREE, Form.TABLE):
-        terminal.give(draw.WRITERS[how.form](graphs.drawing(found)), how.out)
+        terminal.give(draw.WRITERS[how.form](graphs.drawing(found)), how.out, force=how.force)
     else:
         tree = how.form is Form.TREE
         table = views.trees(found, up=how.up, down=how.down) if tree else views.rows(found)
         if how.out is None:
             terminal.out().print(table)
         else:
-            terminal.give(terminal.plain(table), how.out)
+            terminal.give(terminal.plain(table), how.out, force=how.force)
 
 
 def _part(workspace: Workspace, names: Sequence[str], how: GraphOptions) -> view.View:

@@ -14,6 +14,7 @@ from lineage_backfill.cli import planning, terminal
 from lineage_backfill.cli.completion import complete_jobs
 from lineage_backfill.cli.options import (
     DatasetsArgument,
+    ForceOption,
     Format,
     JsonOption,
     RequestOptions,
@@ -34,6 +35,7 @@ class ShowOptions:
         bool, typer.Option("--detailed-exitcode", help="Exit with 2 where there is work to do.")
     ] = False
     as_json: JsonOption = False
+    force: ForceOption = False
     out: Annotated[Path | None, typer.Option(help="Save the plan for `run`.", metavar="FILE")] = (
         None
     )
@@ -87,7 +89,7 @@ def impact(
         raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
     planned = planning.make_plan(datasets or (), request, source)
     if how.out:
-        documents.save(plan_members(planned.plan), how.out)
+        documents.save(plan_members(planned.plan), how.out, force=how.force)
     if how.as_json:
         more: list[tuple[str, Any]] = []
         if how.estimate:  # not in a saved plan, which says nothing of other runs

@@ -14,6 +14,7 @@ from lineage_backfill.cli import differences, terminal, views
 from lineage_backfill.cli.completion import complete_nodes
 from lineage_backfill.cli.options import (
     DetailedDifference,
+    ForceOption,
     JsonOption,
     NamespaceOption,
     SourceOptions,
@@ -72,10 +73,14 @@ def pull(
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="FILE")] = Path(
         "lineage.json.gz"
     ),
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Save the lineage as a snapshot, from which plans are made offline: --snapshot FILE."""
-    snapshot = source.open().lineage.save(out)
+    lineage_of = source.open().lineage
+    if not force:
+        documents.refuse_others(out, lambda _head: lineage_of.is_snapshot(out))
+    snapshot = lineage_of.save(out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
     size = out.stat().st_size

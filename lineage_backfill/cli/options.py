@@ -37,6 +37,9 @@ class View(StrEnum):
     BOTH = "both"
 
 
+ForceOption = Annotated[bool, Option("--force", help="Let --out replace a file of another kind.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageOptions:
     """Which lineage a verb works on."""
@@ -49,6 +52,10 @@ class LineageOptions:
     snapshot: Annotated[Path | None, _source(help="A saved lineage snapshot.", metavar="FILE")] = (
         None
     )
+    allow_torn_events: Annotated[
+        bool,
+        _source("--allow-torn-events", help="Leave out a last line of events that is cut off."),
+    ] = False
     lineage_view: Annotated[
         View | None, _source(help="What of Marquez to read: by default both.")
     ] = None
@@ -67,6 +74,7 @@ class LineageOptions:
             snapshot=self.snapshot,
             view=self.lineage_view and self.lineage_view.value,
             cache=False if self.no_cache else None,
+            allow_torn=self.allow_torn_events,
         )
 
 
@@ -92,12 +100,13 @@ class SourceOptions(LineageOptions):
             "--snapshot": [self.snapshot],
             "--lineage-view": [self.lineage_view],
         }
-        return [
+        given = [
             f"{option}={value}"
             for option, given in values.items()
             for value in given
             if value is not None
         ]
+        return [*given, *["--allow-torn-events"] * self.allow_torn_events]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.backfill import carry_out
 from lineage_backfill.cli.options import (
+    ForceOption,
     JsonOption,
     PlanOptions,
     RunOptions,
@@ -68,11 +69,12 @@ def stale(
     out: Annotated[
         Path | None, typer.Option(help="Save the plan that repairs it, for `run`.", metavar="FILE")
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Show what is missing, or older than what it is made from, partition by partition."""
     found = _find(options, source, since)
     if out and found.plan is not None:
-        documents.save(plan_members(found.plan), out)
+        documents.save(plan_members(found.plan), out, force=force)
     if as_json:
         documents.emit(_document(found))
     else:

@@ -81,12 +81,15 @@ def show(
         out().print(render(document))
 
 
-def give(text: str, file: Path | None = None) -> None:
+def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
     """Print the text on stdout, or write it to a file; raises UsageError."""
     if file is None:
         typer.echo(text, nl=False)
     else:
-        documents.write_whole([text], file)
+        if force:
+            documents.write_whole([text], file)
+        else:
+            documents.replace_alike([text], file)
         say(f"Wrote {file}.")
 
 

@@ -9,7 +9,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 
 #: The guard rails that a request may override.
-RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
+RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs", "torn-events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

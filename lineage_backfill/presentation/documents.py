@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,10 @@ from lineage_backfill.files import whole_file
 
 #: A document, or its members one by one: a value that is an iterator is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
+#: What of a text tells its kind.
+_HEAD = 300
+_KIND = re.compile(r'\{\s*(?:"\w+":\s*[\w."]+,\s*)*"kind":\s*"(\w+)"')
+_WORD = re.compile(r"\s*(<[!?\w]+|\S+)")
 Hook = Callable[[dict[str, Any]], Any]
 
 
@@ -51,9 +58,52 @@ def emit(document: Document) -> None:
     sys.stdout.writelines(_pieces(document))
 
 
-def save(document: Document, path: Path) -> None:
-    """Write the document to a file, whole or not at all; raises UsageError."""
-    write_whole(_pieces(document), path)
+def save(document: Document, path: Path, *, force: bool = False) -> None:
+    """Write the document to a file, whole or not at all; raises UsageError.
+
+    A file that is there must be a document of the same kind, unless it is replaced by `force`.
+    """
+    pieces = _pieces(document)
+    if force:
+        write_whole(pieces, path)
+    else:
+        replace_alike(pieces, path)
+
+
+def replace_alike(text: Iterable[str], path: Path) -> None:
+    """Write a text in place of one of the same kind, or where there is none; raises UsageError."""
+    pieces = iter(text)
+    head = ""
+    for piece in pieces:
+        head += piece
+        if len(head) >= _HEAD:
+            break
+    refuse_others(path, lambda old: kind_of(old) == kind_of(head))
+    write_whole(chain([head], pieces), path)
+
+
+def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
+    """Raise UsageError where a file is there that begins otherwise than what would replace it."""
+    if not path.is_file():
+        return
+    with suppress(OSError):  # what cannot be read cannot be written either, which is told then
+        with path.open("rb") as file:
+            head = file.read(_HEAD).decode("utf-8", "replace")
+        if head and not is_alike(head):
+            raise UsageError(
+                f"{path} is there already, and is something else; it was left as it is",
+                hint="Name another file with --out, or replace this one with --force.",
+            )
+
+
+def kind_of(head: str) -> str:
+    """Return what the beginning of a text says that it is.
+
+    >>> kind_of('{"schema_version": 1, "kind": "plan", '), kind_of("<svg width=")
+    ('plan', '<svg')
+    """
+    found = _KIND.match(head) or _WORD.match(head)
+    return found[1] if found else ""
 
 
 def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:

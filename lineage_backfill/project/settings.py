@@ -62,6 +62,7 @@ class LineageSetting:
     headers: Mapping[str, str] = field(default_factory=dict)
     ca_bundle: Path | None = None
     timeout: int = 30
+    allow_torn: bool = False  # events: a last line that is cut off is left out
     fold: bool = True  # a Spark application is one job
     cache: bool = True  # what Marquez has told is kept
 

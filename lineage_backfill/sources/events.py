@@ -5,7 +5,9 @@ from __future__ import annotations
 import glob
 import gzip
 import logging
+import os
 import re
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
 MAX_EVENT = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
+#: For how long a writer is waited for, how often it is looked at, and how recent its last word is.
+_PATIENCE, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -35,12 +40,13 @@ _MARK = b"\xef\xbb\xbf"  # of byte order
 class EventSource:
     """Lineage from files, directories and globs of OpenLineage events.
 
-    Memory grows with jobs, datasets and runs. A torn last line is reported as a warning; any other
-    line that is no event is a LineageError naming file and line.
+    Memory grows with jobs, datasets and runs. A line that is no event is a LineageError naming file
+    and line; with `allow_torn` a last line that is cut off is left out, with a warning.
     """
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    def __init__(self, paths: Sequence[str | Path], *, allow_torn: bool = False) -> None:
         self._paths = [str(path) for path in paths]
+        self._allow_torn = allow_torn
 
     def size(self) -> int:
         """Return how many bytes there are to read; raises LineageError where there is no file."""
@@ -54,7 +60,8 @@ class EventSource:
             for path in self._paths:
                 for file in _files(path, warnings):
                     _log.info("reading %s, %d bytes", file, file.stat().st_size)
-                    _fold(file, builder, warnings)
+                    torn = warnings if self._allow_torn else None
+                    _fold(file, builder, torn)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
 
@@ -92,12 +99,13 @@ class _Place:
         return f"{self.file}:{self.line}"
 
 
-def _fold(file: Path, builder: LineageBuilder, warnings: list[str]) -> None:
+def _fold(file: Path, builder: LineageBuilder, torn: list[str] | None) -> None:
+    """Fold the events of a file; a last line that is cut off is an error, or noted in `torn`."""
     place = _Place(file)
     try:
         with _open(file) as stream:
             add = builder.add
-            for value in _values(stream, place, warnings):
+            for value in _values(stream, place, torn):
                 if type(value) is dict and "eventTime" in value:
                     add(value)
                 else:
@@ -128,7 +136,7 @@ def _events_of(value: Any) -> Sequence[Any]:
     return (value,)
 
 
-def _values(stream: BinaryIO, place: _Place, warnings: list[str]) -> Iterator[Any]:
+def _values(stream: BinaryIO, place: _Place, torn: list[str] | None) -> Iterator[Any]:
     """Yield each JSON value of a stream: one a line, or spread over lines, or in an array."""
     lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
     first = next(((at, line) for at, line in lines if line.removeprefix(_MARK).strip()), None)
@@ -148,12 +156,39 @@ def _values(stream: BinaryIO, place: _Place, warnings: list[str]) -> Iterator[An
         except ValueError:
             if line.isspace():
                 continue
-            if line.endswith(b"\n") or len(line) >= MAX_EVENT or not line.lstrip().startswith(b"{"):
+            if not _is_cut_off(line):
                 raise
-            # What a writer leaves behind that was killed while it appended.
-            warnings.append(f"{place}: the last line is torn; left out")
-            return
+            whole = _awaited(stream, line)  # a writer may be at it
+            if not _is_cut_off(whole):
+                value = parse_event(whole)
+            elif torn is None:
+                raise LineageError(
+                    "the last line is cut off: its writer was stopped, or still writes",
+                    hint="Read again once it has ended; else repair or remove that line, or leave"
+                    " it out with --allow-torn-events.",
+                ) from None
+            else:
+                torn.append(f"{place}: the last line is cut off; left out (--allow-torn-events)")
+                return
         yield value
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """Whether a last line is the beginning of an event, and not just no event."""
+    if line.endswith(b"\n") or len(line) >= MAX_EVENT or not line.lstrip().startswith(b"{"):
+        return False
+    rest = _STRINGS.sub(b"", line)
+    return b'"' in rest or len(re.findall(rb"[{[]", rest)) > len(re.findall(rb"[}\]]", rest))
+
+
+def _awaited(stream: BinaryIO, line: bytes) -> bytes:
+    """Return a line that is cut off with what comes of it within two seconds."""
+    is_written = time.time() - os.fstat(stream.fileno()).st_mtime < _RECENT
+    deadline = time.monotonic() + (_PATIENCE if is_written else 0)
+    while not line.endswith(b"\n") and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+        line += stream.readline(MAX_EVENT)
+    return line
 
 
 def _document(stream: TextIO, place: _Place) -> Iterator[Any]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lineage_backfill.workspace.configuration import load_project
 EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
 MARQUEZ_SOURCE = "lineage_backfill.sources.marquez:MarquezSource"
 SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
+IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
@@ -43,6 +45,7 @@ def open_project(
     snapshot: Path | None = None,
     view: str | None = None,
     cache: bool | None = None,
+    allow_torn: bool = False,
 ) -> Project:
     """Return the project of `file`, or the one found upward; the lineage given comes first.
 
@@ -56,6 +59,8 @@ def open_project(
         "lineage.cache": cache,
     }
     project = load_project(file=file, search=search, flags=flags)
+    if allow_torn:
+        project = replace(project, lineage=replace(project.lineage, allow_torn=True))
     _log.info("project file: %s", project.file or "none")
     return project
 

@@ -21,6 +21,7 @@ from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
+    IS_SNAPSHOT,
     MARQUEZ_SOURCE,
     SAVE_SNAPSHOT,
     SNAPSHOT_SOURCE,
@@ -92,6 +93,10 @@ class ProjectLineage:
         snapshot = self._declared(self.read_source())
         return sorted(snapshot.datasets), sorted(snapshot.jobs)
 
+    def is_snapshot(self, file: Path) -> bool:
+        """Whether a file is a saved snapshot, of whatever version."""
+        return bool(load(IS_SNAPSHOT)(file))
+
     def save(self, file: Path) -> LineageSnapshot:
         """Save the lineage as a snapshot, just as its source gives it, and return it.
 
@@ -111,7 +116,7 @@ class ProjectLineage:
         lineage = self._project.lineage
         source: LineageSource
         if lineage.events:
-            source = load(EVENT_SOURCE)(lineage.events)
+            source = load(EVENT_SOURCE)(lineage.events, allow_torn=lineage.allow_torn)
         elif lineage.snapshot:
             source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
         elif lineage.marquez:

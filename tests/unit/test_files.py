@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
+from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.documents import load, save
 from lineage_backfill.sources.records import read_records, write_records
 
@@ -36,7 +38,7 @@ def write(path: Path) -> None:
 
 
 #: All that writes what a user names.
-WRITERS = [write, lambda path: save({}, path), lambda path: write_records(path, [1])]
+WRITERS = [write, lambda path: save({}, path, force=True), lambda path: write_records(path, [1])]
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -84,3 +86,44 @@ def test_only_where_nothing_is(tmp_path: Path) -> None:
     ):
         stream.write(b"second")
     assert (tmp_path / "file").read_bytes() == b"first"
+
+
+PLAN = {"schema_version": 1, "kind": "plan", "id": "p-1", "jobs": []}
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        '[project]\nname = "shop"\n',
+        '{"schema_version": 1, "kind": "status"}',
+        '{"eventType": "START", "run": {"kind": "plan"}}',
+        "notes of mine",
+        "<svg></svg>",
+    ],
+)
+def test_a_document_replaces_only_one_of_its_kind(tmp_path: Path, old: str) -> None:
+    file = tmp_path / "out"
+    file.write_text(old)
+    with pytest.raises(UsageError, match="is something else") as no:
+        documents.save(PLAN, file)
+    assert "--force" in no.value.hint
+    assert file.read_text() == old
+    documents.save(PLAN, file, force=True)
+    documents.save({**PLAN, "id": "p-2"}, file)
+    assert documents.load(file)["id"] == "p-2"
+
+
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.touch()
+    documents.save(PLAN, file)
+    assert documents.load(file) == PLAN
+
+
+def test_a_text_replaces_only_one_that_begins_as_it_does(tmp_path: Path) -> None:
+    file = tmp_path / "graph.svg"
+    documents.replace_alike(["<svg", ">1</svg>"], file)
+    documents.replace_alike(["<svg", ">2</svg>"], file)
+    assert file.read_text() == "<svg>2</svg>"
+    with pytest.raises(UsageError):
+        documents.replace_alike(["digraph {}"], file)

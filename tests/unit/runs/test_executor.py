@@ -787,7 +787,7 @@ def test_a_store_that_stays_away_ends_the_drive_and_nothing_that_runs(bench: Ben
         spec_builder=spec_of,
         state_dir=bench.folder,
     )
-    raised: list[BaseException] = []
+    raised: list[StoreUnreachableError] = []
 
     def drive() -> None:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -87,19 +89,52 @@ def test_directories_and_globs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [TWO[:50], TWO[:-1], '{"eventTy'])
-def test_a_torn_last_line_is_reported_and_the_rest_counts(tmp_path: Path, torn: str) -> None:
+def test_a_last_line_that_is_cut_off_is_refused_unless_that_is_allowed(
+    tmp_path: Path, torn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0)
     file = tmp_path / "events.ndjson"
     file.write_text(f"{ONE}\n{torn}")
-    snapshot = read(file)
+    with pytest.raises(LineageError, match=r":2: the last line is cut off") as refused:
+        read(file)
+    assert "--allow-torn-events" in refused.value.hint
+    snapshot = EventSource([file], allow_torn=True).read()
     assert jobs(snapshot) == ["one"]
-    assert snapshot.warnings == (f"{file}:2: the last line is torn; left out",)
+    (warning,) = snapshot.warnings
+    assert warning.startswith(f"{file}:2: the last line is cut off; left out")
 
 
-def test_a_line_torn_within_a_character(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ['{"eventType": nothing}', f"{TWO}}}", "three", '"a"'])
+def test_a_whole_last_line_that_is_no_event_is_never_left_out(tmp_path: Path, last: str) -> None:
+    file = tmp_path / "events.ndjson"
+    file.write_text(f"{ONE}\n{last}")
+    with pytest.raises(LineageError, match=r":2: not "):
+        EventSource([file], allow_torn=True).read()
+
+
+def test_a_writer_is_given_time_to_end_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "events.ndjson"
+    file.write_text(f"{ONE}\n{TWO[:50]}")
+
+    def end() -> None:
+        time.sleep(0.3)
+        with file.open("a") as stream:
+            stream.write(f"{TWO[50:]}\n")
+
+    writer = threading.Thread(target=end)
+    writer.start()
+    try:
+        assert jobs(read(file)) == ["one", "two"]
+    finally:
+        writer.join()
+
+
+def test_a_line_cut_off_within_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0)
     file = tmp_path / "events.ndjson"
     text = json.dumps(made("zwei_ü"), ensure_ascii=False).encode()
     file.write_bytes(ONE.encode() + b"\n" + text[: text.index("ü".encode()) + 1])
-    assert jobs(read(file)) == ["one"]
+    assert jobs(EventSource([file], allow_torn=True).read()) == ["one"]
 
 
 def packed(text: str) -> bytes:
