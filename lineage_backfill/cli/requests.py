@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -74,6 +75,11 @@ class NameLookup:
                 return located, None
             families = self._folding.families(self._snapshot)
             refuse_families(families, (one.dataset for one in families if one.is_called(text)))
+            if any(text in (ref.name, str(ref)) for ref in self._jobs):
+                raise UnknownNameError(
+                    f"{text!r} is a job, and a dataset is expected here",
+                    hint=f"To run its keys again, and all below: --job {shlex.quote(text)}",
+                ) from None
             raise
 
     def job(self, text: str) -> JobRef:

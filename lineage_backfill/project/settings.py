@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,11 @@ from lineage_backfill.project.table import Table, near_misses
 ReadFile = Callable[[Path], bytes | None]
 FILE_NAME = "lineage-backfill.toml"
 ENV_PREFIX = "LINEAGE_BACKFILL_"
+#: Variables that are no settings: of scripts and tests, and what Kubernetes sets for a service of
+#: that name (https://kubernetes.io/docs/concepts/services-networking/service/).
+_NO_SETTING = re.compile(
+    rf"{ENV_PREFIX}(JARS|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
+)
 #: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
 View = Literal["events", "graph", "both"]
@@ -416,9 +422,9 @@ def _defaults() -> dict[str, object]:
 
 def _environment(environ: Mapping[str, str], base: Path) -> dict[str, Setting]:
     variables = {_variable(name): name for name in _SPECS}
-    ours = tuple(ENV_PREFIX + table.upper() + "_" for table in _TABLES)
     for variable in environ:
-        if variable.startswith(ours) and variable not in variables:
+        is_ours = variable.startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(variable)
+        if is_ours and variable not in variables:
             raise ConfigError(
                 f"environment: unknown setting {variable}", hint=near_misses(variable, variables)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,8 +74,9 @@ class _Job:
 class Scheduler:
     """Holds the state of every run of a plan and says which may start, in order, under the caps.
 
-    Runs start by priority, wave and place in the plan. `states` are those of the run store
-    (absent: pending).
+    Of ready runs the one of the highest priority starts first, then the one with the longest way
+    still below it, then by the order of the keys of each job in the plan. `states` are those of the
+    run store (absent: pending).
     """
 
     def __init__(
@@ -98,7 +100,12 @@ class Scheduler:
         self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
         self._all = list(by_ref.values())
         # A run is known by its number in the order of starting: a heap of numbers is in order.
-        self._runs = sorted(runs, key=lambda run: (-limits[run.job].priority, run.wave))
+        ahead, turns = _lengths(runs), _turns(runs)
+        order = sorted(
+            range(len(runs)),
+            key=lambda n: (-limits[runs[n].job].priority, -ahead[n], turns[n], runs[n].wave),
+        )
+        self._runs = [runs[number] for number in order]
         self._numbers = {run.id: number for number, run in enumerate(self._runs)}
         self._states = [states.get(run.id, RunState.PENDING) for run in self._runs]
         self._jobs = [by_ref[run.job] for run in self._runs]
@@ -265,3 +272,24 @@ class Scheduler:
         self._states[number] = state
         self._occupy(self._jobs[number], -1)
         return number
+
+
+def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
+    """Return how many runs the longest way from each run down has; they are in plan order."""
+    numbers = {run.id: number for number, run in enumerate(runs)}
+    found = [1] * len(runs)
+    for number in reversed(range(len(runs))):
+        for up in runs[number].upstream:
+            above = numbers[up]
+            found[above] = max(found[above], found[number] + 1)
+    return found
+
+
+def _turns(runs: Sequence[PlannedRun]) -> list[int]:
+    """Return the place of each run among those of its job."""
+    seen: Counter[JobRef] = Counter()
+    found = []
+    for run in runs:
+        found.append(seen[run.job])
+        seen[run.job] += 1
+    return found

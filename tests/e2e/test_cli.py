@@ -615,6 +615,12 @@ def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
     shop("run", *FIX, "--exclude", "mystery", "--yes")
 
 
+def test_a_job_given_as_a_dataset_is_told_the_option(shop: Shop) -> None:
+    shop.lineage(("tidy", "feed", "clean"))
+    refused = shop("impact", "tidy", code=64)
+    assert "--job tidy" in refused.stderr
+
+
 def test_too_many_runs_are_counted_and_refused(shop: Shop) -> None:
     (shop.folder / "lineage-backfill.toml").write_text(PROJECT + "[limits]\nmax_runs = 1\n")
     plan = shop.document("impact", *FIX, schema="plan")

@@ -315,6 +315,21 @@ def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path) -> None:
     assert "LINEAGE_BACKFILL_STORE_URL" in caught.value.hint
 
 
+@pytest.mark.parametrize("variable", ["STOREURL", "LINEGE_EVENTS", "MAX_RUNS", "X"])
+def test_any_misspelt_variable_is_refused(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(ConfigError, match=f"LINEAGE_BACKFILL_{variable}"):
+        load(tmp_path, "", environ={f"LINEAGE_BACKFILL_{variable}": "x"})
+
+
+@pytest.mark.parametrize(
+    "variable", ["JARS", "TEST_POSTGRES", "SERVICE_HOST", "PORT_80_TCP", "WEB_SERVICE_PORT", "PORT"]
+)
+def test_variables_of_scripts_and_of_kubernetes_are_no_settings(
+    tmp_path: Path, variable: str
+) -> None:
+    load(tmp_path, "", environ={f"LINEAGE_BACKFILL_{variable}": "x"})
+
+
 def test_secrets_are_masked(tmp_path: Path) -> None:
     text = "[store]\nurl='postgresql+psycopg://me:pass@db/x'\n[lineage]\napi_key='k'"
     shown = {setting.name: setting.shown for setting in load(tmp_path, text).settings}

@@ -68,8 +68,12 @@ def test_it_agrees_with_the_definition(
     by_id = {run.id: run for run in runs}
     state = dict.fromkeys(by_id, RunState.PENDING)
 
-    def rank(run: PlannedRun) -> tuple[int, int, int]:
-        return (-jobs[run.job].priority, run.wave, runs.index(run))
+    def below(run: PlannedRun) -> int:
+        return max((1 + below(one) for one in runs if run.id in one.upstream), default=0)
+
+    def rank(run: PlannedRun) -> tuple[int, ...]:
+        turn = [one for one in runs if one.job == run.job].index(run)
+        return (-jobs[run.job].priority, -below(run), turn, run.wave, runs.index(run))
 
     def has_room(run: PlannedRun) -> bool:
         active = [by_id[one] for one, is_in in state.items() if is_in is RunState.SUBMITTED]
@@ -130,6 +134,15 @@ def test_a_day_starts_when_its_hours_are_done_not_when_the_month_is() -> None:
     scheduler.succeeded("h1")
     scheduler.succeeded("h2")
     assert [run.id for run in scheduler.ready()] == ["h3", "d1"]
+
+
+def test_a_run_on_the_longest_way_does_not_wait_behind_many_of_another_job() -> None:
+    many = [planned_run(f"m{n}", job="many") for n in range(46)]
+    chain = [planned_run("a"), planned_run("b", "a", wave=2), planned_run("c", "b", wave=3)]
+    scheduler = Scheduler([*many, *chain], max_parallel=2)
+    assert [run.id for run in scheduler.ready()] == ["a", "m0"]
+    scheduler.succeeded("a")
+    assert [run.id for run in scheduler.ready()] == ["b"]
 
 
 def test_it_takes_up_where_an_earlier_one_stopped() -> None:
