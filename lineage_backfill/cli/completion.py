@@ -74,7 +74,9 @@ def _project(ctx: typer.Context) -> Project:
     given = ctx.params.get
     return open_project(
         given("config"),
-        events=given("events"),
-        marquez=given("marquez"),
-        snapshot=given("snapshot"),
+        lineage={
+            "events": given("events") or None,
+            "marquez": given("marquez"),
+            "snapshot": given("snapshot") and str(given("snapshot")),
+        },
     )

@@ -69,11 +69,13 @@ class LineageOptions:
         return open_project(
             file,
             search=search,
-            events=self.events,
-            marquez=self.marquez,
-            snapshot=self.snapshot,
-            view=self.lineage_view and self.lineage_view.value,
-            cache=False if self.no_cache else None,
+            lineage={
+                "events": self.events or None,
+                "marquez": self.marquez,
+                "snapshot": self.snapshot and str(self.snapshot),
+                "view": self.lineage_view and self.lineage_view.value,
+                "cache": False if self.no_cache else None,
+            },
             allow_torn=self.allow_torn_events,
         )
 

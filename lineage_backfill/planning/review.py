@@ -17,6 +17,7 @@ from lineage_backfill.partitions.mapping import KeyFunction
 from lineage_backfill.planning.misnamed import Misnamed, misnamed
 from lineage_backfill.planning.places import Places, tied_names
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.project.columns import unplaced
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
@@ -358,20 +359,22 @@ class _Review:
         ]
         declared = {job: self._resolver.job_declaration(job) for job in run}
         engineless = [job for job, one in declared.items() if one is None or one.engine is None]
-        engined = [job for job in run if job not in set(engineless)]
-        aimless = [job for job in engined if (one := declared[job]) and one.entrypoint is None]
+        own = {one.name for one in self._declarations.engines if one.takes_any_job}
+        told = [
+            job for job in run if (one := declared[job]) and one.engine and one.engine not in own
+        ]
+        aimless = [job for job in told if (one := declared[job]) and one.entrypoint is None]
         touched = {
             ref
-            for job in engined
+            for job in told
             for ref in (*self._resolver.edges.reads(job), *self._resolver.edges.writes(job))
         }
         placeless, columnless = [], []
         for ref in sorted(touched):
-            table = self._resolver.dataset_declaration(ref)
-            calendar = self._calendar(ref)
-            if table is None or (table.location is None and table.table is None):
+            lacks = unplaced(self._resolver.dataset_declaration(ref), self._calendar(ref))
+            if lacks == "location":
                 placeless.append(ref)
-            elif calendar is not None and not calendar.is_whole and not _physical(table):
+            elif lacks:
                 columnless.append(ref)
         for kind, refs, text in (
             ("no-engine", engineless, "no engine is declared for {}"),
@@ -393,10 +396,6 @@ def _alike(one: Calendar, other: Calendar) -> bool:
     """Whether two calendars have the same keys, wherever they start and end."""
     times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
     return times[0] is times[1] and one.statics == other.statics
-
-
-def _physical(table: DatasetDeclaration) -> bool:
-    return bool(table.columns) or any(one.column for one in table.dimensions)
 
 
 def _few(names: Sequence[str]) -> str:

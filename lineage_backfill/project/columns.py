@@ -18,6 +18,14 @@ PhysicalColumns = Mapping[str, tuple[str | None, str | None]]
 _SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
 
 
+def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> str:
+    """Return what a run spec needs and is not declared of a dataset: location, column or ""."""
+    if declared is None or (declared.location is None and declared.table is None):
+        return "location"
+    is_keyed = calendar is not None and not calendar.is_whole
+    return "column" if is_keyed and not physical_columns(declared) else ""
+
+
 def physical_columns(declared: DatasetDeclaration) -> PhysicalColumns:
     """Return the physical partition columns that are declared."""
     if declared.columns:

@@ -251,6 +251,11 @@ class EngineDeclaration:
     live: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def takes_any_job(self) -> bool:
+        """Whether jobs need no entrypoint and no tables: a program of the user's own does them."""
+        return self.kind == "command" and not self.settings.get("undo")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declarations:

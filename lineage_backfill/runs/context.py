@@ -58,6 +58,10 @@ class ExecutionContext:
         """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
         return self._specs(run, attempt, token, result_path)
 
+    def refuse_incomplete(self, runs: Iterable[PlannedRun]) -> None:
+        """Raise DeclarationError where no run spec can be made of a job."""
+        self._specs.refuse_incomplete(runs)
+
     def cutoff(self, plans: Sequence[Plan], record: BackfillRecord) -> Cutoff:
         """Return the judge of a backfill's runs."""
         outside = self.outside(self.snapshot)

@@ -80,6 +80,8 @@ class Executor:
     waits: bool = False
     #: Raises StalePlanError where a plan that was to start later no longer holds.
     check: Callable[[], None] | None = None
+    #: Raises DeclarationError for runs of which no run spec can be made.
+    preflight: Callable[[Sequence[PlannedRun]], None] | None = None
     #: Names a run from outside that writes the same partitions, if there is one; it is waited for.
     live: Callable[[Sequence[PlannedRun]], str] | None = None
     #: Machines that are no more; what they had under way is lost.
@@ -109,6 +111,8 @@ class Executor:
                 hint="Narrow the request, or allow more with --allow-max-runs.",
             )
         self._check_engines(plan.runs, undo=submission.undo_of is not None)
+        if self.preflight is not None:
+            self.preflight(plan.runs)
         now = self.clock.now()
         begins, expires = submission.scheduled_for or now, submission.expires_at
         if expires is not None and expires <= begins:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import DeclarationError
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
+from lineage_backfill.project.columns import unplaced
 from lineage_backfill.project.resolver import DeclarationResolver, written_keys
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec
@@ -34,6 +35,7 @@ class RunSpecs:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self._resolver = resolver
+        self._own = {one.name for one in resolver.declarations.engines if one.takes_any_job}
         self._builder = SpecBuilder(resolver, root=root, outbox=outbox, url=lineage_url)
         self._backfill_id = backfill_id
         self._parameters = dict(parameters or {})
@@ -43,12 +45,9 @@ class RunSpecs:
     ) -> dict[str, Any]:
         """Return the run spec of one attempt; raises DeclarationError where a table is unknown."""
         facts = self._resolver.job(run.job)
-        declared = facts.declaration
-        if facts.calendar is None or declared is None or declared.entrypoint is None:
-            raise DeclarationError(
-                f"job {run.job} has no entrypoint",
-                hint='declare it: [[job]] entrypoint = "package.module:function"',
-            )
+        self._refuse_incomplete(run)
+        assert facts.calendar is not None
+        assert facts.declaration is not None
         keys = parse(facts.calendar, run.partitions)
         outputs = {output.dataset: output for output in facts.outputs}
         spec = self._builder.build(
@@ -60,16 +59,73 @@ class RunSpecs:
                 parameters=self._parameters,
                 result_path=str(result_path),
             ),
-            JobSpec(name=run.job, entrypoint=declared.entrypoint),
+            JobSpec(name=run.job, entrypoint=facts.declaration.entrypoint or ""),
             keys,
-            reads=[self._part(part) for part in run.reads],
+            reads=[self._part(part) for part in run.reads if not self._lacks(part)],
             writes=[
                 # A plan of an older release may name none of an output.
                 (dataset, planned or written_keys(outputs[dataset], keys))
-                for dataset, planned in map(self._part, run.writes)
+                for dataset, planned in map(
+                    self._part, (part for part in run.writes if not self._lacks(part))
+                )
             ],
         )
         return spec.to_dict()
+
+    def refuse_incomplete(self, runs: Iterable[PlannedRun]) -> None:
+        """Raise DeclarationError where no run spec can be made of a job, for all jobs at once."""
+        wrong: dict[JobRef, DeclarationError] = {}
+        seen: set[JobRef] = set()
+        for run in runs:
+            if run.job not in seen:
+                seen.add(run.job)
+                try:
+                    self._refuse_incomplete(run)
+                except DeclarationError as error:
+                    wrong[run.job] = error
+        if wrong:
+            first = next(iter(wrong.values()))
+            more = f"; so with {len(wrong) - 1:,} more jobs" if len(wrong) > 1 else ""
+            raise DeclarationError(
+                f"{first.message}{more}; nothing was run",
+                hint=f"{first.hint}; `lineage-backfill config check` lists all that is missing",
+            )
+
+    def _refuse_incomplete(self, run: PlannedRun) -> None:
+        facts = self._resolver.job(run.job)
+        declared = facts.declaration
+        if facts.calendar is None or declared is None:
+            raise DeclarationError(
+                f"the partitioning of job {run.job} is not known any more",
+                hint="declare it as it was when the backfill was planned",
+            )
+        if declared.engine in self._own:
+            return
+        if declared.entrypoint is None:
+            raise DeclarationError(
+                f"job {run.job} has no entrypoint",
+                hint='declare it: [[job]] entrypoint = "package.module:function"',
+            )
+        for part in (*run.reads, *run.writes):
+            data = self._resolver.dataset(part.dataset)
+            lacks = unplaced(data.declaration, data.calendar)
+            if lacks == "location":
+                raise DeclarationError(
+                    f"where dataset {data.ref} is stored is not declared, and job {run.job}"
+                    " needs it",
+                    hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its location or"
+                    " table",
+                )
+            if lacks:
+                raise DeclarationError(
+                    f"which column of {data.ref} holds the key is not declared, and job {run.job}"
+                    " needs it",
+                    hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its columns",
+                )
+
+    def _lacks(self, part: DatasetPartitions) -> bool:
+        data = self._resolver.dataset(part.dataset)
+        return bool(unplaced(data.declaration, data.calendar))
 
     def _part(self, part: DatasetPartitions) -> tuple[DatasetRef, PartitionSet | None]:
         calendar = self._resolver.dataset(part.dataset).calendar

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -40,24 +40,14 @@ def open_project(
     file: Path | None = None,
     *,
     search: bool = True,
-    events: Sequence[str] | None = None,
-    marquez: str | None = None,
-    snapshot: Path | None = None,
-    view: str | None = None,
-    cache: bool | None = None,
+    lineage: Mapping[str, object] | None = None,
     allow_torn: bool = False,
 ) -> Project:
-    """Return the project of `file`, or the one found upward; the lineage given comes first.
+    """Return the project of `file`, or the one found upward; settings of `lineage` come first.
 
     Without `file` and `search` it is one without a file. Raises ConfigError or DeclarationError.
     """
-    flags = {
-        "lineage.events": list(events) if events else None,
-        "lineage.marquez": marquez,
-        "lineage.snapshot": snapshot and str(snapshot),
-        "lineage.view": view,
-        "lineage.cache": cache,
-    }
+    flags = {f"lineage.{name}": value for name, value in (lineage or {}).items()}
     project = load_project(file=file, search=search, flags=flags)
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))

@@ -278,6 +278,7 @@ class Runner:
                 tail=context.tail if judges else None,
                 waits=options.waits,
                 check=partial(self._check_again, plans[0]) if judges else None,
+                preflight=context.refuse_incomplete if judges else None,
                 live=self._live_runs(context, opened) if judges else None,
                 gone=options.gone,
             )

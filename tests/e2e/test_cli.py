@@ -640,6 +640,30 @@ def test_a_job_without_an_engine_is_planned_and_not_run(shop: Shop) -> None:
     assert shop.journal() == []
 
 
+def test_a_command_needs_no_entrypoint_and_no_tables(shop: Shop) -> None:
+    project = PROJECT.replace('entrypoint = "any:thing"\n', "")
+    project = "\n".join(x for x in project.split("\n") if not x.startswith(("location", "columns")))
+    (shop.folder / "lineage-backfill.toml").write_text(project)
+    shop("config", "check")
+    assert shop.document("run", *FIX, "--yes", schema="status")["state"] == "succeeded"
+    assert shop.document("report", schema="report")["touched_is_planned"] is None
+
+
+def test_what_has_no_run_spec_is_refused_before_anything_starts(shop: Shop) -> None:
+    spark = PROJECT.replace('entrypoint = "any:thing"', "").replace("here]", "other]")
+    shop.folder.joinpath("lineage-backfill.toml").write_text(
+        spark.replace('kind = "command"\nargv', 'kind = "command"\nundo = true\nargv').replace(
+            'engine = "here"', 'engine = "other"'
+        )
+    )
+    assert "no entrypoint" in shop("config", "check").stdout
+    refused = shop("run", *FIX, "--yes", code=64)
+    assert "so with 1 more job" in refused.stderr
+    assert "config check" in refused.stderr
+    assert shop.started() == []
+    assert "no backfill" in shop("status", code=64).stderr
+
+
 def test_a_missing_environment_is_told_before_anything_is_recorded(shop: Shop) -> None:
     shop.declare('[engines.local]\npython = "/nowhere/python"\n')
     file = shop.folder / "lineage-backfill.toml"

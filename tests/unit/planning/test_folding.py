@@ -262,7 +262,7 @@ def test_a_snapshot_is_folded_like_the_events_it_was_taken_from(
     options = project(PATTERNS)
     opened = open_project(Path(options[1]))
     save_snapshot(Folding(Declarations()).fold(raw_lineage(opened)), tmp_path / "taken.json.gz")
-    again = open_project(Path(options[1]), snapshot=tmp_path / "taken.json.gz")
+    again = open_project(Path(options[1]), lineage={"snapshot": str(tmp_path / "taken.json.gz")})
     one, other = ProjectLineage(opened).read(), ProjectLineage(again).read()
     assert set(one.datasets) == {ORDERS, WEEK, RAW}
     assert (one.jobs, one.datasets, one.content_hash) == (
