@@ -74,6 +74,7 @@ class Attempt:
             self._since[output.dataset] = Since.of(self.tables.state(output))
         self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
         self._read = self._inputs.results()
+        self._inputs.refuse_missing(self.spec.keys)
         self._trace = ColumnTrace(self.spark)
 
     def read(

@@ -305,7 +305,7 @@ def _advance(
     if metadata is not None:
         if _is_repartitioned(state, metadata):
             # All files of before are removed by this very commit.
-            state = replace(state, partitions={})
+            state = replace(state, partitions={}, emptied=frozenset())
             actions = [action for action in actions if not action.get("remove")]
         state = with_metadata(state, metadata)
     if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
@@ -337,6 +337,7 @@ def _advance(
         else:
             partitions.pop(values, None)
 
+    emptied = {values for values in (*changes, *recorded) if values not in partitions}
     tokens = dict(state.tokens)
     note_tokens(tokens, commit)
     txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
@@ -344,6 +345,7 @@ def _advance(
         state,
         version=version,
         partitions=partitions,
+        emptied=state.emptied | emptied if emptied else state.emptied,
         transactions={**state.transactions, **txns} if txns else state.transactions,
         tokens=tokens,
     )

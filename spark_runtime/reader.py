@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lineage_backfill.runspec.values import InputResult, InputSpec, PartitionRead
-from spark_runtime.errors import EntrypointError, InputMissingError
+from lineage_backfill.runspec.values import InputResult, InputSpec, PartitionRead, RunKey
+from spark_runtime.errors import EntrypointError
+from spark_runtime.missing import Missing, find_missing
 from spark_runtime.scope import Member, Scope, declared_names, describe
 from spark_runtime.state import Contents, total
 from spark_runtime.tables import Tables
@@ -27,6 +28,7 @@ class Inputs:
     ) -> None:
         self._tables = tables
         self._pinned = tuple(self._pin(spec) for spec in specs)
+        self._missing = {spec.dataset: self._find_missing(spec) for spec in self._pinned}
         self._filters = True
 
     def read(
@@ -47,11 +49,6 @@ class Inputs:
             spec = replace(spec, partitions=None)
             self._filters = False
         if spec.version is None:
-            if spec.partitions:
-                raise InputMissingError(
-                    f"input {spec.dataset} does not exist at {spec.location or spec.table}",
-                    hint="run the job that writes it first",
-                )
             return None
         storage = self._tables.storage(spec)
         if spec.partitions is None:
@@ -60,6 +57,14 @@ class Inputs:
             return storage.held(spec.version).limit(0)
         state = self._tables.log(spec).state(spec.version)
         return storage.held(spec.version, Scope.of(state, spec, spec.partitions))
+
+    def refuse_missing(self, run_keys: Sequence[RunKey]) -> None:
+        """Raise InputMissingError where what the run needs was never written; warn of a part."""
+        for missing in self._missing.values():
+            if problem := missing.problem(run_keys):
+                raise problem
+            for text in missing.warnings():
+                _log.warning(text)
 
     def results(self) -> tuple[InputResult, ...]:
         """Return what was read: versions, and the fingerprints that the tables' log records."""
@@ -91,14 +96,23 @@ class Inputs:
             return spec
         return replace(spec, version=self._tables.latest_version(spec))
 
+    def _find_missing(self, spec: InputSpec) -> Missing:
+        return find_missing(spec, None if spec.version is None else self._tables.log(spec))
+
     def _result(self, spec: InputSpec) -> InputResult:
         partitions = tuple(
             PartitionRead(key=one.key, fingerprint=held.fingerprint, values=one.values)
             for one, held in self._held(spec)
         )
         types = None if spec.version is None else self._types(spec)
+        missing = self._missing[spec.dataset]
         return InputResult(
-            dataset=spec.dataset, version=spec.version, partitions=partitions, types=types
+            dataset=spec.dataset,
+            version=spec.version,
+            partitions=partitions,
+            types=types,
+            missing=missing.keys(missing.never) or None,
+            unknown=missing.keys(missing.unknown) or None,
         )
 
     def _types(self, spec: InputSpec) -> Mapping[str, str] | None:

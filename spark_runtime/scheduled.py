@@ -262,7 +262,9 @@ def _run_spec(
     keys: PartitionSet,
 ) -> RunSpec:
     run_id = str(uuid.uuid4())
-    reads = [(edge.data, wanted) for edge, wanted in read_keys(facts, keys)]
+    reads = [
+        (edge.data, None if edge.reads_whole else wanted) for edge, wanted in read_keys(facts, keys)
+    ]
     for data, wanted in reads:
         gone = expired(data)
         if wanted is not None and wanted & gone and data.calendar is not None:

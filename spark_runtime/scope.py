@@ -140,6 +140,15 @@ class Scope(Collection[Pattern]):
                 members[pattern] = self._member(pattern, [pattern])
         return members
 
+    def fitted(self, partitions: Iterable[Values]) -> set[Pattern]:
+        """Return the patterns of the scope that any of these partitions fits."""
+        found: set[Pattern] = set()
+        for values in partitions:
+            if values in self.keys:
+                found.add(values)
+            found.update(self._fitted(values))
+        return found
+
     def _fitted(self, values: Pattern) -> Iterator[Pattern]:
         for mask in self._open:
             if len(mask) != len(values):

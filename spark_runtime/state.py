@@ -70,6 +70,8 @@ class TableState:
     configuration: Mapping[str, str] = field(default_factory=dict)
     clustered: bool = False
     partitions: Mapping[Values, Contents] = field(default_factory=dict)
+    #: Partitions without data that a commit wrote to, or emptied.
+    emptied: frozenset[Values] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict)
     #: The version that the attempt with this token committed.
     tokens: Mapping[str, int] = field(default_factory=dict)

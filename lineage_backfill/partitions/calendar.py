@@ -123,14 +123,18 @@ class Calendar:
         ordinals = POINT if self.time is None else self.time.existing
         return PartitionSet.of([(ordinals, self.full_mask)])
 
-    def clip(self, keys: PartitionSet) -> PartitionSet:
-        """Return the keys of the set that exist; where `*` is one, all that it stands for."""
+    def clip(self, keys: PartitionSet, *, begun: bool = False) -> PartitionSet:
+        """Return the keys of the set that exist; where `*` is one, all that it stands for.
+
+        With `begun` also newer ones whose interval has begun.
+        """
         time = self.time
         if self.is_open:
             keys = self._opened(keys)
         if time is None or not keys.boxes:
             return keys
-        clipped = tuple((o.clip(time.first, time.last), mask) for o, mask in keys.boxes)
+        last = max(time.last, time.begun) if begun else time.last
+        clipped = tuple((o.clip(time.first, last), mask) for o, mask in keys.boxes)
         if all(new is old for (new, _), (old, _) in zip(clipped, keys.boxes, strict=True)):
             return keys
         return PartitionSet.of(clipped)

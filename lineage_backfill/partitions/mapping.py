@@ -89,6 +89,13 @@ class EdgeMapping(ABC):
         """Return the existing partitions of the input that the run keys read."""
         return self.upstream.clip(self.required_unclipped(keys))
 
+    def read(self, keys: PartitionSet) -> PartitionSet:
+        """Return the partitions of the input that runs of these keys read.
+
+        A partition that has begun may hold rows before its calendar holds its key, so it is read.
+        """
+        return self.upstream.clip(self.required_unclipped(keys), begun=True)
+
     @abstractmethod
     def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         """Return what run keys would read the changed partitions if every key existed."""

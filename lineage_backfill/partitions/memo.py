@@ -39,6 +39,7 @@ class KeyMemo:
         self._reach: Bounded[tuple[EdgeMapping, PartitionSet], tuple[PartitionSet, int | None]]
         self._reach = Bounded()
         self._required: Bounded[tuple[EdgeMapping, PartitionSet], PartitionSet] = Bounded()
+        self._read: Bounded[tuple[EdgeMapping, PartitionSet], PartitionSet] = Bounded()
         self._closures: Bounded[object, tuple[PartitionSet, ...]] = Bounded()
         self._texts: Bounded[tuple[Calendar, PartitionSet], KeySet] = Bounded()
         #: The mappings by which keys would be stale that do not exist yet.
@@ -77,6 +78,13 @@ class KeyMemo:
         found = self._required.get((mapping, keys))
         if found is None:
             found = self._required.keep((mapping, keys), self.intern(mapping.required(keys)))
+        return found
+
+    def read(self, mapping: EdgeMapping, keys: PartitionSet) -> PartitionSet:
+        """Return the partitions of the input that runs of these keys read."""
+        found = self._read.get((mapping, keys))
+        if found is None:
+            found = self._read.keep((mapping, keys), self.intern(mapping.read(keys)))
         return found
 
     def closure(

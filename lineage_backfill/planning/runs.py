@@ -19,7 +19,7 @@ from lineage_backfill.partitions.memo import Bounded, KeyMemo
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.planning.propagate import JobResult, Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, written_keys
+from lineage_backfill.project.resolver import JobFacts, read_keys, written_keys
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
@@ -160,7 +160,6 @@ class Runs:
         self, propagation: Propagation, resolver: Resolver, *, reverse: bool = False
     ) -> None:
         self._memo = propagation.memo
-        self._early = _early(propagation)
         self._jobs = list(_job_runs(propagation, resolver))
         self._starts = [job.first for job in self._jobs]
         self._makers: dict[DatasetRef, list[tuple[_JobRuns, EdgeMapping]]] = {}
@@ -196,7 +195,7 @@ class Runs:
         self._needs, self._ends = array("I"), array("Q", [0])
         for number, (job, keys) in enumerate(self._numbered()):
             waits: set[int] = set()
-            for edge, wanted in self._reads(job.facts, keys):
+            for edge, wanted in read_keys(job.facts, keys, self._memo.read):
                 if wanted is not None:
                     for maker, mapping in self._makers.get(edge.dataset, ()):
                         found = maker.batches.made_by(mapping, self._memo).find(wanted)
@@ -236,33 +235,16 @@ class Runs:
             raise BackfillError("the planned runs wait for each other", hint="please report this")
         return order
 
-    def _reads(
-        self, facts: JobFacts, keys: PartitionSet
-    ) -> Iterator[tuple[Input, PartitionSet | None]]:
-        """Yield what a run reads of each input; None where its keys are not known."""
-        assert facts.calendar is not None
-        reading = facts.calendar.with_later(keys, facts.lookback)
-        for edge in facts.inputs:
-            if edge.reference or edge.mapping is None:
-                yield edge, None
-                continue
-            # Lookback never widens along the job's edge to its own output.
-            reader = keys if edge.own else reading
-            wanted = self._memo.required(edge.mapping, reader)
-            if edge.data in self._early:
-                wanted |= edge.mapping.required_unclipped(reader) & self._early[edge.data]
-            yield edge, wanted
-
     def _run(self, number: int, facts: JobFacts, keys: PartitionSet) -> PlannedRun:
         assert facts.calendar is not None
         memo, ids = self._memo, self._ids
         reads = [
             DatasetPartitions(dataset=edge.dataset, keys=None)
-            if wanted is None or edge.mapping is None or edge.mapping.reads_whole
+            if wanted is None or edge.mapping is None or edge.reads_whole
             else DatasetPartitions(
                 dataset=edge.dataset, keys=memo.render(edge.mapping.upstream, wanted)
             )
-            for edge, wanted in self._reads(facts, keys)
+            for edge, wanted in read_keys(facts, keys, memo.read)
         ]
         writes = [
             DatasetPartitions(
@@ -302,17 +284,6 @@ def _job_runs(propagation: Propagation, resolver: Resolver) -> Iterator[_JobRuns
             shared[result.planned, policy] = found
         yield _JobRuns(facts, found, first)
         first += len(found.keys)
-
-
-def _early(propagation: Propagation) -> dict[DatasetFacts, PartitionSet]:
-    """Return the changed partitions that count though their calendar does not hold them yet."""
-    found = {}
-    for data, keys in propagation.roots.items():
-        if data.calendar is not None and isinstance(keys, PartitionSet):
-            beyond = keys - data.calendar.clip(keys)
-            if beyond:
-                found[data] = beyond
-    return found
 
 
 def _run_id(facts: JobFacts, keys: PartitionSet, memo: KeyMemo) -> str:

@@ -14,6 +14,7 @@ MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "
 WriteMode = Literal["overwrite", "merge", "append", "full"]
 OnEmpty = Literal["clear", "fail", "keep"]
 OnDrift = Literal["fail", "add", "relax"]
+OnMissing = Literal["guard", "fail", "read"]
 
 #: The most keys that a declaration may count: centuries of days, 11 years of hours.
 MOST_KEYS: Final = 100_000
@@ -105,7 +106,11 @@ class DimensionMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDeclaration:
-    """How run keys of a job read one input; `mapping` None means the default."""
+    """How run keys of a job read one input; `mapping` None means the default.
+
+    `on_missing` says when a run fails because partitions that it needs were never written: "guard",
+    if a run key finds none of its own; "fail", if any is missing; "read", never.
+    """
 
     dataset: str
     namespace: str | None = None
@@ -116,6 +121,7 @@ class ReadDeclaration:
     map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: str | None = None
     dimensions: Mapping[str, DimensionMapping] = field(default_factory=dict)
+    on_missing: OnMissing = "guard"
 
     def __post_init__(self) -> None:
         _check_reach(self)

@@ -21,6 +21,7 @@ from lineage_backfill.project.declarations import (
     MappingName,
     OnDrift,
     OnEmpty,
+    OnMissing,
     ReadDeclaration,
     WriteDeclaration,
     WriteMode,
@@ -83,7 +84,8 @@ def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
     reads = [
         _edge_facet(read)
         for read in declared.reads
-        if read.mapping != "python" and (read.mapping or read.dimensions)
+        if read.mapping != "python"
+        and (read.mapping or read.dimensions or read.on_missing != "guard")
     ]
     writes = [_write_facet(write) for write in declared.writes]
     if reads:
@@ -99,6 +101,8 @@ def _edge_facet(read: ReadDeclaration) -> dict[str, Any]:
         facet["dimensions"] = {
             name: _mapping_facet(part) for name, part in sorted(read.dimensions.items())
         }
+    if read.on_missing != "guard":
+        facet["on_missing"] = read.on_missing
     return facet
 
 
@@ -223,8 +227,14 @@ def _read(part: Mapping[str, Any]) -> ReadDeclaration:
         str(key): DimensionMapping(**_mapping(value))
         for key, value in (part.get("dimensions") or {}).items()
     }
+    on_missing = part.get("on_missing", "guard")
+    _check_words((on_missing, OnMissing))
     return ReadDeclaration(
-        dataset=name, namespace=namespace, dimensions=dimensions, **_mapping(part)
+        dataset=name,
+        namespace=namespace,
+        dimensions=dimensions,
+        on_missing=on_missing,
+        **_mapping(part),
     )
 
 
@@ -232,9 +242,7 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
     name, namespace = _dataset(part)
     mode, on_empty = part.get("mode", "overwrite"), part.get("on_empty", "clear")
     on_drift = part.get("on_drift", "fail")
-    for word, known in ((mode, WriteMode), (on_empty, OnEmpty), (on_drift, OnDrift)):
-        if word not in get_args(known):
-            raise ValueError(f"unknown word {word!r}: known are {', '.join(get_args(known))}")
+    _check_words((mode, WriteMode), (on_empty, OnEmpty), (on_drift, OnDrift))
     return WriteDeclaration(
         dataset=name,
         namespace=namespace,
@@ -243,6 +251,12 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
         on_drift=on_drift,
         lookback=int(part.get("lookback") or 0),
     )
+
+
+def _check_words(*words: tuple[Any, Any]) -> None:
+    for word, known in words:
+        if word not in get_args(known):
+            raise ValueError(f"unknown word {word!r}: known are {', '.join(get_args(known))}")
 
 
 def _unreadable(what: str, error: Exception) -> DeclarationError:

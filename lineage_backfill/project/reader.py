@@ -22,6 +22,7 @@ from lineage_backfill.project.declarations import (
     MappingName,
     OnDrift,
     OnEmpty,
+    OnMissing,
     ReadDeclaration,
     WriteDeclaration,
     WriteMode,
@@ -264,10 +265,15 @@ def read_edge(table: Table) -> ReadDeclaration:
         one.done()
     if dimensions and settings["mapping"] is not None:
         raise table.error("has both `mapping` and `dimensions`", hint="Keep one of them.")
+    on_missing: Any = table.choice("on_missing", get_args(OnMissing)) or "guard"
     table.done()
     with table.placed():
         return ReadDeclaration(
-            dataset=dataset, namespace=namespace, dimensions=dimensions, **settings
+            dataset=dataset,
+            namespace=namespace,
+            dimensions=dimensions,
+            on_missing=on_missing,
+            **settings,
         )
 
 

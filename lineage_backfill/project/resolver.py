@@ -26,6 +26,7 @@ from lineage_backfill.project.declarations import (
     DatasetDeclaration,
     Declarations,
     JobDeclaration,
+    OnMissing,
     ReadDeclaration,
     WriteDeclaration,
     WritePolicy,
@@ -70,6 +71,18 @@ class Input:
     def dataset(self) -> DatasetRef:
         """The name of what is read."""
         return self.data.ref
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether runs are told no keys of it: they read all that it holds."""
+        return self.mapping is None or self.mapping.reads_whole
+
+    @property
+    def on_missing(self) -> OnMissing:
+        """When a run fails because what it needs was never written; a reference is not needed."""
+        if self.reference:
+            return "read"
+        return "guard" if self.read is None else self.read.on_missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -611,19 +624,35 @@ def written_keys(
     return reached.map_time(lambda ordinals: ordinals.clip(first, begun))
 
 
-def read_keys(facts: JobFacts, keys: PartitionSet) -> Iterator[tuple[Input, PartitionSet | None]]:
-    """Yield each input with the partitions that run keys read of it, None for all it holds.
+def read_keys(
+    facts: JobFacts,
+    keys: PartitionSet,
+    read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
+) -> Iterator[tuple[Input, PartitionSet | None]]:
+    """Yield each input with the partitions that run keys read of it, None where no keys are known.
 
-    Every partition that they write depends on the reads of the `lookback` keys after it.
+    `read` stands for `EdgeMapping.read`.
+    """
+    for edge in facts.inputs:
+        yield edge, None if edge.mapping is None else read_by(facts, edge, keys, read)
+
+
+def read_by(
+    facts: JobFacts,
+    edge: Input,
+    keys: PartitionSet,
+    read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
+) -> PartitionSet:
+    """Return the partitions of one input that run keys read; its mapping is known.
+
+    Every partition that they write depends on the reads of the `lookback` keys after it, but for
+    those along the job's edge to its own output.
     """
     assert facts.calendar is not None, "a job without a problem knows its calendar"
-    reading = keys | facts.calendar.with_later(keys, facts.lookback)
-    for edge in facts.inputs:
-        if edge.mapping is None or edge.mapping.reads_whole:
-            yield edge, None
-        else:
-            # Lookback never widens along the job's edge to its own output.
-            yield edge, edge.mapping.required(keys if edge.own else reading)
+    assert edge.mapping is not None
+    if edge.own or not facts.lookback:
+        return read(edge.mapping, keys)
+    return read(edge.mapping, keys | facts.calendar.with_later(keys, facts.lookback))
 
 
 def expired(data: DatasetFacts) -> PartitionSet:

@@ -15,6 +15,7 @@ from lineage_backfill.partitions.text import expand, render
 from lineage_backfill.project.columns import physical_columns, physical_values, repeated
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
+from lineage_backfill.runspec.needs import Needs
 from lineage_backfill.runspec.values import (
     InputSpec,
     JobSpec,
@@ -73,6 +74,7 @@ class SpecBuilder:
         facts = self._resolver.job(job.name)
         assert facts.calendar is not None, "its keys are known"
         outputs = {output.dataset: output for output in facts.outputs}
+        edges = {edge.dataset: edge for edge in facts.inputs}
         inputs = [(self._resolver.dataset(dataset), wanted) for dataset, wanted in reads]
         return RunSpec(
             backfill_id=identity.backfill_id,
@@ -86,7 +88,10 @@ class SpecBuilder:
                 for key in expand(facts.calendar, keys)
             ),
             outputs=tuple(self._output(outputs[dataset], scope) for dataset, scope in writes),
-            inputs=tuple(self._input(data, wanted) for data, wanted in inputs),
+            inputs=tuple(
+                self._input(data, wanted, Needs(facts, edges.get(data.ref), keys))
+                for data, wanted in inputs
+            ),
             parameters=identity.parameters,
             lineage=LineageSpec(
                 outbox=str(self._outbox) if self._outbox else None,
@@ -108,9 +113,15 @@ class SpecBuilder:
             on_drift=policy.on_drift,
         )
 
-    def _input(self, data: DatasetFacts, wanted: PartitionSet | None) -> InputSpec:
-        partitions = None if wanted is None else _partitions(data, wanted)
-        return InputSpec(**self._table(data), partitions=partitions)
+    def _input(self, data: DatasetFacts, wanted: PartitionSet | None, needs: Needs) -> InputSpec:
+        required = needs.required if wanted is None else None
+        return InputSpec(
+            **self._table(data),
+            partitions=None if wanted is None else _partitions(data, wanted),
+            on_missing=needs.on_missing,
+            required=None if required is None else _partitions(data, required),
+            needs=None if wanted is None else needs.by_key(wanted),
+        )
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast, get_args
 from lineage_backfill.errors import SpecError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import EVERY
-from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
+from lineage_backfill.project.declarations import OnDrift, OnEmpty, OnMissing, WriteMode
 from lineage_backfill.runspec.values import (
     NULL_DIRECTORY,
     SCHEMA_VERSION,
@@ -178,6 +178,7 @@ _FORMATS = ("delta", "parquet")
 _MODES: tuple[WriteMode, ...] = ("overwrite", "merge", "append", "full")
 _ON_EMPTY: tuple[OnEmpty, ...] = ("clear", "fail", "keep")
 _ON_DRIFT: tuple[OnDrift, ...] = ("fail", "add", "relax")
+_ON_MISSING: tuple[OnMissing, ...] = ("guard", "fail", "read")
 
 
 def _text(value: object, place: str) -> str:
@@ -292,6 +293,10 @@ def _input(value: object, place: str) -> InputSpec:
     reader = _Reader(value, place)
     location, table = _place_of_data(reader)
     columns = _columns(reader)
+    whole = reader.peek("partitions") == "*"
+    partitions = None if whole else _partitions(reader, "partitions", columns)
+    is_narrower = whole and reader.peek("required") is not None
+    required = _partitions(reader, "required", columns) if is_narrower else None
     return reader.done(
         InputSpec(
             dataset=_dataset(reader),
@@ -299,12 +304,34 @@ def _input(value: object, place: str) -> InputSpec:
             location=location,
             table=table,
             columns=columns,
-            partitions=None
-            if reader.peek("partitions") == "*"
-            else _partitions(reader, "partitions", columns),
+            partitions=partitions,
             version=reader.optional("version", int),
+            on_missing=reader.choice("on_missing", _ON_MISSING),
+            required=required,
+            needs=_needs(reader, len(partitions or ())),
         )
     )
+
+
+def _needs(reader: _Reader, count: int) -> tuple[tuple[tuple[int, int], ...], ...] | None:
+    """Return which of so many partitions each run key needs."""
+    if reader.peek("needs") is None:
+        return None
+
+    def parse(value: object, place: str) -> tuple[tuple[int, int], ...]:
+        pairs = tuple(_pair(one) for one in value) if isinstance(value, list) else (None,)
+        if all(pair is not None and 0 <= pair[0] <= pair[1] < count for pair in pairs):
+            return cast("tuple[tuple[int, int], ...]", pairs)
+        raise SpecError(
+            f"{place}: pairs of places among its {count} partitions are expected, not {value!r:.80}"
+        )
+
+    return tuple(reader.items("needs", parse))
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    is_pair = isinstance(value, list) and [type(end) for end in value] == [int, int]
+    return cast("tuple[int, int]", tuple(cast("list[int]", value))) if is_pair else None
 
 
 def _lineage(reader: _Reader) -> LineageSpec:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.project.declarations import OnDrift, OnEmpty, WriteMode
+from lineage_backfill.project.declarations import OnDrift, OnEmpty, OnMissing, WriteMode
 
 SCHEMA_VERSION = 1
 
@@ -81,10 +81,19 @@ class OutputSpec(Target):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec(Target):
-    """A dataset that the run reads: these partitions (None: all) of this version (None: latest)."""
+    """A dataset that the run reads: these partitions (None: all) of this version (None: latest).
+
+    `on_missing` says when the run fails because partitions that it needs were never written. It
+    needs `required` where that is given, else `partitions`. `needs` holds for each run key in turn
+    which of the partitions that key needs, as index ranges with both ends included; None stands
+    for all of them.
+    """
 
     partitions: tuple[Partition, ...] | None
     version: int | None = None
+    on_missing: OnMissing = "guard"
+    required: tuple[Partition, ...] | None = None
+    needs: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +199,16 @@ class InputResult:
     """The version of one input that was read (None: it does not exist) and its partitions.
 
     `types` are those of the columns whose values the partitions tell, as the table names them.
+    `missing` are the keys that the run needs and that were never written, `unknown` those that hold
+    nothing and of which the log does not go back far enough to tell; `*` is the whole table.
     """
 
     dataset: DatasetRef
     version: int | None
     partitions: tuple[PartitionRead, ...]
     types: Mapping[str, str] | None = None
+    missing: tuple[Key, ...] | None = None
+    unknown: tuple[Key, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +241,10 @@ class RunResult:
 
 #: Members that documents leave out where they say nothing.
 _OPTIONAL = frozenset(
-    {"location", "table", "start", "end", "undo", "store", "types", "values", "within"}
+    {
+        *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
+        *("required", "needs", "missing", "unknown"),
+    }
 )
 
 

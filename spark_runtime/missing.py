@@ -1,0 +1,125 @@
+"""Which partitions that a run needs of its inputs were never written, by their tables' logs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lineage_backfill.partitions.calendar import EVERY
+from lineage_backfill.runspec.values import InputSpec, Key, Partition, RunKey
+from spark_runtime.checks import some
+from spark_runtime.errors import InputMissingError
+from spark_runtime.parquetlog import ParquetLog
+from spark_runtime.scope import Scope
+from spark_runtime.state import TableLog, TableState
+from spark_runtime.values import Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What a run needs of one input and does not find, by places among `needed`.
+
+    `never` were never written; of `unknown` the log does not go back far enough to tell. A table
+    that is read whole is one key, `*`.
+    """
+
+    spec: InputSpec
+    needed: tuple[Key, ...] = ()
+    never: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
+
+    def keys(self, places: Collection[int]) -> tuple[Key, ...]:
+        """Return the keys at these places."""
+        return tuple(self.needed[place] for place in sorted(places))
+
+    def problem(self, run_keys: Sequence[RunKey]) -> InputMissingError | None:
+        """Return why the run must not go on, None if it may."""
+        spec = self.spec
+        if spec.on_missing == "read" or not self.never:
+            return None
+        where = f"{spec.dataset} at {spec.location or spec.table}"
+        hint = (
+            'write them first; where none is as good as no rows, declare on_missing = "read" in '
+            f"[[job.reads]] of {spec.dataset.name!r}"
+        )
+        if spec.on_missing == "fail":
+            return InputMissingError(
+                f"partitions of {where} were never written: {self._text(self.never)}; "
+                "nothing was written",
+                hint=hint,
+            )
+        bare = list(self._bare(run_keys))
+        if not bare:
+            return None
+        keys = some([key for key, _ in bare])
+        places = {place for _, places in bare for place in places}
+        return InputMissingError(
+            f"nothing that the run needs for {keys} of {where} was ever written: "
+            f"{self._text(places)}; nothing was written",
+            hint=hint,
+        )
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what to tell of a run that goes on."""
+        if self.never and self.spec.on_missing != "read":
+            yield (
+                f"partitions of {self.spec.dataset} were never written, and are read as empty: "
+                f"{self._text(self.never)}"
+            )
+        if self.unknown and self.spec.on_missing != "read":
+            yield (
+                f"partitions of {self.spec.dataset} are empty, and its log does not go back far "
+                f"enough to tell whether they were ever written: {self._text(self.unknown)}"
+            )
+
+    def _text(self, places: Collection[int]) -> str:
+        return some([str(key) for key in self.keys(places)])
+
+    def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
+        """Yield the run keys of which nothing that they need was ever written, and what that is."""
+        if self.spec.needs is None:
+            if len(self.never) == len(self.needed):
+                yield some([str(one.key) for one in run_keys]) or EVERY, self.never
+            return
+        for number, ranges in enumerate(self.spec.needs):
+            places = [place for first, last in ranges for place in range(first, last + 1)]
+            if places and self.never.issuperset(places):
+                yield str(run_keys[number].key), places
+
+
+def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
+    """Return what is missing of an input; `log` is None where there is no table."""
+    needed = spec.partitions if spec.partitions is not None else spec.required
+    keys = (EVERY,) if needed is None else tuple(one.key for one in needed)
+    everything = frozenset(range(len(keys)))
+    if spec.version is None or log is None:
+        return Missing(spec=spec, needed=keys, never=everything)
+    state = log.state(spec.version)
+    written = _ever_written(log, state)
+    if needed is None:
+        lacking = frozenset() if written else everything
+    else:
+        lacking = frozenset(_lacking(state, spec, needed, written))
+    is_whole = state.complete and state.first_read == 0
+    never, unknown = (lacking, frozenset[int]()) if is_whole else (frozenset[int](), lacking)
+    return Missing(spec=spec, needed=keys, never=never, unknown=unknown)
+
+
+def _lacking(
+    state: TableState, spec: InputSpec, needed: Sequence[Partition], written: Iterable[Values]
+) -> Iterator[int]:
+    """Yield the places of the partitions that were not written."""
+    scope = Scope.of(state, spec, needed)
+    covered = scope.fitted(written)
+    place = {one.key: number for number, one in enumerate(needed)}
+    return (place[key] for pattern, key in scope.keys.items() if pattern not in covered)
+
+
+def _ever_written(log: TableLog, state: TableState) -> set[Values]:
+    """Return the partitions that were written by that version, as far as the log tells."""
+    found = {*state.partitions, *state.emptied}
+    if isinstance(log, ParquetLog):
+        for commit in log.commits(-1, state.version):
+            found |= commit.touched
+            found.update(tuple(values) for values, *_ in commit.metadata.get("partitions", ()))
+    return found
