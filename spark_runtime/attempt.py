@@ -31,7 +31,7 @@ from spark_runtime.commits import Since
 from spark_runtime.errors import EntrypointError, InputMissingError, full_text
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
-from spark_runtime.session import is_alive
+from spark_runtime.session import guarded, is_alive
 from spark_runtime.spec import write_result
 from spark_runtime.undo import undo_attempts
 
@@ -70,6 +70,10 @@ class Attempt:
     def begin(self) -> None:
         """Say that it has started, and pin its inputs and outputs to the versions of now."""
         self._emitter.start(*self._seen())
+        with guarded(self.spark):
+            self._pin()
+
+    def _pin(self) -> None:
         for output in self.spec.outputs:
             self._since[output.dataset] = Since.of(self.tables.state(output))
         self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
@@ -82,7 +86,7 @@ class Attempt:
     ) -> DataFrame | None:
         """Return the partitions that the run needs of an input; see RunContext.read."""
         assert self._inputs is not None, "begun before it reads"
-        with self._trace.aside():
+        with guarded(self.spark), self._trace.aside():
             frame = self._inputs.read(
                 dataset, all_partitions=all_partitions, auto_filter=auto_filter
             )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from spark_runtime.configuration import user_folder
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
 JARS_VARIABLE = "LINEAGE_BACKFILL_JARS"
 MINIMUM_JAVA = 17
 
-#: Without these a literal, a time or a write could mean another partition; asserted before a write.
-SAFE_CONF: Mapping[str, str] = {
+#: What a job's own frames mean depends on these, from when they are made; asserted before a write.
+_MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+}
+
+#: Without these a literal or a write could mean another partition; they hold while one is read or
+#: written.
+_WRITING: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -41,6 +47,7 @@ SAFE_CONF: Mapping[str, str] = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "true",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
+SAFE_CONF: Mapping[str, str] = {**_MEANING, **_WRITING}
 
 #: Delta answers some queries from the table's log alone; what a job looks up is to be noticed.
 EVERY_QUERY_IS_A_JOB = "spark.databricks.delta.optimizeMetadataQuery.enabled"
@@ -90,7 +97,7 @@ _WORTH_COMPILING = 20_000
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the running session, that of spark-submit, or a new local one; `conf` wins.
+    """Return the running session as it is, that of spark-submit, or a new local one; `conf` wins.
 
     Raises SparkMissingError, JavaMissingError and JarsMissingError before anything is started.
     """
@@ -99,7 +106,10 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
             "PySpark with Delta is not installed in this Python",
             hint="pip install 'lineage-backfill[spark]'",
         )
-    given = _is_given()
+    running = _running()
+    if running is not None:
+        return running
+    given = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     local = {} if given else {**LOCAL_CONF, "spark.jars": ",".join(map(str, find_jars()))}
     if not given:
         _check_java()
@@ -163,15 +173,55 @@ def seconds(spark: SparkSession, name: str, default: float) -> float:
         raise SessionError(f"the session has {name} = {text}", hint=hint) from None
 
 
+def effective(spark: SparkSession, name: str) -> str | None:
+    """Return the value that holds in a session, set or not; None for what it does not know yet."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.conf.get(name)
+    except PySparkException:  # a setting of Delta, before Delta is used
+        return None
+
+
 def assert_safe(spark: SparkSession) -> None:
-    """Raise SessionError unless the session has every setting that an exact write rests on."""
-    for name, expected in SAFE_CONF.items():
-        actual = spark.conf.get(name, expected)
+    """Raise SessionError unless the session has the settings that its frames' meaning rests on."""
+    for name, expected in _MEANING.items():
+        actual = effective(spark, name)
         if actual is None or actual.lower() != expected.lower():
             raise SessionError(
                 f"the session has {name} = {actual}, a safe write needs {expected}",
-                hint=f"remove that setting or start Spark with --conf {name}={expected}",
+                hint=f"start Spark with --conf {name}={expected}, or before the run makes its first"
+                f' DataFrame: spark.conf.set("{name}", "{expected}")',
             )
+
+
+#: By session: how many reads and writes are under way, and what its settings were before.
+_guarded: dict[str, tuple[int, Mapping[str, str | None]]] = {}
+_guarding = Lock()
+
+
+@contextmanager
+def guarded(spark: SparkSession) -> Iterator[None]:
+    """Let a session have the settings of a safe read or write meanwhile, and its own afterwards."""
+    session = str(spark._jsparkSession.sessionUUID())
+    with _guarding:
+        count, before = _guarded.get(session, (0, {}))
+        if not count:
+            wrong = [name for name, safe in _WRITING.items() if effective(spark, name) != safe]
+            before = {name: spark.conf.get(name, None) for name in wrong}
+            for name in wrong:
+                spark.conf.set(name, _WRITING[name])
+        _guarded[session] = count + 1, before
+    try:
+        yield
+    finally:
+        with _guarding:
+            count, before = _guarded.pop(session)
+            if count > 1:
+                _guarded[session] = count - 1, before
+            elif is_alive(spark):
+                for name, value in before.items():
+                    _restore(spark, name, value)
 
 
 @contextmanager
@@ -210,10 +260,14 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        _restore(spark, name, before)
+
+
+def _restore(spark: SparkSession, name: str, value: str | None) -> None:
+    if value is None:
+        spark.conf.unset(name)
+    else:
+        spark.conf.set(name, value)
 
 
 def keeps_shuffles(spark: SparkSession) -> bool:
@@ -253,11 +307,9 @@ def jars_folder() -> Path:
     return user_folder("cache") / "jars"
 
 
-def _is_given() -> bool:
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
-        return True
+def _running() -> SparkSession | None:
     sql = sys.modules.get("pyspark.sql")
-    return sql is not None and sql.SparkSession.getActiveSession() is not None
+    return None if sql is None else sql.SparkSession.getActiveSession()
 
 
 def _check_java() -> None:

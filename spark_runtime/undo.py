@@ -14,7 +14,7 @@ from spark_runtime.errors import UndoRefusedError
 from spark_runtime.outcome import output_result
 from spark_runtime.parquetlog import DAYS_KEPT
 from spark_runtime.scope import Scope, describe
-from spark_runtime.session import assert_safe
+from spark_runtime.session import assert_safe, guarded
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
 from spark_runtime.tables import Tables
 
@@ -41,7 +41,11 @@ def undo_runs(
     assert_safe(spark)
     name = DatasetRef("", table or location or "")
     target = Target(dataset=name, format=format, columns=(), location=location, table=table)
-    storage = Tables(spark).storage(target)
+    with guarded(spark):
+        return _undo(Tables(spark).storage(target), tokens)
+
+
+def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:
     log = storage.log
     state = log.state()
     unknown = [token for token in tokens if token not in state.tokens]

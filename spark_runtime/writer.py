@@ -54,7 +54,7 @@ from spark_runtime.ingest import first_of_each
 from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.schema import fit
 from spark_runtime.scope import Member, Scope, describe, predicate
-from spark_runtime.session import assert_safe, interpreted
+from spark_runtime.session import assert_safe, guarded, interpreted
 from spark_runtime.stamp import stamped
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
@@ -90,9 +90,10 @@ def write_partitions(
     RuntimeFailure; the old rows are then all still there.
     """
     assert_safe(frame.sparkSession)
-    frame = stamped(frame, output, tables.state(output))
-    storage = tables.writable(output, frame.schema)
-    return _Write(frame, output, run, storage, options or WriteOptions()).make()
+    with guarded(frame.sparkSession):
+        frame = stamped(frame, output, tables.state(output))
+        storage = tables.writable(output, frame.schema)
+        return _Write(frame, output, run, storage, options or WriteOptions()).make()
 
 
 class _Write:

@@ -9,7 +9,7 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.planning.propagate import Propagation
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import JobFacts
+from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ def notices(
         yield from _lacking(propagation)
     if propagation.memo.beyond:
         yield from _incomplete(propagation)
+    yield from _early_reads(propagation)
     inferred: list[JobFacts] = []
     if resolver.snapshot.history:
         planned = [facts for facts, result in results.items() if result.planned.boxes]
@@ -81,6 +82,45 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
     if incomplete:
         names = few(incomplete, lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
         yield f"not planned, for these keys are not complete or do not exist yet: {names}"
+
+
+def _early_reads(propagation: Propagation) -> Iterator[str]:
+    """Yield which planned keys need keys that the calendar of an input does not hold yet."""
+    found: dict[object, str] = {}
+    for facts, result in propagation.results.items():
+        if not result.planned.boxes or facts.calendar is None:
+            continue
+        hi = result.planned.ordinals.hi
+        newest = PartitionSet.range(hi, hi, facts.calendar.full_mask)
+        for edge in facts.live:
+            if edge.mapping is None or edge.reads_whole:
+                continue
+            key = (edge.mapping, facts.lookback, hi)
+            if key not in found:
+                found[key] = _early_read(facts, edge, newest)
+            if found[key]:
+                yield f"{facts.ref.name} {_label(facts, hi)} {found[key].format(edge.dataset)}"
+
+
+def _early_read(facts: JobFacts, edge: Input, newest: PartitionSet) -> str:
+    """Return how many of the keys that a run key reads there are; empty where there are all."""
+    assert edge.mapping is not None
+    time = edge.mapping.upstream.time
+    if time is None:
+        return ""
+    needed = read_by(facts, edge, newest, type(edge.mapping).required_unclipped).ordinals
+    ends = time.begun == time.complete  # no key will come after the declared end
+    needed = needed.clip(time.first, time.begun if ends else needed.hi)
+    due = needed.clip(None, time.last)
+    if not needed or due == needed:
+        return ""
+    late = needed - due
+    label = time.grid.label
+    keys = label(late.lo) if len(late) == 1 else f"{label(late.lo)}..{label(late.hi)}"
+    text = f"reads {len(due)} of {len(needed)} keys of {{}}: its calendar does not hold {keys} yet"
+    if late.lo <= time.begun:
+        text += "; rows that are there already are read"
+    return text
 
 
 def _beyond(facts: JobFacts, propagation: Propagation) -> int | None:

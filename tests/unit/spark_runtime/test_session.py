@@ -60,7 +60,7 @@ def test_without_a_setting_the_cache_folder_is_meant(
 
 
 def test_no_java_is_said(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_runtime.session._is_given", lambda: False)
+    monkeypatch.setattr("spark_runtime.session._running", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissingError, match="no Java found by JAVA_HOME") as raised:
         get_session()
@@ -75,7 +75,7 @@ def test_an_old_java_is_said(
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(0o755)
-    monkeypatch.setattr("spark_runtime.session._is_given", lambda: False)
+    monkeypatch.setattr("spark_runtime.session._running", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissingError, match=shown):
         get_session()

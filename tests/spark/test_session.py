@@ -1,0 +1,137 @@
+"""A user's own session: checked by what really holds, and as it was once a run is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_runtime.errors import SessionError, UnexpectedPartitionError
+from spark_runtime.session import SAFE_CONF, assert_safe, effective, guarded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNSAFE = {
+    "spark.sql.variable.substitute": "true",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+    "spark.databricks.delta.replaceWhere.dataColumns.enabled": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "true",
+}
+#: What a person's own notebook does: a plain session with Delta, in a machine in New York.
+NOTEBOOK = """
+import json, sys
+from pyspark.sql import SparkSession
+from spark_runtime.session import LOCAL_CONF, SAFE_CONF, assert_safe, find_jars, get_session
+conf = {**LOCAL_CONF, "spark.jars": ",".join(map(str, find_jars()))}
+conf["spark.driver.extraJavaOptions"] += " -Duser.timezone=America/New_York"
+builder = SparkSession.builder
+for name, value in conf.items():
+    builder = builder.config(name, value)
+own = builder.getOrCreate()
+before = {name: own.conf.get(name, None) for name in SAFE_CONF}
+found = get_session({"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "7"})
+try:
+    assert_safe(found)
+    said = None
+except Exception as error:
+    said = str(error)
+after = {name: own.conf.get(name, None) for name in SAFE_CONF}
+is_own = found._jsparkSession.equals(own._jsparkSession)
+print(json.dumps([said, before == after, is_own]))
+"""
+
+
+def test_what_is_not_set_counts_as_what_it_means(spark: SparkSession) -> None:
+    name = "spark.sql.session.timeZone"
+    mine = spark.newSession()
+    mine.conf.unset(name)
+    zone = mine.sql("SELECT current_timezone()").collect()[0][0]
+    assert effective(mine, name) == zone
+    assert effective(mine, "spark.databricks.delta.of.no.release") is None
+
+
+def test_an_unset_zone_of_a_machine_in_new_york_is_refused_and_left_as_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    said, is_as_before, is_own = json.loads(done.stdout.splitlines()[-1])
+    assert "spark.sql.session.timeZone = America/New_York, a safe write needs UTC" in said
+    assert 'spark.conf.set("spark.sql.session.timeZone", "UTC")' in said
+    assert is_as_before
+    assert is_own
+
+
+@pytest.mark.parametrize("name", ["session.timeZone", "ansi.enabled", "caseSensitive"])
+def test_what_the_rows_of_a_job_mean_is_checked(spark: SparkSession, name: str) -> None:
+    mine = spark.newSession()
+    mine.conf.set(f"spark.sql.{name}", {"session.timeZone": "Asia/Tokyo"}.get(name, "false"))
+    if name == "caseSensitive":
+        mine.conf.set(f"spark.sql.{name}", "true")
+    with pytest.raises(SessionError, match=name):
+        assert_safe(mine)
+
+
+def settings_of(spark: SparkSession) -> dict[str, str | None]:
+    return {name: spark.conf.get(name, None) for name in SAFE_CONF}
+
+
+@pytest.fixture
+def unsafe(spark: SparkSession) -> Any:
+    before = settings_of(spark)
+    for name, value in UNSAFE.items():
+        spark.conf.set(name, value)
+    yield
+    for name, found in before.items():
+        spark.conf.set(name, str(found))
+
+
+def test_a_write_is_safe_in_any_session_and_leaves_it_as_it_was(
+    spark: SparkSession, table: Callable[..., Any], unsafe: None
+) -> None:
+    before = settings_of(spark)
+    made = table("ds")
+    odd = "it's ${spark.app.name} \\n"
+    frame = spark.createDataFrame([(odd, 1), ("b", 2)], "ds STRING, n INT")
+    made.write(frame, [odd, "b"], run_id="r-1")
+    made.write(frame.where("n = 1"), [odd], run_id="r-2")
+    assert made.rows() == sorted([(odd, 1), ("b", 2)], key=repr)
+    assert settings_of(spark) == before
+
+
+def test_a_write_that_fails_leaves_the_session_as_it_was(
+    spark: SparkSession, table: Callable[..., Any], unsafe: None
+) -> None:
+    before = settings_of(spark)
+    made = table("ds")
+    frame = spark.createDataFrame([("a", 1)], "ds STRING, n INT")
+    with pytest.raises(UnexpectedPartitionError):
+        made.write(frame, ["b"])
+    assert settings_of(spark) == before
+
+
+def test_of_two_at_once_the_last_puts_the_settings_back(spark: SparkSession, unsafe: None) -> None:
+    before = settings_of(spark)
+    first, second = guarded(spark), guarded(spark)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert effective(spark, "spark.sql.variable.substitute") == "false"
+    second.__exit__(None, None, None)
+    assert settings_of(spark) == before
