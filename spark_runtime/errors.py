@@ -42,7 +42,7 @@ class EntrypointError(RuntimeFailure):
 
 
 class InputMissingError(RuntimeFailure):
-    """An input of the run that does not exist, or no longer holds what the run needs."""
+    """An input that was never written, or no longer holds what the run needs."""
 
 
 class InputChangedError(RuntimeFailure):

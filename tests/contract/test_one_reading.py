@@ -113,6 +113,7 @@ WRONG = {
     "befor": ({}, {}, {}, {"mapping": '"window"', "befor": "6"}, {}),
     "before = -2": ({}, {}, {}, {"mapping": '"window"', "before": "-2"}, {}),
     "before = 10**6": ({}, {}, {}, {"mapping": '"window"', "before": "1000000"}, {}),
+    "gaurd": ({}, {}, {}, {"on_missing": '"gaurd"'}, {}),
     "apend": ({}, {}, {}, {}, {"mode": '"apend"'}),
     "kep": ({}, {}, {}, {}, {"on_empty": '"kep"'}),
     "lookback = -1": ({}, {}, {}, {}, {"lookback": "-1"}),
@@ -187,6 +188,16 @@ def test_what_contradicts_itself_is_refused_by_both(more: str, refused: bool) ->
     assert bool(found) is refused, found
 
 
+@pytest.mark.parametrize("word", ["guard", "fail", "read"])
+def test_what_is_missing_counts_alike_on_both_sides(tmp_path: Path, word: str) -> None:
+    text = project(RAW, OUT, {}, {"dataset": '"raw"', "on_missing": f'"{word}"'}, {})
+    assert outcome(text) is None
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    for runs in (planned(tmp_path), scheduled(tmp_path)):
+        assert not isinstance(runs, str)
+        assert {source.on_missing for run in runs for source in run.inputs} == {word}
+
+
 def test_an_input_that_nothing_declares_is_refused_by_both(tmp_path: Path) -> None:
     text = project(RAW, OUT, {}, {}, {}, '[[job.reads]]\ndataset = "unheard_of"')
     (tmp_path / "lineage-backfill.toml").write_text(text)
@@ -230,6 +241,8 @@ READS: list[Table] = [
     {"mapping": '"none"'},
     {"mapping": '"identity"'},
     {"mapping": '"overlap"'},
+    {"on_missing": '"fail"'},
+    {"mapping": '"window"', "before": "1", "on_missing": '"read"'},
 ]
 WRITES: list[Table] = [
     {},
@@ -250,6 +263,7 @@ MISTAKES: list[tuple[int, Table]] = [
     (1, {"name": '"raw"'}),
     (3, {"dataset": '"raw"', "befor": "1"}),
     (3, {"dataset": '"raw"', "mapping": '"window"', "before": "-1"}),
+    (3, {"dataset": '"raw"', "on_missing": '"gaurd"'}),
     (3, {"dataset": '"raw"', "mapping": '"offset"', "by": "1000000000"}),
     (4, {"dataset": '"out"', "mode": '"apend"'}),
     (4, {"dataset": '"out"', "lookback": "-1"}),

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 import lineage_backfill
-from lineage_backfill.errors import DeclarationError
+from lineage_backfill.errors import DeclarationError, SpecError
 from lineage_backfill.partitions.text import expand, parse
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project import facets
@@ -96,6 +96,17 @@ location = "/data/names"
 """
 
 
+_WEEKLY = """
+reads = [{ dataset = "days", mapping = "window", before = 1 }]
+[[dataset]]
+name = "weekly"
+grain = "day"
+zone = "America/New_York"
+column = "w"
+location = "/w"
+"""
+
+
 def specs(edges: str, job: str, keys: str | None, job_table: str = "") -> list[dict[str, Any]]:
     declared, snapshot = declarations(_toml(job, job_table)), lineage(edges)
     asked = request(jobs={job: keys})
@@ -162,6 +173,56 @@ def test_what_the_tool_writes_the_runtime_reads(
     assert [dict(partition.values) for partition in output.scope] == written
     (source,) = spec.inputs
     assert (None if source.partitions is None else len(source.partitions)) == read
+
+
+@pytest.mark.parametrize(
+    ("edges", "keys", "more", "expected"),
+    [
+        ("hours > j > days", "2024-03-10", "", None),  # one key needs all of it
+        ("hours > j > days", "2024-03-10..2024-03-11", "", [[[0, 22]], [[23, 46]]]),
+        ("hours > j > days", "2024-03-09,2024-03-11", "", [[[0, 23]], [[24, 47]]]),
+        (
+            "hours > j > days",
+            "2024-03-10..2024-03-11",
+            'reads = [{ dataset = "hours", on_missing = "fail" }]',
+            None,
+        ),
+        (
+            "days > j > weekly",
+            "2024-03-10..2024-03-12",
+            _WEEKLY,
+            [[[0, 1]], [[1, 2]], [[2, 3]]],
+        ),
+        (
+            "days > j > sales",
+            "day=2024-03-09..2024-03-10/region=eu,day=2024-03-09..2024-03-10/region=us",
+            "",
+            [[[0, 1]], [[0, 1]], [[1, 2]], [[1, 2]]],
+        ),
+        (
+            "sales > j > days",
+            "2024-03-09..2024-03-10",
+            "",
+            [[[0, 3]], [[2, 5]]],
+        ),
+    ],
+)
+def test_a_run_of_several_keys_is_told_what_each_needs(
+    edges: str, keys: Any, more: str, expected: list[Any] | None
+) -> None:
+    (document,) = specs(edges, "j", keys, _toml("j", more))
+    (source,) = document["inputs"]
+    assert source.get("needs") == expected
+    jsonschema.validate(document, SCHEMA)
+    assert parse_spec(document).to_dict() == document
+
+
+@pytest.mark.parametrize("needs", [[[[0, 9999]]], [[[2, 1]]], [[1]], [1], [[["a", 1]]]])
+def test_needs_that_name_no_partitions_are_refused(needs: Any) -> None:
+    (document,) = specs("hours > j > days", "j", "2024-03-10")
+    document["inputs"][0]["needs"] = needs
+    with pytest.raises(SpecError, match=r"inputs\[0\]\.needs"):
+        parse_spec(document)
 
 
 def test_keys_that_are_known_at_run_time_only_are_all_present_and_future_ones() -> None:

@@ -1,0 +1,70 @@
+"""What a plan warns of: keys that an input's calendar does not hold yet."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.unit.planning.world import plan, request, runs_of
+
+HOURS = """
+[[dataset]]
+name = "hours"
+grain = "hour"
+start = "2024-03-01T00"
+data_lag = {lag}
+
+[[dataset]]
+name = "days"
+grain = "day"
+start = "2024-03-01"
+{running}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lag", "day", "now", "late", "read"),
+    [
+        (0, "2024-03-31", datetime(2024, 4, 1, 1, tzinfo=UTC), None, "T23"),
+        (2, "2024-03-31", datetime(2024, 4, 1, 0, 30, tzinfo=UTC), "T22..2024-03-31T23", "T23"),
+        # the running day, of which the calendar holds all complete hours
+        (0, "2024-04-01", datetime(2024, 4, 1, 22, 30, tzinfo=UTC), "T22..2024-04-01T23", "T22"),
+    ],
+)
+def test_keys_that_a_calendar_does_not_hold_yet_are_told(
+    lag: int, day: str, now: datetime, late: str | None, read: str
+) -> None:
+    toml = HOURS.format(lag=lag, running="data_lag = -1" if day == "2024-04-01" else "")
+    made = plan(request(jobs={"total": day}), "hours > total > days", toml, now=now)
+    (run,) = runs_of(made, "total")
+    assert run.reads[0].keys == (f"{day}T00..{day}{read}",)
+    warned = (
+        f"total {day} reads 22 of 24 keys of w:hours: its calendar does not hold {day}{late} yet;"
+        " rows that are there already are read"
+    )
+    assert [text for text in made.warnings if "keys of" in text] == [warned][: late is not None]
+
+
+def test_the_future_of_a_window_is_told_and_not_read() -> None:
+    toml = (
+        HOURS.format(lag=0)
+        + """
+[[dataset]]
+name = "smooth"
+grain = "day"
+start = "2024-03-01"
+[[job]]
+name = "smoothed"
+[[job.reads]]
+dataset = "days"
+mapping = "window"
+before = 1
+after = 1
+"""
+    )
+    now = datetime(2024, 4, 1, 12, tzinfo=UTC)
+    made = plan(request(jobs={"smoothed": "2024-03-31"}), "days > smoothed > smooth", toml, now=now)
+    assert "smoothed 2024-03-31 reads 2 of 3 keys of w:days" in made.warnings[0]
+    (run,) = runs_of(made, "smoothed")
+    assert run.reads[0].keys == ("2024-03-30..2024-04-01",)  # today has begun
