@@ -45,17 +45,18 @@ class Missing:
         if spec.on_missing == "fail":
             return InputMissingError(
                 f"partitions of {where} were never written: {self._text(self.never)}; "
-                "nothing was written",
+                "the run wrote nothing",
                 hint=hint,
             )
         bare = list(self._bare(run_keys))
         if not bare:
             return None
         keys = some([key for key, _ in bare])
-        places = {place for _, places in bare for place in places}
+        lacking = self._text({place for _, places in bare for place in places})
+        named = "" if lacking == keys else f": {lacking}"
         return InputMissingError(
-            f"nothing that the run needs for {keys} of {where} was ever written: "
-            f"{self._text(places)}; nothing was written",
+            f"nothing that the run needs for {keys} of {where} was ever written{named}; "
+            "the run wrote nothing",
             hint=hint,
         )
 
