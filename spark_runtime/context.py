@@ -120,6 +120,12 @@ class RunContext:
         """What has come of the run, once it has ended."""
         return self._attempt.result
 
+    def abandon(self, error: BaseException | None = None) -> None:
+        """End the run, unless it has ended: by an error, or because another one begins."""
+        self._attempt.end(
+            error or EntrypointError("the process began another run before it finished this one")
+        )
+
     def __enter__(self) -> Self:
         self._ends_itself = False
         return self

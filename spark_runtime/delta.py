@@ -74,8 +74,21 @@ def _nullable(schema: StructType) -> StructType:
 
 
 def location_of(spark: SparkSession, table: str) -> str:
-    """Return where a table of the catalog is."""
-    return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
+    """Return where a table of the catalog is; raises TableError for one that is no Delta table."""
+    try:
+        return str(DeltaTable.forName(spark, table).detail().collect()[0]["location"])
+    except Exception as error:
+        if "DELTA_MISSING_DELTA_TABLE" not in str(error):
+            raise
+        if spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY"):
+            raise TableError(
+                f"{table} is a view, which has no partitions of its own",
+                hint="name the Delta table that it selects from, or read the view inside the job",
+            ) from error
+        raise TableError(
+            f"table {table} of the catalog is no Delta table",
+            hint="convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`",
+        ) from error
 
 
 class DeltaStorage:

@@ -587,7 +587,7 @@ def list_partitions(root: Path, columns: Sequence[PartitionColumn]) -> Listing:
                     f"{entry.path} is not of the form {column.name}=…",
                     hint="correct `columns` in the project file, or move it out of the table",
                 )
-            value = None if text == NULL_DIRECTORY else column.canonical(_unescaped(text))
+            value = None if text == NULL_DIRECTORY else column.found(_unescaped(text))
             walk(Path(entry.path), (*values, value), f"{path}/{entry.name}" if path else entry.name)
 
     walk(root, (), "")

@@ -42,6 +42,22 @@ if TYPE_CHECKING:
 _running: list[RunContext] = []
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What a script asked `run_context` for; None and () say nothing."""
+
+    job: str | None
+    inputs: tuple[Dataset | Read | str, ...]
+    outputs: tuple[Dataset | Write | str, ...]
+    calendar: Calendar | Sequence[Dimension] | None
+    arguments: tuple[str, ...] | None
+    config: Path | None
+
+
+#: What the run that a script began was begun with, and the last uncaught exception before it.
+_begun: dict[RunContext, tuple[_Request, BaseException | None]] = {}
+
+
 def run_context(
     job: str | None = None,
     *,
@@ -61,8 +77,19 @@ def run_context(
     working directory upward, or `config`), or by `inputs` and `outputs`. The run ends with the
     `with` block if there is one, else when all outputs are written. Raises NothingToRunError where
     no key became complete, EntrypointError, and what the tool raises for keys and declarations.
+
+    Called again it returns the same run while that goes on. With other arguments, or after an
+    exception that nothing caught (in a cell of a notebook), it ends that run and begins another.
     """
-    if _running and _running[-1].result is None:
+    asked = _Request(
+        job=job,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        calendar=calendar,
+        arguments=None if arguments is None else tuple(arguments),
+        config=config,
+    )
+    if _running and _running[-1].result is None and _is_of(asked):
         return _running[-1]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--spec")
@@ -77,8 +104,8 @@ def run_context(
             hint='say which one it is: run_context("orders_daily")',
         )
     else:
-        reads = [one if isinstance(one, Read) else Read(one) for one in inputs]
-        writes = [one if isinstance(one, Write) else Write(one) for one in outputs]
+        reads = [one if isinstance(one, Read) else Read(one) for one in asked.inputs]
+        writes = [one if isinstance(one, Write) else Write(one) for one in asked.outputs]
         declared = declare(project, job, reads=reads, writes=writes, calendar=calendar)
         specs = run_specs(declared, project, read_request(options), datetime.now(UTC))
         if len(specs) > 1:
@@ -88,7 +115,9 @@ def run_context(
             )
         (spec,) = specs
     session = spark or get_session(project.spark)
-    return _begin(session, spec)
+    context = _begin(session, spec)
+    _begun[context] = asked, _last_error()
+    return context
 
 
 def read(
@@ -139,6 +168,11 @@ def _entered(context: RunContext) -> Iterator[None]:
 
 
 def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
+    """Begin a run of this process; one that it began before and has not finished ends."""
+    for context, (_asked, before) in _begun.items():
+        error = _last_error()
+        context.abandon(None if error is before else error)
+    _begun.clear()
     attempt = Attempt(spark, spec, Tables(spark))
     try:
         attempt.begin()
@@ -151,13 +185,30 @@ def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
     return context
 
 
+def _is_of(asked: _Request) -> bool:
+    """Whether the run of this process is the one that is asked for, and nothing has failed since.
+
+    That of a script within that of whoever runs the script is, whatever it asks for.
+    """
+    if _running[-1] not in _begun:
+        return True
+    begun, error = _begun[_running[-1]]
+    said = {name: given for name, given in vars(asked).items() if given not in (None, ())}
+    return _last_error() is error and all(getattr(begun, name) == said[name] for name in said)
+
+
+def _last_error() -> BaseException | None:
+    """Return the last exception that nothing caught, where Python goes on after one."""
+    return getattr(sys, "last_value", None)
+
+
 def _left(attempt: Attempt) -> None:
     """End the run of a process that ends with outputs unwritten."""
     if attempt.result is None:
         try:
             attempt.check_written()
         except EntrypointError as error:
-            attempt.end(getattr(sys, "last_value", None) or error)
+            attempt.end(_last_error() or error)
 
 
 def _current() -> RunContext:

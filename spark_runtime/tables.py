@@ -51,16 +51,28 @@ class Tables:
                 "learn of its new partitions",
                 hint="give its `location` instead of `table`, or make it a Delta table",
             )
-        if not self.spark.catalog.tableExists(name):
+        if not self._exists(name):
             raise TableError(
                 f"table {name} does not exist in the catalog",
                 hint="create it once, partitioned as the project file says",
             )
         return str(_format("delta").location_of(self.spark, name))
 
+    def _exists(self, name: str) -> bool:
+        """Whether the catalog has a table of this name; raises TableError where it cannot tell."""
+        try:
+            return bool(self.spark.catalog.tableExists(name))
+        except Exception as error:
+            said = str(error).strip().partition("\n")[0]
+            raise TableError(
+                f"table {name} cannot be looked up in the catalog: {said}",
+                hint="correct its name, `[catalog.][schema.]table`; Spark knows another catalog by "
+                "its setting spark.sql.catalog.NAME",
+            ) from error
+
     def latest_version(self, target: Target) -> int | None:
         """Return the newest version of the table, None if there is no table."""
-        if target.table is not None and not self.spark.catalog.tableExists(target.table):
+        if target.table is not None and not self._exists(target.table):
             return None
         return self.log(target).latest_version()
 

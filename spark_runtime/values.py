@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from enum import Enum
 from typing import Final, TypeGuard
 
@@ -36,6 +36,8 @@ Pattern = tuple[str | Open | None, ...]
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+#: Twice the digits of Spark's longest decimal.
+_ALL_DIGITS = Context(prec=76)
 _SQL_TYPES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
 
@@ -77,6 +79,22 @@ class PartitionColumn:
                 hint="say in the dataset's `columns` how its keys are written",
             ) from error
 
+    def _is_key(self, text: str) -> bool:
+        try:
+            return self.canonical(text) == text
+        except PartitionValueError:
+            return False
+
+    def found(self, text: str | None) -> str | None:
+        """Return a value that a table holds in canonical form, one that is no key as it is.
+
+        Raises TableError.
+        """
+        try:
+            return self.canonical(text)
+        except PartitionValueError:
+            return text
+
     def _storable(self, text: str) -> str:
         """Return a text; raises PartitionValueError for one that no folder can be named by."""
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
@@ -90,8 +108,11 @@ class PartitionColumn:
     def literal(self, text: str) -> str:
         """Return a canonical value as a SQL literal of exactly this column's type."""
         refuse_inexact([self])
+        as_text = f"CAST(X'{text.encode().hex()}' AS STRING)"
         if self.type == "string":
-            return f"CAST(X'{text.encode().hex()}' AS STRING)"
+            return as_text
+        if not self._is_key(text):
+            return f"CAST({as_text} AS {_SQL_TYPES.get(self.type, self.type)})"
         if self.type == "date":
             return f"DATE'{text}'"
         if self.type == "boolean":
@@ -113,7 +134,7 @@ class PartitionColumn:
             raise ValueError(text)
         precision, scale = int(match[1]), int(match[2])
         number = Decimal(text)
-        rounded = number.quantize(Decimal(1).scaleb(-scale))
+        rounded = number.quantize(Decimal(1).scaleb(-scale), context=_ALL_DIGITS)
         if rounded != number or abs(number) >= Decimal(10) ** (precision - scale):
             raise ValueError(text)
         return f"{rounded:f}"
@@ -159,11 +180,11 @@ def unused(name: str, columns: Iterable[str]) -> str:
 def logged(column: PartitionColumn, text: str | None) -> str | None:
     """Return a value of Delta's log in canonical form; its three ways to say NULL become one.
 
-    One that cannot be a key stays the text that it is.
+    One that cannot be a key (of such a type, or a date of year 12024) stays the text that it is.
     """
     if text in (None, "", NULL_DIRECTORY):
         return None
-    return column.canonical(text) if column.is_exact else text
+    return column.found(text) if column.is_exact else text
 
 
 def partition_columns(

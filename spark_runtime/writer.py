@@ -363,7 +363,7 @@ class _Write:
                 raise
             texts, _ = json.JSONDecoder().raw_decode(rest)
             values = tuple(
-                column.canonical(text) for column, text in zip(self.columns, texts, strict=True)
+                column.found(text) for column, text in zip(self.columns, texts, strict=True)
             )
             raise self._unexpected("rows", [values]) from error
 
@@ -583,6 +583,6 @@ def _by_partition(
     counted = frame.groupBy(*names).agg(*aggregates)
     texts = [name.cast("string").alias(f"__key{i}") for i, name in enumerate(names)]
     return {
-        tuple(column.canonical(row[f"__key{i}"]) for i, column in enumerate(columns)): row.asDict()
+        tuple(column.found(row[f"__key{i}"]) for i, column in enumerate(columns)): row.asDict()
         for row in counted.select(*texts, *counted.columns[len(names) :]).collect()
     }

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.errors import BackfillError
 from lineage_backfill.runspec.values import RunResult
-from spark_runtime import script
+from spark_runtime import RunContext, script
 from spark_runtime.configuration import load_project
 from spark_runtime.errors import EntrypointError, NothingToRunError
 from spark_runtime.job import load_job
@@ -135,6 +136,7 @@ def project(
     yield tmp_path
     sys.modules.pop("jobs_of_test", None)
     script._running.clear()
+    script._begun.clear()
 
 
 def ordinary(
@@ -262,6 +264,44 @@ def test_a_script_that_raises_or_leaves_an_output_unwritten_has_failed(
         "scripted.py ended without writing test:days",
         "scripted.py ended without writing test:days",
     ]
+
+
+def test_a_notebook_begins_another_run_where_it_asks_for_one(
+    spark: SparkSession, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(day: str) -> RunContext:
+        return script.run_context("scripted", arguments=["--backfill-key", day], spark=spark)
+
+    first = begin("2024-01-01")
+    assert begin("2024-01-01") is first
+    assert script.run_context() is first
+    second = begin("2024-01-02")
+    assert second.key == "2024-01-02"
+    assert first.result is not None
+    assert first.result.error is not None
+    assert "began another run" in first.result.error.message
+    # A cell fails, and is run again: its inputs are pinned anew.
+    error = ValueError("a cell failed")
+    monkeypatch.setattr("sys.last_value", error, raising=False)
+    third = begin("2024-01-02")
+    assert third is not second
+    assert second.result is not None
+    assert second.result.error is not None
+    assert second.result.error.message == "a cell failed"
+    assert begin("2024-01-02") is third  # nothing has failed since
+    third.abandon()
+    assert [one["eventType"] for one in events()].count("FAIL") == 3
+
+
+def test_a_request_that_is_refused_leaves_the_run_as_it_is(
+    spark: SparkSession, project: Path
+) -> None:
+    first = script.run_context("scripted", arguments=["--backfill-key=2024-01-01"], spark=spark)
+    with pytest.raises(BackfillError, match="1999-01-01 does not exist"):
+        script.run_context("scripted", arguments=["--backfill-key=1999-01-01"], spark=spark)
+    assert first.result is None
+    assert script.run_context("scripted") is first
+    first.abandon()
 
 
 def test_a_script_that_has_nothing_to_do_says_so(spark: SparkSession, project: Path) -> None:

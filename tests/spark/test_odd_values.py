@@ -1,0 +1,109 @@
+"""One odd value in a partition column is that partition's affair, not the table's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import Target
+from spark_runtime.changes import changes
+from spark_runtime.deltalog import DeltaLog
+from spark_runtime.errors import TableError, UnexpectedPartitionError
+from spark_runtime.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ODD = [
+    ("DATE", "DATE'+12024-06-01'", "+12024-06-01", "2024-06-01"),
+    ("DATE", "DATE'-0044-03-15'", "-0044-03-15", "2024-06-01"),
+    (
+        "DECIMAL(38,0)",
+        "99999999999999999999999999999999999999",
+        "99999999999999999999999999999999999999",
+        "7",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "literal", "text", "key"), ODD)
+def test_an_odd_partition_is_left_alone(
+    spark: SparkSession, table: Callable[..., Any], kind: str, literal: str, text: str, key: str
+) -> None:
+    made = table("p")
+    spark.sql(f"CREATE TABLE delta.`{made.path}` (p {kind}, n INT) USING delta PARTITIONED BY (p)")
+    spark.sql(
+        f"INSERT INTO delta.`{made.path}` VALUES ({literal}, 1), (CAST('{key}' AS {kind}), 2)"
+    )
+    frame = spark.sql(f"SELECT CAST('{key}' AS {kind}) p, 3 n")
+    result = made.write(frame, [key])
+    assert [one.rows_before for one in result.partitions] == [1]
+    assert sorted(row[1] for row in made.rows()) == [1, 3]
+    assert (text,) in made.state().partitions
+    assert (text,) in changes(DeltaLog(made.path), after=0).partitions
+    # Rows of it are outside the run, and named.
+    odd = spark.sql(f"SELECT {literal} p, 4 n")
+    if kind == "DATE":
+        for fingerprints in ("true", "false"):
+            spark.conf.set("spark.lineageBackfill.fingerprints", fingerprints)
+            try:
+                with pytest.raises(UnexpectedPartitionError, match=text.replace("+", ".")):
+                    made.write(odd, [key], run_id=f"r-{fingerprints}")
+            finally:
+                spark.conf.unset("spark.lineageBackfill.fingerprints")
+    else:
+        assert made.write(odd, [text], run_id="r-2").partitions[0].rows == 1
+    assert len(made.rows()) == 2
+
+
+def test_an_odd_partition_within_an_open_scope_is_named(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("d", "p")
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (d STRING, p DATE, n INT) USING delta "
+        "PARTITIONED BY (d, p)"
+    )
+    spark.sql(
+        f"INSERT INTO delta.`{made.path}` VALUES ('a', DATE'+12024-06-01', 1), "
+        "('b', DATE'+12024-06-01', 2), ('a', DATE'2024-06-01', 3)"
+    )
+    frame = spark.sql("SELECT 'a' d, DATE'2024-06-01' p, 9 n")
+    result = made.write(frame, [{"d": "a"}])
+    assert {str(one.key): one.rows for one in result.partitions} == {
+        "d=a/p=+12024-06-01": 0,
+        "d=a/p=2024-06-01": 1,
+    }
+    assert sorted((row[0], row[2]) for row in made.rows()) == [("a", 9), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a_view", "is a view"),
+        ("a_temporary_view", "is a view"),
+        ("a_parquet_table", "is no Delta table"),
+        ("nowhere.db.t", "cannot be looked up in the catalog"),
+        ("no such name", "cannot be looked up in the catalog"),
+        ("default.not_there", "does not exist in the catalog"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path, name: str, said: str
+) -> None:
+    spark.sql("CREATE OR REPLACE TEMP VIEW a_temporary_view AS SELECT 1 AS n")
+    spark.sql("CREATE TABLE IF NOT EXISTS a_parquet_table (n INT) USING parquet")
+    spark.sql("CREATE OR REPLACE VIEW a_view AS SELECT * FROM a_parquet_table")
+    try:
+        target = Target(dataset=DatasetRef("test", "t"), format="delta", columns=(), table=name)
+        with pytest.raises(TableError, match=said) as caught:
+            Tables(spark).location(target)
+        assert caught.value.hint
+    finally:
+        spark.sql("DROP VIEW a_view")
+        spark.sql("DROP TABLE a_parquet_table")
+        spark.catalog.dropTempView("a_temporary_view")
