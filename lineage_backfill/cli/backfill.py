@@ -34,6 +34,7 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.names import keys_on_a_line
+from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import counted
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.backfills import BackfillOutcome, Backfills
@@ -95,6 +96,8 @@ def carry_out(
     written = {write.dataset for run in plan.runs or () for write in run.writes}
     for dataset, found in Planning(workspace).undo_blockers(written).items():
         terminal.say(f"undo: {dataset}: {'; '.join(found)}")
+    for lost in Planning(workspace).missing_reads(plan):
+        terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)
     if how.detach:
         runner = Runner(workspace)

@@ -28,6 +28,7 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.names import keys_on_a_line
+from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import safe
 from lineage_backfill.workspace.environment import state_dir
 from lineage_backfill.workspace.planning import Planning
@@ -83,7 +84,11 @@ class _Doctor:
         """Make the checks one after the other."""
         of_plan: dict[str, Callable[[], str]] = {}
         if self._plan is not None:
-            of_plan = {"plan": self._check_plan, "retention": self._check_retention}
+            of_plan = {
+                "plan": self._check_plan,
+                "retention": self._check_retention,
+                "inputs": self._check_inputs,
+            }
         every: dict[str, Callable[[], str]] = {
             "project": self._check_project,
             "lineage": self._check_lineage,
@@ -136,6 +141,18 @@ class _Doctor:
                 hint="Make the plan anew: it leaves out what needs them, or restore them first.",
             )
         return "all that its runs read is kept"
+
+    def _check_inputs(self) -> str:
+        """Check whether what the plan's runs need of their inputs was ever written."""
+        assert self._plan is not None
+        lost = self._planning.missing_reads(self._plan)
+        if failing := [one for one in lost if one.failing]:
+            raise EnvironmentMissingError(
+                "; ".join(map(lost_in_words, failing[:3])) + _more(failing[2:]),
+                hint="Write them first; where none is as good as no rows, declare on_missing ="
+                ' "read" in [[job.reads]].',
+            )
+        return "; ".join(map(lost_in_words, lost[:3])) or "all that its runs need was written"
 
     def _check_tables(self) -> str:
         """Read the log of every declared Delta table that a job (of the plan) reads or writes."""

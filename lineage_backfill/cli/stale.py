@@ -31,7 +31,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.document import plan_members
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Request
-from lineage_backfill.planning.staleness import Staleness
+from lineage_backfill.planning.staleness import Lacking, Staleness
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.names import Names, keys_in_words
 from lineage_backfill.presentation.plans import amount
@@ -138,6 +138,13 @@ def _document(found: _Stale) -> dict[str, Any]:
                 "running": _keys(one, one.running),
                 "unjudged": _keys(one, one.unjudged),
                 "why": list(one.why),
+                "missing_inputs": [
+                    {
+                        "dataset": named(lost.dataset),
+                        "partitions": list(render(lost.calendar, lost.keys)),
+                    }
+                    for lost in one.lacking
+                ],
             }
             for one in found.jobs
         ],
@@ -160,11 +167,14 @@ def _tables(found: _Stale) -> RenderableType:
     refs: list[DatasetRef | JobRef] = [*found.silent]
     for one in found.jobs:
         refs += [one.job, *(older.dataset for older in one.older)]
+        refs += [lost.dataset for lost in one.lacking]
     names = Names(refs)
     parts: list[RenderableType] = []
     if any(one.stale or one.running for one in found.jobs):
         rows = (row for one in found.jobs for row in _reasons(one, names))
         parts.append(_table("Stale", rows, names))
+    if lost := [(one, lost) for one in found.jobs for lost in one.lacking]:
+        parts.append(_lost(lost, names))
     doubtful = [one for one in found.jobs if one.why]
     if doubtful:
         unknown = ((one, "?", "yellow", one.unjudged, safe("; ".join(one.why))) for one in doubtful)
@@ -206,6 +216,19 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
         yield one, "~", "green", older.keys, why
     if one.running:
         yield one, "=", "dim", one.running, "being made by a run"
+
+
+def _lost(found: Iterable[tuple[Staleness, Lacking]], names: Names) -> Table:
+    rows = (
+        (
+            Text("!", "yellow"),
+            Text(names(one.job)),
+            Text(names(lost.dataset)),
+            Text(keys_in_words(render(lost.calendar, lost.keys))),
+        )
+        for one, lost in found
+    )
+    return table("", "Missing for", "Input", "Never written", rows=rows)
 
 
 def _silent(silent: Mapping[DatasetRef, str], names: Names) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -21,7 +21,7 @@ from lineage_backfill.partitions.text import render
 from lineage_backfill.planning.misnamed import refuse_misnamed
 from lineage_backfill.planning.request import ChangedJob
 from lineage_backfill.planning.resolver import Resolver
-from lineage_backfill.project.resolver import Input, JobFacts, Output
+from lineage_backfill.project.resolver import Input, JobFacts, Output, read_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,17 @@ class TableRecord:
     since: datetime | None = None
     whole: bool = True
 
+    @property
+    def written(self) -> PartitionSet:
+        """The partitions that any commit wrote to, as far as the log tells."""
+        changed = [one.keys for one in self.changes]
+        return PartitionSet.union([self.old, *changed, *(one.keys for one in self.builds)])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log goes back to the first commit, so that what it does not tell is not."""
+        return self.whole and self.since is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -85,11 +96,21 @@ class Older:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """Partitions of an input that were never written."""
+
+    dataset: DatasetRef
+    calendar: Calendar
+    keys: PartitionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
     """What is to be said of the run keys of one job.
 
     `missing` were never made, `older` were made before an input changed, `running` are being made.
-    Of `unjudged` it cannot be known; `why` says so in words.
+    Of `unjudged` it cannot be known; `why` says so in words. What the stale keys read and no job
+    makes may be `lacking`.
     """
 
     job: JobRef
@@ -99,6 +120,7 @@ class Staleness:
     running: PartitionSet = NOTHING
     unjudged: PartitionSet = NOTHING
     why: tuple[str, ...] = ()
+    lacking: tuple[Lacking, ...] = ()
 
     @property
     def stale(self) -> PartitionSet:
@@ -158,7 +180,18 @@ class _Judge:
         for run in self._runs.get(facts.ref, ()):
             if run.ended_at is None:
                 running |= run.keys
-        return _joined(facts.ref, calendar, found, running & self._wanted(calendar, found))
+        joined = _joined(facts.ref, calendar, found, running & self._wanted(calendar, found))
+        return replace(joined, lacking=tuple(self._lacking(facts, joined.stale)))
+
+    def _lacking(self, facts: JobFacts, stale: PartitionSet) -> Iterator[Lacking]:
+        """Yield what the stale keys read of inputs that no job makes, and that is not there."""
+        for edge in facts.live if stale else ():
+            table, calendar = self._tables.get(edge.dataset), edge.data.calendar
+            made = self._resolver.edges.writers.get(edge.dataset)
+            if made or table is None or calendar is None or edge.on_missing == "read":
+                continue
+            if keys := read_by(facts, edge, stale) - table.written if table.is_whole else NOTHING:
+                yield Lacking(dataset=edge.dataset, calendar=calendar, keys=keys)
 
     @staticmethod
     def _wanted(calendar: Calendar, found: Iterable[Staleness]) -> PartitionSet:

@@ -80,6 +80,18 @@ def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, st
         yield names(JobRef(**one["job"])), keys, in_words(one["reason"], names)
 
 
+def missing_inputs(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what runs did not find of their inputs: job, input, keys, and what that means."""
+    for one in document["missing_inputs"]:
+        for what, means in (
+            ("missing", "never written"),
+            ("unknown", "empty; its log does not go back far enough to tell"),
+        ):
+            if one[what]:
+                job, dataset = names(JobRef(**one["job"])), names(DatasetRef(**one["dataset"]))
+                yield job, dataset, keys_on_a_line(tuple(one[what])), means
+
+
 def verdict(document: Document) -> str:
     """Return whether a backfill touched what it had planned, as a sentence."""
     if document["touched_is_planned"] is None:
@@ -100,8 +112,9 @@ def mark(holds: bool | None) -> str:
 
 def names_in(document: Document) -> Names:
     """Return what shortens the names in a report."""
-    jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"])
-    datasets = (DatasetRef(**one["dataset"]) for one in document["outputs"])
+    inputs = document["missing_inputs"]
+    jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"], *inputs)
+    datasets = (DatasetRef(**one["dataset"]) for one in (*document["outputs"], *inputs))
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
 
 

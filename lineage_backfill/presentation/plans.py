@@ -8,6 +8,7 @@ from itertools import chain
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.planning.missing import MissingReads
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation.draw import Drawing, Edge, Node
 from lineage_backfill.presentation.names import Names, keys_on_a_line
@@ -24,6 +25,13 @@ def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
         keys = job.get("partitions")
         ref = JobRef(job["job"]["namespace"], job["job"]["name"])
         yield ref, None if keys is None else tuple(keys)
+
+
+def lost_in_words(lost: MissingReads) -> str:
+    """Return what was never written of an input, and what runs that need it do."""
+    keys = keys_on_a_line(lost.partitions)
+    does = f"fails for {keys_on_a_line(lost.failing)}" if lost.failing else "reads them as empty"
+    return f"{lost.dataset} {keys} never written; {lost.job} {does}"
 
 
 def amount(plan: Plan) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef, RunState, named
-from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import Plan, PlannedRun
@@ -155,6 +155,7 @@ def report(
         "reason": record.reason,
         "touched_is_planned": False if False in exact else None if None in exact else True,
         "outputs": documents,
+        "missing_inputs": list(_missing_inputs(planned, attempts, calendar_of)),
         "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
         "not_planned": [
@@ -260,6 +261,45 @@ class _Output:
     def _set(self, keys: PartitionSet, others: Collection[Any] = ()) -> Document:
         partitions = [*render(self.calendar, keys), *others]
         return {"count": len(keys) + len(others), "partitions": partitions}
+
+
+def _missing_inputs(
+    planned: Mapping[str, PlannedRun],
+    attempts: Iterable[AttemptRecord],
+    calendar_of: Callable[[DatasetRef], Calendar],
+) -> Iterator[Document]:
+    """Yield what the last attempt of each run did not find of its inputs, by job and input."""
+    last = {attempt.run_id: attempt for attempt in attempts if attempt.result is not None}
+    lost: dict[tuple[JobRef, DatasetRef], dict[str, list[Any]]] = {}
+    for attempt in last.values():
+        for read in (attempt.result or {}).get("inputs", ()):
+            dataset = DatasetRef(read["dataset"]["namespace"], read["dataset"]["name"])
+            for what in ("missing", "unknown"):
+                if read.get(what):
+                    found = lost.setdefault((planned[attempt.run_id].job, dataset), {})
+                    found.setdefault(what, []).extend(read[what])
+    for (job, dataset), found in lost.items():
+        yield {
+            "job": named(job),
+            "dataset": named(dataset),
+            **{
+                what: _rendered(found.get(what, []), calendar_of, dataset)
+                for what in ("missing", "unknown")
+            },
+        }
+
+
+def _rendered(
+    keys: Sequence[Any], calendar_of: Callable[[DatasetRef], Calendar], dataset: DatasetRef
+) -> list[Any]:
+    """Return keys as ranges; as they are where the dataset's calendar does not know them."""
+    if EVERY in keys:
+        return [EVERY]
+    try:
+        calendar = calendar_of(dataset)
+        return list(render(calendar, parse(calendar, tuple(keys))))
+    except UsageError:
+        return list(keys)
 
 
 def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord]) -> list[Document]:

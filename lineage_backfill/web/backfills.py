@@ -133,6 +133,7 @@ def report(backfill: str) -> str:
         outputs=Page.of(outputs, number("page"), size=_OTHERS),
         columns=backfills.OUTPUTS,
         notes=backfills.notes,
+        missing_inputs=list(backfills.missing_inputs(document, names))[:_FAILED],
         not_succeeded=list(backfills.not_succeeded(document, names))[:_FAILED],
         not_planned=Page.of(
             list(backfills.not_planned(document, names)), number("left"), size=_OTHERS

@@ -24,6 +24,7 @@ from lineage_backfill.planning.advice import advice
 from lineage_backfill.planning.diff import moved
 from lineage_backfill.planning.explain import Explanation, explain
 from lineage_backfill.planning.folding import refuse_families, written
+from lineage_backfill.planning.missing import MissingReads, inputs_of, missing_reads
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.planner import Planner, build_plan
 from lineage_backfill.planning.request import ChangedDataset, LogRange, Request
@@ -149,6 +150,15 @@ class Planning:
         """Return what the runs of a plan read and what is past its retention by now."""
         return lost_reads(self.workspace.resolver_of(plan, now=self.workspace.now), plan)
 
+    def missing_reads(self, plan: Plan) -> tuple[MissingReads, ...]:
+        """Return what the runs of a plan need and was never written, as far as logs tell.
+
+        Logs that only Spark can read are left out.
+        """
+        resolver = self.workspace.resolver_of(plan)
+        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
+        return missing_reads(plan, resolver, tables)
+
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with the project file beside the lineage, errors first."""
         found, functions = [], {}
@@ -250,7 +260,7 @@ class Planning:
         try:
             return self._records(resolver, datasets, by_spark=False).known
         except TableLogError as error:
-            _log.warning("whether others have changed tables since is not known: %s", error)
+            _log.warning("the logs of tables cannot be read: %s", error)
             return {}
 
     def _records_of_jobs(self, resolver: Resolver, jobs: Iterable[JobRef]) -> TableRecords:

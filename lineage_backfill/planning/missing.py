@@ -1,0 +1,89 @@
+"""What the runs of a plan read that was never written, and that none of them writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.partitions.text import KeySet, parse, render
+from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import TableRecord
+from lineage_backfill.project.resolver import Input, JobFacts, read_by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingReads:
+    """Partitions of an input that the runs of a job need; `failing` are the run keys that fail."""
+
+    job: JobRef
+    dataset: DatasetRef
+    partitions: KeySet
+    failing: KeySet
+
+
+def inputs_of(plan: Plan, resolver: Resolver) -> set[DatasetRef]:
+    """Return the inputs that runs of a plan need."""
+    jobs = {run.job for run in plan.runs or ()}
+    edges = (edge for job in jobs for edge in resolver.job(job).live)
+    return {edge.dataset for edge in edges if edge.on_missing != "read"}
+
+
+def missing_reads(
+    plan: Plan, resolver: Resolver, tables: Mapping[DatasetRef, TableRecord]
+) -> tuple[MissingReads, ...]:
+    """Return what is missing, as far as the logs of `tables` go back to their first commits."""
+    keys: dict[JobRef, PartitionSet] = defaultdict(lambda: NOTHING)
+    written = {ref: table.written for ref, table in tables.items() if table.is_whole}
+    for run in plan.runs or ():
+        calendar = resolver.job(run.job).calendar
+        if calendar is not None:
+            keys[run.job] |= parse(calendar, run.partitions)
+        for part in run.writes:
+            made = resolver.calendar(part.dataset)
+            if part.dataset in written and made is not None and part.keys is not None:
+                written[part.dataset] |= parse(made, part.keys)
+    return tuple(_missing(resolver, keys, written))
+
+
+def _missing(
+    resolver: Resolver,
+    keys: Mapping[JobRef, PartitionSet],
+    written: Mapping[DatasetRef, PartitionSet],
+) -> Iterator[MissingReads]:
+    for job, planned in sorted(keys.items()):
+        facts = resolver.job(job)
+        for edge in facts.live:
+            calendar = edge.data.calendar
+            if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
+                continue
+            there = written[edge.dataset]
+            if edge.reads_whole and edge.on_missing == "guard":
+                lost = NOTHING if there else calendar.existing
+            else:
+                lost = read_by(facts, edge, planned) - there
+            if lost and facts.calendar is not None:
+                failing = PartitionSet.union(_failing(facts, edge, planned.singles(), there))
+                yield MissingReads(
+                    job=job,
+                    dataset=edge.dataset,
+                    partitions=render(calendar, lost),
+                    failing=render(facts.calendar, failing),
+                )
+
+
+def _failing(
+    facts: JobFacts, edge: Input, keys: Iterable[PartitionSet], there: PartitionSet
+) -> Iterator[PartitionSet]:
+    """Yield the run keys whose run would fail."""
+    for key in keys:
+        needed = read_by(facts, edge, key)
+        if edge.on_missing == "fail":
+            fails = bool(needed - there)
+        else:
+            fails = bool(needed) and not (there if edge.reads_whole else needed & there)
+        if fails:
+            yield key

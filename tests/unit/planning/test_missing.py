@@ -1,0 +1,110 @@
+"""What the runs of a plan need and was never written, told before they run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.text import parse
+from lineage_backfill.planning.missing import inputs_of, missing_reads
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import Change, TableRecord, find_stale
+from tests.unit.planning.world import NOW, dataset, declarations, job, lineage, plan, request
+
+TOML = """
+[[dataset]]
+name = "hours"
+grain = "hour"
+start = "2024-03-01T00"
+
+[[dataset]]
+name = "d*"
+grain = "day"
+start = "2024-03-01"
+
+[[job]]
+name = "total"
+[[job.reads]]
+dataset = "hours"
+on_missing = "{word}"
+"""
+EDGES = "hours > total > days\ndays > copy > days_again"
+AT = datetime(2024, 3, 5, tzinfo=UTC)
+
+
+def record(resolver: Resolver, name: str, keys: str, *, since: bool = False) -> TableRecord:
+    calendar = resolver.calendar(dataset(name))
+    assert calendar is not None
+    found = parse(calendar, (keys,)) if keys else PartitionSet(())
+    changes = (Change(keys=found, at=AT, version=1),) if keys else ()
+    return TableRecord(changes=changes, since=AT if since else None)
+
+
+@pytest.mark.parametrize(
+    ("word", "written", "lost", "failing"),
+    [
+        ("guard", "2024-03-02T00..2024-03-03T23", (), ()),
+        ("guard", "2024-03-02T00..2024-03-03T21", ("2024-03-03T22..2024-03-03T23",), ()),
+        (
+            "guard",
+            "2024-03-02T00..2024-03-02T23",
+            ("2024-03-03T00..2024-03-03T23",),
+            ("2024-03-03",),
+        ),
+        (
+            "fail",
+            "2024-03-02T00..2024-03-03T21",
+            ("2024-03-03T22..2024-03-03T23",),
+            ("2024-03-03",),
+        ),
+        ("read", "", (), ()),
+        ("guard", "", ("2024-03-02T00..2024-03-03T23",), ("2024-03-02..2024-03-03",)),
+    ],
+)
+def test_a_plan_is_judged_before_it_runs(
+    word: str, written: str, lost: tuple[str, ...], failing: tuple[str, ...]
+) -> None:
+    toml, edges = declarations(TOML.format(word=word)), lineage(EDGES)
+    made = plan(request(jobs={"total": "2024-03-02..2024-03-03"}), edges, toml)
+    resolver = Resolver(edges, toml, now=NOW)
+    assert inputs_of(made, resolver) == {
+        dataset(name) for name in ("hours", "days") if name == "days" or word != "read"
+    }
+    # What a run of the plan writes is there by then.
+    tables = {"hours": written, "days": ""}
+    records = {dataset(name): record(resolver, name, keys) for name, keys in tables.items()}
+    found = missing_reads(made, resolver, records)
+    assert [(one.job, one.partitions, one.failing) for one in found] == (
+        [(job("total"), lost, failing)] if lost else []
+    )
+
+
+def test_a_log_that_does_not_go_back_judges_nothing() -> None:
+    toml, edges = declarations(TOML.format(word="fail")), lineage(EDGES)
+    made = plan(request(jobs={"total": "2024-03-02"}), edges, toml)
+    resolver = Resolver(edges, toml, now=NOW)
+    tables = {dataset("hours"): record(resolver, "hours", "2024-03-01T00", since=True)}
+    assert missing_reads(made, resolver, tables) == ()
+
+
+def test_what_is_stale_names_what_its_inputs_lack() -> None:
+    toml, edges = declarations(TOML.format(word="guard")), lineage(EDGES)
+    now = datetime(2024, 3, 4, tzinfo=UTC)
+    resolver = Resolver(edges, toml, now=now)
+    records = {
+        dataset("hours"): record(resolver, "hours", "2024-03-01T00..2024-03-03T20"),
+        dataset("days"): record(resolver, "days", "2024-03-01..2024-03-02"),
+    }
+    total, copy = find_stale(resolver, tables=records, runs={}, jobs={job("total"), job("copy")})[
+        ::-1
+    ]
+    (lost,) = total.lacking
+    calendar = resolver.calendar(dataset("hours"))
+    assert calendar is not None
+    assert (lost.dataset, lost.keys) == (
+        dataset("hours"),
+        parse(calendar, ("2024-03-03T21..2024-03-03T23",)),
+    )
+    assert copy.lacking == ()  # a job makes its input
