@@ -16,12 +16,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.project import reader
+from lineage_backfill.project.declarations import WritePolicy
 from lineage_backfill.project.table import Table
 from spark_runtime.context import RunContext
 from spark_runtime.datasets import Read, Write
@@ -102,7 +103,7 @@ def load_query(path: Path) -> Query:
         path=path,
         text="\n".join("" if _is_head(line) else line for line in lines),
         inputs=inputs,
-        writes=() if output is None else (Write(output, *astuple(policy)),),
+        writes=() if output is None else (_write(output, policy),),
         batch=table.choice("batch", get_args(Batch)) or "key",
         auto_filter=table.flag("auto_filter", True),
         options={
@@ -121,6 +122,16 @@ def load_query(path: Path) -> Query:
 
 def _is_head(line: str) -> bool:
     return line.strip().startswith(_MARK)
+
+
+def _write(output: str, policy: WritePolicy) -> Write:
+    return Write(
+        output,
+        mode=policy.mode,
+        on_empty=policy.on_empty,
+        on_drift=policy.on_drift,
+        lookback=policy.lookback,
+    )
 
 
 def _read(table: Table, view: str, said: Any) -> Read:

@@ -139,12 +139,16 @@ def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePolicy:
-    """How runs write an output; `lookback` n: run key K corrects K-n .. K."""
+    """How runs write an output; `lookback` n: run key K corrects K-n .. K.
+
+    `says_mode` tells whether the mode is declared, and no default.
+    """
 
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
     lookback: int = 0
+    says_mode: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("lookback", self.lookback)
@@ -160,6 +164,7 @@ class WriteDeclaration:
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
     lookback: int = 0
+    says_mode: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_count("lookback", self.lookback)
@@ -174,6 +179,7 @@ class WriteDeclaration:
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,
             lookback=policy.lookback,
+            says_mode=policy.says_mode,
         )
 
     @property
@@ -184,6 +190,7 @@ class WriteDeclaration:
             on_empty=self.on_empty,
             on_drift=self.on_drift,
             lookback=self.lookback,
+            says_mode=self.says_mode,
         )
 
 

@@ -247,6 +247,7 @@ def _write(part: Mapping[str, Any]) -> WriteDeclaration:
         dataset=name,
         namespace=namespace,
         mode=mode,
+        says_mode=mode != "overwrite",
         on_empty=on_empty,
         on_drift=on_drift,
         lookback=int(part.get("lookback") or 0),

@@ -316,8 +316,10 @@ def _write(table: Table) -> WriteDeclaration:
 def write_policy(table: Table) -> WritePolicy:
     """Take how an output is written."""
     with table.placed():
+        mode: Any = table.choice("mode", get_args(WriteMode))
         return WritePolicy(
-            mode=table.choice("mode", get_args(WriteMode)) or "overwrite",
+            mode=mode or "overwrite",
+            says_mode=mode is not None,
             on_empty=table.choice("on_empty", get_args(OnEmpty)) or "clear",
             on_drift=table.choice("on_drift", get_args(OnDrift)) or "fail",
             lookback=table.integer("lookback", 0),

@@ -71,12 +71,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec(Target):
-    """A dataset that the run writes, and exactly the partitions that it may touch."""
+    """A dataset that the run writes, and exactly the partitions that it may touch.
+
+    Without `says_mode` nothing declares the mode of an unpartitioned table; the run is refused.
+    """
 
     scope: tuple[Partition, ...]
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
+    says_mode: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +257,8 @@ def _members(value: Any) -> dict[str, Any]:
     return {
         name: member
         for name, member in found.items()
-        if name not in _OPTIONAL or (member is not None and member != "")
+        if (name not in _OPTIONAL or (member is not None and member != ""))
+        and (name != "says_mode" or not member)
     }
 
 
