@@ -38,11 +38,11 @@ def _parts(document: Document) -> Iterator[str]:
     ]
     if noted:
         yield "\n".join(noted)
-    if document["missing_inputs"]:
-        lost = (
-            (code(job), code(dataset), code(keys), plain(why))
-            for job, dataset, keys, why in backfills.missing_inputs(document, names)
-        )
+    lost = [
+        (code(job), code(dataset), code(keys), plain(why))
+        for job, dataset, keys, why in backfills.missing_inputs(document, names)
+    ]
+    if lost:
         yield "**Missing inputs**"
         yield markdown_table("Job|Input|Partitions|Why", "-|-|-|-", lost)
     if document["not_succeeded"]:

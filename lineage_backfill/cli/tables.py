@@ -111,8 +111,7 @@ def report_table(document: Document) -> RenderableType:
     if document["reason"]:
         title.append(f"\nwhy: {safe(document['reason'])}")
     parts: list[RenderableType] = [title, touched, verdict]
-    if document["missing_inputs"]:
-        lost = backfills.missing_inputs(document, names)
+    if lost := list(backfills.missing_inputs(document, names)):
         parts.append(table("Missing for", "Input", "Partitions", "Why", rows=lost))
     if document["not_succeeded"]:
         found = backfills.not_succeeded(document, names)

@@ -82,7 +82,7 @@ def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, st
 
 def missing_inputs(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
     """Yield what runs did not find of their inputs: job, input, keys, and what that means."""
-    for one in document["missing_inputs"]:
+    for one in document.get("missing_inputs", ()):
         for what, means in (
             ("missing", "never written"),
             ("unknown", "empty; its log does not go back far enough to tell"),
@@ -112,7 +112,7 @@ def mark(holds: bool | None) -> str:
 
 def names_in(document: Document) -> Names:
     """Return what shortens the names in a report."""
-    inputs = document["missing_inputs"]
+    inputs = document.get("missing_inputs", ())
     jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"], *inputs)
     datasets = (DatasetRef(**one["dataset"]) for one in (*document["outputs"], *inputs))
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))

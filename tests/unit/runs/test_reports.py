@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import static_axis
-from lineage_backfill.runs.reports import _Output
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.ports import AttemptRecord, AttemptState
+from lineage_backfill.runs.reports import _missing_inputs, _Output
+from tests.unit.planning.world import NOW, declarations, lineage, plan, request, runs_of
 
 
 @pytest.fixture
@@ -75,3 +79,50 @@ def test_keys_of_several_dimensions_are_told_as_boxes() -> None:
     found = output.document()
     assert found["exact"]
     assert found["appeared"]["partitions"] == [{"area": ["a"], "region": ["x"]}]
+
+
+def test_what_the_last_attempts_did_not_find_of_their_inputs_is_told() -> None:
+    toml = declarations(
+        '[[dataset]]\nname = "*"\ngrain = "day"\nstart = "2024-03-01"\n[[dataset]]\nname = "names"\n'
+        'grain = "none"\n'
+    )
+    edges = lineage("raw, names > j > out")
+    made = plan(request(jobs={"j": "2024-03-01..2024-03-03"}), edges, toml)
+    resolver = Resolver(edges, toml, now=NOW)
+    planned = {run.id: run for run in runs_of(made, "j")}
+
+    def attempt(run: str, number: int, **lost: list[str]) -> AttemptRecord:
+        inputs = [
+            {"dataset": {"namespace": "w", "name": name}, "version": 1, "partitions": []}
+            for name in ("raw", "names")
+        ]
+        inputs[0] |= lost
+        return AttemptRecord(
+            run_id=run,
+            attempt=number,
+            token="t",
+            state=AttemptState.FAILED,
+            submitted_at=datetime(2024, 3, 5, tzinfo=UTC),
+            result={"inputs": inputs},
+        )
+
+    first, second, third = planned
+    attempts = [
+        attempt(first, 1, missing=["2024-03-01"]),
+        attempt(second, 1, missing=["2024-03-01", "2024-03-02"]),
+        attempt(second, 2, missing=["2024-03-02"]),
+        attempt(third, 1, unknown=["2024-03-03"]),
+    ]
+
+    def calendar_of(ref: DatasetRef) -> Calendar:
+        calendar = resolver.calendar(ref)
+        assert calendar is not None
+        return calendar
+
+    (found,) = _missing_inputs(planned, attempts, calendar_of)
+    assert found == {
+        "job": {"namespace": "w", "name": "j"},
+        "dataset": {"namespace": "w", "name": "raw"},
+        "missing": ["2024-03-01..2024-03-02"],
+        "unknown": ["2024-03-03"],
+    }
