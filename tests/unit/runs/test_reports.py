@@ -83,8 +83,8 @@ def test_keys_of_several_dimensions_are_told_as_boxes() -> None:
 
 def test_what_the_last_attempts_did_not_find_of_their_inputs_is_told() -> None:
     toml = declarations(
-        '[[dataset]]\nname = "*"\ngrain = "day"\nstart = "2024-03-01"\n[[dataset]]\nname = "names"\n'
-        'grain = "none"\n'
+        '[[dataset]]\nname = "names"\ngrain = "none"\n'
+        '[[dataset]]\nname = "*"\ngrain = "day"\nstart = "2024-03-01"\n'
     )
     edges = lineage("raw, names > j > out")
     made = plan(request(jobs={"j": "2024-03-01..2024-03-03"}), edges, toml)
