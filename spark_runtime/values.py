@@ -135,7 +135,7 @@ class PartitionColumn:
         precision, scale = int(match[1]), int(match[2])
         number = Decimal(text)
         rounded = number.quantize(Decimal(1).scaleb(-scale), context=_ALL_DIGITS)
-        if rounded != number or abs(number) >= Decimal(10) ** (precision - scale):
+        if rounded != number or number.copy_abs() >= Decimal(10) ** (precision - scale):
             raise ValueError(text)
         return f"{rounded:f}"
 

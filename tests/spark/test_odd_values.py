@@ -30,6 +30,12 @@ ODD = [
 ]
 
 
+def numbers(made: Any) -> list[int]:
+    """Return what the rows hold; Python's own dates are none of years like these."""
+    rows = made.spark.read.format("delta").load(made.path).select("n").collect()
+    return sorted(row["n"] for row in rows)
+
+
 @pytest.mark.parametrize(("kind", "literal", "text", "key"), ODD)
 def test_an_odd_partition_is_left_alone(
     spark: SparkSession, table: Callable[..., Any], kind: str, literal: str, text: str, key: str
@@ -42,7 +48,7 @@ def test_an_odd_partition_is_left_alone(
     frame = spark.sql(f"SELECT CAST('{key}' AS {kind}) p, 3 n")
     result = made.write(frame, [key])
     assert [one.rows_before for one in result.partitions] == [1]
-    assert sorted(row[1] for row in made.rows()) == [1, 3]
+    assert numbers(made) == [1, 3]
     assert (text,) in made.state().partitions
     assert (text,) in changes(DeltaLog(made.path), after=0).partitions
     # Rows of it are outside the run, and named.
@@ -57,7 +63,7 @@ def test_an_odd_partition_is_left_alone(
                 spark.conf.unset("spark.lineageBackfill.fingerprints")
     else:
         assert made.write(odd, [text], run_id="r-2").partitions[0].rows == 1
-    assert len(made.rows()) == 2
+    assert numbers(made) == ([1, 3] if kind == "DATE" else [3, 4])
 
 
 def test_an_odd_partition_within_an_open_scope_is_named(
@@ -78,7 +84,7 @@ def test_an_odd_partition_within_an_open_scope_is_named(
         "d=a/p=+12024-06-01": 0,
         "d=a/p=2024-06-01": 1,
     }
-    assert sorted((row[0], row[2]) for row in made.rows()) == [("a", 9), ("b", 2)]
+    assert numbers(made) == [2, 9]
 
 
 @pytest.mark.parametrize(
