@@ -201,8 +201,14 @@ _guarding = Lock()
 
 
 @contextmanager
-def guarded(spark: SparkSession) -> Iterator[None]:
-    """Let a session have the settings of a safe read or write meanwhile, and its own afterwards."""
+def guarded(spark: SparkSession | None) -> Iterator[None]:
+    """Let a session have the settings of a safe read or write meanwhile, and its own afterwards.
+
+    Without a session nothing is done.
+    """
+    if spark is None:
+        yield
+        return
     session = str(spark._jsparkSession.sessionUUID())
     with _guarding:
         count, before = _guarded.get(session, (0, {}))

@@ -66,8 +66,10 @@ def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
     if declared is None:
         return "None"
     held = (field.name for field in fields(declared) if field.name not in _OF_SCHEDULED_RUNS)
-    values = ", ".join(f"{name}={getattr(declared, name)!r}" for name in held)
-    return f"{type(declared).__name__}({values})"
+    values = [f"{name}={getattr(declared, name)!r}" for name in held]
+    reads = declared.reads if isinstance(declared, JobDeclaration) else ()
+    values += [f"{one.dataset} {one.on_missing}" for one in reads if one.on_missing != "guard"]
+    return f"{type(declared).__name__}({', '.join(values)})"
 
 
 def _sent(node: JobNode | DatasetNode | None) -> str:

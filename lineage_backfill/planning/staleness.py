@@ -71,8 +71,9 @@ class TableRecord:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the log goes back to the first commit, so that what it does not tell is not."""
-        return self.whole and self.since is None
+        """Whether there is a log that goes back to the first commit: what it lacks never was."""
+        told = self.changes or self.builds or self.old
+        return self.whole and self.since is None and bool(told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

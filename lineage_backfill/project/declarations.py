@@ -121,7 +121,7 @@ class ReadDeclaration:
     map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: str | None = None
     dimensions: Mapping[str, DimensionMapping] = field(default_factory=dict)
-    on_missing: OnMissing = "guard"
+    on_missing: OnMissing = field(default="guard", repr=False)
 
     def __post_init__(self) -> None:
         _check_reach(self)

@@ -48,7 +48,7 @@ def test_keys_that_a_calendar_does_not_hold_yet_are_told(
 
 def test_the_future_of_a_window_is_told_and_not_read() -> None:
     toml = (
-        HOURS.format(lag=0)
+        HOURS.format(lag=0, running="")
         + """
 [[dataset]]
 name = "smooth"
