@@ -16,6 +16,7 @@ from spark_runtime.parquetlog import DAYS_KEPT
 from spark_runtime.scope import Scope, describe
 from spark_runtime.session import assert_safe, guarded
 from spark_runtime.state import Commit, TableLog, TableState, Transaction, undo_token, undone_by
+from spark_runtime.storage import Storage
 from spark_runtime.tables import Tables
 
 if TYPE_CHECKING:

@@ -90,6 +90,8 @@ def _check_table(value: object, place: str) -> None:
         table.optional(name, int)
     table.items("drift", _text, default=[])
     table.optional("types", dict)
+    for name in ("missing", "unknown"):
+        table.optional(name, list)
     table.items("partitions", _check_partition)
 
 
