@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -96,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     terminal.manner = terminal.Manner()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # an encoding without ✓ shows ? instead
+            stream.reconfigure(errors="replace")
     sys.excepthook = _tell_unexpected
     try:
         code = program().main(args=given, prog_name="lineage-backfill", standalone_mode=False)

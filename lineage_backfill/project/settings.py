@@ -370,7 +370,7 @@ def _document(file: Path, data: bytes) -> dict[str, Any] | None:
     """Return the file's settings, None for a pyproject.toml that has none of ours."""
     try:
         document = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid TOML: {error}") from error
     if file.name != "pyproject.toml":
         return document

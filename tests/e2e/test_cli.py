@@ -615,6 +615,17 @@ def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
     shop("run", *FIX, "--exclude", "mystery", "--yes")
 
 
+def test_a_stream_of_another_encoding_shows_what_it_can(shop: Shop) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "lineage_backfill", "impact", *FIX, "--format", "tree"],
+        cwd=shop.folder,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"daily" in told.stdout
+
+
 def test_a_job_given_as_a_dataset_is_told_the_option(shop: Shop) -> None:
     shop.lineage(("tidy", "feed", "clean"))
     refused = shop("impact", "tidy", code=64)

@@ -315,6 +315,11 @@ def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path) -> None:
     assert "LINEAGE_BACKFILL_STORE_URL" in caught.value.hint
 
 
+def test_a_file_that_nests_too_deep_is_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load(tmp_path, "a = " + "[" * 100_000)
+
+
 @pytest.mark.parametrize("variable", ["STOREURL", "LINEGE_EVENTS", "MAX_RUNS", "X"])
 def test_any_misspelt_variable_is_refused(tmp_path: Path, variable: str) -> None:
     with pytest.raises(ConfigError, match=f"LINEAGE_BACKFILL_{variable}"):
