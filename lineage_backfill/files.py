@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files for their owner only."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # what stopped it above is what is told
             unfinished.unlink()
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder, and those above it, for their owner only; one that is there stays as it is."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file, which only its owner may read where it is a new one: an `opener` of `open`."""
+    return os.open(path, flags, 0o600)

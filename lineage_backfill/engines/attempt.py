@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lineage_backfill.errors import EngineError, SpecError
-from lineage_backfill.files import whole_file
+from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
 
@@ -125,7 +125,7 @@ class AttemptFiles:
 
     def give_up(self) -> bool:
         """See to it that nobody begins to work on the attempt; False if somebody has been asked."""
-        self.spec_path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.spec_path.parent)
         self._given_up.touch()
         return self.claimed_by() is None
 
@@ -171,7 +171,7 @@ class LifeSign:
 
     def give(self) -> IO[str]:
         """Lock the file and return it, to be inherited by the process and closed by ours."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
         file = self.path.open("a", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

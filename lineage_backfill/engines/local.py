@@ -17,6 +17,7 @@ from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group,
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
+from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _LEAST_MEMORY = 1 << 30  # bytes; Spark does not work in less
@@ -327,8 +328,9 @@ class LocalEngine(Engine):
                 {"op": "run", "id": uuid.uuid4().hex, "spec": str(task.files.spec_path)}
             )
         finally:
-            with suppress(OSError):  # a full disk takes the log, and not what was done
-                task.files.log_path.write_bytes(read_from(worker.log_path, start))
+            # A full disk takes the log, and not what was done.
+            with suppress(OSError), open(task.files.log_path, "wb", opener=private) as log:
+                log.write(read_from(worker.log_path, start))
         if reply["op"] != "raised":
             return None
         return _with_hint(_complaint(reply["error"]), reply["error"].get("hint", ""))

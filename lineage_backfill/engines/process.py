@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
 from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _POLL = 5.0  # seconds between two questions to a cluster
@@ -165,7 +166,7 @@ class ProcessEngine(Engine):
             )
         sign = LifeSign(self._signs / f"{token}.alive")
         try:
-            with sign.give() as held, files.log_path.open("wb") as log:
+            with sign.give() as held, open(files.log_path, "wb", opener=private) as log:
                 files.claim({"life_sign": str(sign.path)})
                 process = subprocess.Popen(
                     ["/bin/sh", "-c", _AND_KEEP_CODE, files.exit_code_path, *command],

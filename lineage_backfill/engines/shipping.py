@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lineage_backfill.errors import EnvironmentMissingError
+from lineage_backfill.files import private_folder
 
 #: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
 CORE = ("__init__", "errors", "model", "partitions", "project", "runspec")
@@ -66,7 +67,7 @@ def _archive(files: Iterable[tuple[Path, str]], name: str, folder: Path) -> Path
     content = data.getvalue()
     target = folder / hashlib.sha256(content).hexdigest()[:16] / name
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(target.parent)
         temporary = target.with_suffix(f".{os.getpid()}")
         temporary.write_bytes(content)
         temporary.replace(target)

@@ -26,7 +26,7 @@ from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
-from lineage_backfill.files import whole_file
+from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 
 #: What makes Delta's tables known to a session; only when it starts can it be told.
@@ -181,7 +181,7 @@ class SparkSubmitEngine(ProcessEngine):
     def _main(self) -> Path:
         main = self._folder / "run_spec.py"
         if not main.exists():
-            main.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(main.parent)
             with whole_file(main) as file:
                 file.write(_MAIN.encode())
         return main

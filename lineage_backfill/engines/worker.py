@@ -17,6 +17,7 @@ from typing import Any
 
 from lineage_backfill.engines.attempt import LifeSign, kill_group
 from lineage_backfill.errors import EnvironmentMissingError
+from lineage_backfill.files import private, private_folder
 
 #: The command of a worker; `--reply-fd` and `--project` are added.
 SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
@@ -42,13 +43,13 @@ class Worker:
         folder: Path,
         environment: Mapping[str, str],
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         name = uuid.uuid4().hex[:12]
         self.log_path = folder / f"{name}.log"
         self.life_sign = LifeSign(folder / f"{name}.alive")
         self._reply_end, write_end = socket.socketpair()
         try:
-            with self.life_sign.give() as sign, self.log_path.open("ab") as log:
+            with self.life_sign.give() as sign, open(self.log_path, "ab", opener=private) as log:
                 self._process = subprocess.Popen(
                     [*command, "--reply-fd", str(write_end.fileno()), "--project", str(project)],
                     stdin=subprocess.PIPE,

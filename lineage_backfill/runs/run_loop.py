@@ -23,6 +23,7 @@ from lineage_backfill.errors import (
     ServiceUnreachableError,
     StoreError,
 )
+from lineage_backfill.files import private, private_folder
 from lineage_backfill.model import BackfillState, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
@@ -371,8 +372,9 @@ class RunLoop:
         spec["store"] = self._store.id
         spec["parameters"] = {**spec.get("parameters", {}), **self._record.parameters}
         try:
-            attempt.spec_path.parent.mkdir(parents=True, exist_ok=True)
-            attempt.spec_path.write_text(json.dumps(spec), encoding="utf-8")
+            private_folder(attempt.spec_path.parent)
+            with open(attempt.spec_path, "w", encoding="utf-8", opener=private) as file:
+                file.write(json.dumps(spec))
         except OSError as error:
             raise StoreError(
                 f"the run spec {attempt.spec_path} cannot be written: {error}",

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableError
+from lineage_backfill.files import private, private_folder
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
@@ -451,7 +452,10 @@ def _connect(url: str) -> sa.Engine:
         ) from error
     if parsed.database and parsed.database != ":memory:":
         try:
-            Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+            file = Path(parsed.database).absolute()
+            private_folder(file.parent)
+            if not file.exists() and not parsed.database.startswith("file:"):
+                open(file, "ab", opener=private).close()  # else all may read what SQLite makes
         except OSError as error:
             raise _unusable(parsed, error) from error
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT})

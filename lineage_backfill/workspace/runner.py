@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from lineage_backfill.errors import ConflictError, EngineError, UnknownNameError, UsageError
+from lineage_backfill.files import private, private_folder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
@@ -103,8 +104,8 @@ class Runner:
         it ends before it has begun.
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as out:
+        private_folder(log.parent)
+        with open(log, "ab", opener=private) as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
                 stdin=subprocess.DEVNULL,

@@ -615,6 +615,16 @@ def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
     shop("run", *FIX, "--exclude", "mystery", "--yes")
 
 
+def test_what_a_backfill_leaves_is_for_its_owner_only(shop: Shop) -> None:
+    shop("run", *FIX, "--yes")
+    left = [one for one in shop.folder.glob(".lineage-backfill/**/*") if one.name != "result.json"]
+    kept = [one for one in left if one.suffix in (".db", ".txt") or ".spec." in one.name]
+    assert len(kept) >= 5  # the store, and spec and log of two runs
+    assert {one.stat().st_mode & 0o077 for one in kept} == {0}
+    folders = [shop.folder / ".lineage-backfill", *(one for one in left if one.is_dir())]
+    assert {one.stat().st_mode & 0o777 for one in folders} == {0o700}
+
+
 def test_a_stream_of_another_encoding_shows_what_it_can(shop: Shop) -> None:
     told = subprocess.run(
         [sys.executable, "-m", "lineage_backfill", "impact", *FIX, "--format", "tree"],
