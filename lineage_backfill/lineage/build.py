@@ -340,10 +340,10 @@ class LineageBuilder:
             name = self._job(parent["job"]).name
             if name != job.name:
                 job.parent = _newest(job.parent, (when, name), max)
-            if is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
-                job.spark |= {"?"}
+            if not job.spark and is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
+                job.spark = frozenset("?")
             parent_run = parent_run_id(parent)
-            if parent_run and (run.parent is None or parent_run > run.parent):
+            if parent_run != run.parent and (run.parent or "") < (parent_run or ""):
                 run.parent = parent_run
         return nominal, key
 

@@ -97,8 +97,8 @@ def dependencies(facet: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str
 def parent_run_id(facet: Any) -> str | None:
     """Return the id of the run that a `parent` facet names."""
     run = facet.get("run")
-    run_id = run.get("runId") if isinstance(run, dict) else None
-    return run_id if isinstance(run_id, str) else None
+    run_id = run.get("runId") if type(run) is dict else None
+    return run_id if type(run_id) is str else None
 
 
 def statistics(facet: Any) -> tuple[int, int, int]:
@@ -120,9 +120,11 @@ def spark_job_type(facet: Any) -> str:
 
 def is_of_spark(facets: Any) -> bool:
     """Return whether the facets of a run are those of Spark's listener before it sent `jobType`."""
+    if "spark_version" in facets:
+        return True
     engine = facets.get("processing_engine")
     name = engine.get("name") if isinstance(engine, dict) else None
-    return "spark_version" in facets or (isinstance(name, str) and name.casefold() == "spark")
+    return isinstance(name, str) and name.casefold() == "spark"
 
 
 def run_backfill(facet: Any) -> str | None:
