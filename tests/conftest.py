@@ -33,8 +33,17 @@ _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
 _FIRST = ("e2e/test_demo.py", "unit/test_files.py", "e2e/test_spark_submit.py")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what runs all cases of long lists."""
+    parser.addoption("--thorough", action="store_true", help="run all cases of long lists")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test with a Spark session, and order what one process runs together."""
+    if not config.getoption("--thorough"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",

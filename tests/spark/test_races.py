@@ -28,6 +28,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows, written
+from tests.sampling import a_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,8 +80,12 @@ def check_next(spark: SparkSession, path: Path, mode: str) -> None:
     assert mode != "undo" or before == after
 
 
-@pytest.mark.parametrize("end", ["goes on", "raises"])
-@pytest.mark.parametrize(("mode", "step"), [(m, s) for m in WAYS for s in steps_of(m)])
+@pytest.mark.parametrize(
+    ("mode", "step", "end"),
+    a_part(
+        [(m, s, end) for m in WAYS for s in steps_of(m) for end in ("goes on", "raises")], every=5
+    ),
+)
 def test_no_row_is_lost_where_somebody_else_commits(
     spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, step: str, end: str
 ) -> None:
@@ -114,12 +119,15 @@ def test_no_row_is_lost_where_somebody_else_commits(
 
 @pytest.mark.parametrize(
     ("mode", "outer", "step"),
-    [
-        *itertools.product(
-            MODES, [2], [s for s in STEPS if s not in ("taking back", "taken back")]
-        ),
-        *itertools.product(MODES, [1], ["staged", "committing", "committed"]),
-    ],
+    a_part(
+        [
+            *itertools.product(
+                MODES, [2], [s for s in STEPS if s not in ("taking back", "taken back")]
+            ),
+            *itertools.product(MODES, [1], ["staged", "committing", "committed"]),
+        ],
+        every=5,
+    ),
 )
 def test_of_two_attempts_at_once_the_later_one_stands_alone(
     spark: SparkSession, templates: Templates, tmp_path: Path, mode: str, outer: int, step: str
@@ -227,13 +235,16 @@ KILLED = [
 ]
 
 
+_EVERY = 4
+
+
 @pytest.fixture(scope="module")
-def killed(
-    spark: SparkSession, templates: Templates, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def killed(spark: SparkSession, templates: Templates, request: pytest.FixtureRequest) -> Path:
     folder = templates._folder.parent
     cases = []
     for number, (mode, foreign, last) in enumerate(KILLED):
+        if number % _EVERY and not request.config.getoption("--thorough"):
+            continue
         templates.copy(mode, folder / f"t{number}")
         cases.append([f"t{number}", mode, foreign, last])
     process = subprocess.Popen(
@@ -255,7 +266,9 @@ def killed(
     return folder
 
 
-@pytest.mark.parametrize("case", range(len(KILLED)), ids=lambda n: "-".join(KILLED[n]))
+@pytest.mark.parametrize(
+    "case", a_part(range(len(KILLED)), every=_EVERY), ids=lambda n: "-".join(KILLED[n])
+)
 def test_no_row_is_lost_where_a_process_is_killed(
     spark: SparkSession, killed: Path, case: int
 ) -> None:
