@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +25,7 @@ from lineage_backfill.cli.options import JsonOption, SourceOptions, takes_option
 from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.cli.render import mark, table
 from lineage_backfill.engines.runtime import find_jars
-from lineage_backfill.errors import BackfillError, EnvironmentMissingError
+from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.names import keys_on_a_line
@@ -184,7 +185,7 @@ class _Doctor:
         return "what is replaced is kept for a week"
 
     def _check_clock(self) -> str:
-        """Compare this clock with that of the file system and with the newest lineage event."""
+        """Compare this clock with file system, run store and the newest lineage event."""
         root, hint = self._project.root, "Set the clocks of both machines by a time server (NTP)."
         try:
             with tempfile.NamedTemporaryFile(dir=root) as file:
@@ -198,6 +199,13 @@ class _Doctor:
             raise EnvironmentMissingError(
                 f"the clock of the file system is {off:+.0f} s off this one", hint=hint
             )
+        with suppress(StoreError), self._workspace.open_store() as store:
+            now = datetime.now(UTC)
+            off = (store.time(now) - now).total_seconds()
+            if abs(off) > _CLOCK_SLACK:
+                raise EnvironmentMissingError(
+                    f"the clock of the run store's database is {off:+.0f} s off this one", hint=hint
+                )
         newest = self._workspace.snapshot.taken_at
         ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
         if ahead > timedelta(seconds=_EVENT_SLACK):

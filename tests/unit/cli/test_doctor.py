@@ -13,6 +13,8 @@ import pytest
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.store.empty import EmptyRunStore
+from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.lineage import ProjectLineage
 from tests.delta_logs import METADATA, Log, add
 from tests.events import ENDED
@@ -68,6 +70,16 @@ def test_a_table_that_forgets_too_soon(shop: Shop, checks: Callable[..., dict[st
     found = checks()["undo"]
     assert not found["ok"]
     assert "tidy: delta.deletedFileRetentionDuration is 1 days" in found["detail"]
+
+
+def test_a_database_whose_clock_is_off(
+    checks: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for store in (SqlRunStore, EmptyRunStore):
+        monkeypatch.setattr(store, "time", lambda _self, local: local + timedelta(minutes=10))
+    found = checks()["clock"]
+    assert not found["ok"]
+    assert "run store's database is +600 s off" in found["detail"]
 
 
 def test_lineage_from_the_future(shop: Shop, checks: Callable[..., dict[str, Any]]) -> None:
