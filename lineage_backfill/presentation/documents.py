@@ -84,16 +84,16 @@ def replace_alike(text: Iterable[str], path: Path) -> None:
 
 def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
     """Raise UsageError where a file is there that begins otherwise than what would replace it."""
-    if not path.is_file():
-        return
+    head = ""
     with suppress(OSError):  # what cannot be read cannot be written either, which is told then
-        with path.open("rb") as file:
-            head = file.read(_HEAD).decode("utf-8", "replace")
-        if head and not is_alike(head):
-            raise UsageError(
-                f"{path} is there already, and is something else; it was left as it is",
-                hint="Name another file with --out, or replace this one with --force.",
-            )
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(_HEAD).decode("utf-8", "replace")
+    if head and not is_alike(head):
+        raise UsageError(
+            f"{path} is there already, and is something else; it was left as it is",
+            hint="Name another file with --out, or replace this one with --force.",
+        )
 
 
 def kind_of(head: str) -> str:
