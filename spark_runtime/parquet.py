@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,11 +25,10 @@ from spark_runtime.parquetlog import (
     ParquetLog,
     Record,
     list_partitions,
-    swaps_for,
 )
 from spark_runtime.scope import describe
 from spark_runtime.state import Commit, TableState, Transaction
-from spark_runtime.storage import Publication
+from spark_runtime.storage import Publication, Rows
 from spark_runtime.values import Pattern, Values
 
 DAYS_SETTING = "spark.lineageBackfill.trashDays"
@@ -107,49 +106,35 @@ class ParquetStorage:
                 return frame
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:
-        """Swap the staged partitions in: all of them once they are journalled, else none."""
+        """Exchange the staged partitions with those that readers see: all of them, or none."""
         assert self._staging is not None, "rows are staged before they are published"
         assert self._seen is not None, "the table is listed before it is written"
-        staging, seen = self._staging, self._seen.listing
-        columns = publication.before.columns
-        arrived = list_partitions(staging, columns)
+        seen = self._seen.listing
 
-        def make(now: Now) -> Record:
+        def make(record: Record, now: Now, arrived: Listing) -> Record:
             publication.recheck(now.state)
             for values in now.listing.keys() | seen.keys():
                 if values in publication.scope and now.listing.get(values) != seen.get(values):
+                    partition = describe(now.state.columns, values)
                     raise WriteConflictError(
-                        f"files of {describe(columns, values)} of {self.log.location} changed "
-                        "after this write had started",
+                        f"files of {partition} of {self.log.location} changed after this write had "
+                        "started",
                         hint="let the other writer finish, then retry the run",
                     )
             replaced = [v for v in {**now.listing, **arrived} if v in publication.replaced]
-            version = now.state.version + 1
-            swaps = swaps_for(
-                version,
-                root=self.log.root,
-                staged=staging.relative_to(self.log.root).as_posix(),
-                arrived=arrived,
-                listing=now.listing,
-                replaced=replaced,
-                adds=publication.adds,
-            )
-            return Record(
-                version=version,
-                at=datetime.now(UTC),
-                operation="WRITE",
-                transaction=publication.transaction,
+            return replace(
+                record,
                 schema=rows.schema.jsonValue(),
-                columns=tuple(column.name for column in columns),
-                swaps=tuple(swaps),
                 found={
                     values: replace(held, rows=publication.before.contents(values).rows)
                     for values, held in now.others.items()
                 },
-                left={v: _left(publication, v, arrived, now.listing) for v in replaced},
+                left={values: _left(publication, values) for values in replaced},
             )
 
-        version = self.log.publish(publication.transaction, make)
+        version = self.log.publish(
+            publication.transaction, self._staging, make, adds=publication.adds
+        )
         days = float(self._spark.conf.get(DAYS_SETTING, str(DAYS_KEPT)) or DAYS_KEPT)
         self.log.purge(timedelta(days=days))
         return version
@@ -159,26 +144,20 @@ class ParquetStorage:
         self.log.fence(transaction)
 
     def put_back(self, commits: Sequence[Commit], transaction: Transaction) -> None:
-        """Swap what commits replaced back in; raises UndoRefusedError where it is gone."""
+        """Exchange partitions with what commits replaced; raises UndoRefusedError if it is gone."""
         self.log.undo([commit.version for commit in commits], transaction)
 
 
-def _left(publication: Publication, values: Values, arrived: Listing, listing: Listing) -> Held:
-    """Return what a partition holds afterwards."""
+def _left(publication: Publication, values: Values) -> Held:
+    """Return how many rows a partition holds afterwards, and their fingerprint."""
     assert publication.written is not None, (
         "rows of Parquet tables are counted where they are staged"
     )
-    part, new = publication.written.get(values), arrived.get(values, {})
+    part = publication.written.get(values, Rows())
     if not publication.adds:
-        count, fingerprint = (part.count, part.fingerprint) if part else (0, None)
-        return Held(folders=new, rows=count, fingerprint=fingerprint)
+        return Held(rows=part.count, fingerprint=part.fingerprint)
     before = publication.before.contents(values).rows
-    rows = None if before is None or part is None else before + part.count
-    return Held(folders=_together(listing.get(values, {}), new), rows=rows)
-
-
-def _together(old: Folders, new: Folders) -> Folders:
-    return {name: {**old.get(name, {}), **new.get(name, {})} for name in {**old, **new}}
+    return Held(rows=None if before is None else before + part.count)
 
 
 def _read(

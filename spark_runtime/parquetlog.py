@@ -2,28 +2,35 @@
 
     <table>/_lineage_backfill/
         log/<version>.json   what each write did; version 0 is the table as it was found
-        journal.json         the write under way; once it is there, the next process finishes it
-        staging/<id>/        rows not yet visible; <id>.lock is held while their writer lives
+        journal.json         the write under way; the next look takes back one that died
+        staging/<id>/        rows not yet visible, locked while their writer lives
         trash/<version>/     what that version replaced
 
-Neither Spark nor Hive look into a folder of such a name. A version of ours lasts until the next one
-begins: what others did to the files meanwhile is found by the files' names, sizes and times.
+Of a table without partitions it lies beside the table, as `.<table>_lineage_backfill`. Neither
+Spark nor Hive look into folders of such names.
+
+A write puts the new folder of each partition into its trash, by hard links, and exchanges it with
+the one that readers see: one step, before which the partition is old and after which it is new. It
+counts once its journal is moved to the log. Stopped before that, every exchange is made once more.
+A version of ours lasts until the next one begins: what others did to the files meanwhile is found
+by the files' names, sizes and times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -44,7 +51,7 @@ from spark_runtime.state import Commit, Contents, File, TableState, Transaction,
 from spark_runtime.values import PartitionColumn, Values, partition_columns
 
 FOLDER = "_lineage_backfill"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: How many days what was replaced is kept, so that it can be put back.
 DAYS_KEPT = 7
 
@@ -53,8 +60,14 @@ Stamps = Mapping[str, tuple[int, int]]
 #: The data files of one partition by folder, relative to the table.
 Folders = Mapping[str, Stamps]
 Listing = Mapping[Values, Folders]
+#: The folders whose files each folder of a partition is to hold.
+Sources = Mapping[Values, Mapping[str, Sequence[Path]]]
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: What a file system answers that cannot exchange two folders, or not these two.
+_UNABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV, errno.EBUSY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +89,14 @@ class Held:
         return Contents(files, self.fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
-    """One path that changes: what is there goes to the trash, then what is staged comes in.
-
-    All three are relative to the table; None where there is nothing to move.
-    """
-
-    live: str
-    staged: str | None
-    trash: str | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One write: what it does, and all that is known of the table because of it.
 
     `found` holds the partitions that others had changed, `left` those that the write touched.
     `schema` is that of the rows as Spark writes it, `columns` the partition columns in order.
+    `swaps` holds the folders that it exchanges, relative to the table: the inode numbers of the new
+    and of the old one.
     """
 
     version: int
@@ -102,7 +105,7 @@ class Record:
     transaction: Transaction
     schema: Mapping[str, Any]
     columns: tuple[str, ...]
-    swaps: tuple[Swap, ...] = ()
+    swaps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     found: Mapping[Values, Held] = field(default_factory=dict)
     left: Mapping[Values, Held] = field(default_factory=dict)
 
@@ -119,42 +122,30 @@ class Record:
 
     def to_json(self) -> str:
         """Return the record as its file holds it."""
-        return json.dumps(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "version": self.version,
-                "at": self.at.isoformat(),
-                "operation": self.operation,
-                "app_id": self.transaction.app_id,
-                "attempt": self.transaction.version,
-                "metadata": self.transaction.metadata,
-                "schema": self.schema,
-                "columns": self.columns,
-                "swaps": [[swap.live, swap.staged, swap.trash] for swap in self.swaps],
-                "found": _held_to_list(self.found),
-                "left": _held_to_list(self.left),
-            }
-        )
+        found, left = _held_to_list(self.found), _held_to_list(self.left)
+        document = asdict(replace(self, found={}, left={}))
+        changes = {"at": self.at.isoformat(), "found": found, "left": left}
+        return json.dumps({"schema_version": SCHEMA_VERSION, **document, **changes})
 
     @staticmethod
     def from_json(text: str) -> Record:
-        """Return the record of a file."""
+        """Return the record of a file; raises TableError for one of another version."""
         document = json.loads(text)
-        return Record(
-            version=document["version"],
-            at=datetime.fromisoformat(document["at"]),
-            operation=document["operation"],
-            transaction=Transaction(
-                app_id=document["app_id"],
-                version=document["attempt"],
-                metadata=document["metadata"],
-            ),
-            schema=document["schema"],
-            columns=tuple(document["columns"]),
-            swaps=tuple(Swap(*swap) for swap in document["swaps"]),
-            found=_held_from_list(document["found"]),
-            left=_held_from_list(document["left"]),
-        )
+        if (version := document.pop("schema_version")) != SCHEMA_VERSION:
+            raise TableError(
+                f"the log has records of version {version}, and this release reads version "
+                f"{SCHEMA_VERSION}",
+                hint=f"use the release that wrote them, or delete the table's {FOLDER}: its rows "
+                "stay, and what it replaced cannot be undone any more",
+            )
+        changes = {
+            "at": datetime.fromisoformat(document["at"]),
+            "transaction": Transaction(**document["transaction"]),
+            "columns": tuple(document["columns"]),
+            "found": _held_from_list(document["found"]),
+            "left": _held_from_list(document["left"]),
+        }
+        return Record(**{**document, **changes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,23 +164,20 @@ class ParquetLog:
         if is_remote(location):
             raise TableError(
                 f"{location} is not on a local or mounted file system: Parquet tables are changed "
-                "by renames under a lock, which stores do not have",
-                hint="make it a Delta table, or mount a file system whose files can be locked",
+                "by exchanging folders under a lock, which stores do not have",
+                hint="make it a Delta table, or put it on a local disk",
             )
         self.location = location
-        self.root = local_path(location)
-        self._folder = self.root / FOLDER
-        self._log = self._folder / "log"
-        self._journal = self._folder / "journal.json"
+        self.root = local_path(location).absolute()
+        self._beside = self.root.parent / f".{self.root.name}{FOLDER}"
         self._records: list[Record] = []
         self._mark: tuple[int, int] | None = None
 
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""
         self.recover()
-        records = self._load()
-        if records:
-            return records[-1].version
+        if self.is_recorded():
+            return self._load()[-1].version
         if (self.root / "_delta_log").is_dir():
             raise TableError(f"{self.location} is a Delta table", hint='say so: format = "delta"')
         return 0 if any(_visible(self.root)) else None
@@ -234,7 +222,7 @@ class ParquetLog:
 
     def is_recorded(self) -> bool:
         """Whether this library knows schema and partition columns of the table."""
-        return bool(self._load())
+        return self.root.is_dir() and bool(self._load())
 
     def column_names(self) -> tuple[str, ...]:
         """Return the partition columns that the folders name."""
@@ -247,41 +235,48 @@ class ParquetLog:
 
     def create(self, schema: Mapping[str, Any], columns: tuple[str, ...]) -> None:
         """Record what the table looks like; files that are there already are its first version."""
-        with self.exclusively():
+        with self.exclusively(self.root / FOLDER if columns else self._beside):
+            if not self.root.exists():  # another table of that name has been dropped
+                shutil.rmtree(self._path("log"), ignore_errors=True)
+            self.root.mkdir(exist_ok=True)
+            log, trash = self._path("log"), self._path("trash")
+            log.mkdir(exist_ok=True)
+            trash.mkdir(exist_ok=True)
             if not self._load():
+                exchange(log, trash)  # fails here where it cannot be done
                 metadata = {"table_id": uuid.uuid4().hex}
-                transaction = Transaction(app_id="", version=0, metadata=metadata)
-                self._make(
-                    Record(
-                        version=0,
-                        at=datetime.now(UTC),
-                        operation="CREATE",
-                        transaction=transaction,
-                        schema=schema,
-                        columns=columns,
-                    )
-                )
+                created = Transaction(app_id="", version=0, metadata=metadata)
+                record = replace(self._begun("CREATE", created), schema=schema, columns=columns)
+                self._make(record, {}, {})
 
     def recover(self) -> None:
-        """Finish a write whose process died in the middle of it."""
-        if self._journal.exists():
+        """Take back a write whose process died in the middle of it."""
+        if self._path("journal.json").exists():
             with self.exclusively():
                 pass
 
     @contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Hold the lock for swaps; an unfinished journal is finished first."""
+    def exclusively(self, folder: Path | None = None) -> Iterator[None]:
+        """Hold the lock for swaps; an unfinished write is taken back first."""
+        folder = folder or self._folder
         with contextlib.ExitStack() as stack:
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self._folder / "lock"))
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(folder / "lock"))
             except OSError as error:
                 raise TableError(
                     f"{self.location} cannot be locked: {error}",
-                    hint="a Parquet table needs a file system with locks; use Delta elsewhere",
+                    hint="a Parquet table needs a file system with locks, and the right to write; "
+                    "use Delta elsewhere",
                 ) from error
-            self._finish()
-            yield
+            try:
+                self._take_back()
+                yield
+            except OSError as error:
+                raise TableError(
+                    f"{self.location} cannot be changed: {error}; nothing of this write stays",
+                    hint="free space, or let its folders be writable, then retry the run",
+                ) from error
 
     @contextmanager
     def staging(self, token: str) -> Iterator[Path]:
@@ -290,32 +285,36 @@ class ParquetLog:
         What dead attempts have left is removed. Raises WriteConflictError where another process is
         at the same attempt.
         """
-        folder = self._folder / "staging" / hashlib.sha256(token.encode()).hexdigest()[:16]
+        folder = self._path("staging", hashlib.sha256(token.encode()).hexdigest()[:16])
         with contextlib.ExitStack() as stack:
             with self.exclusively():
-                folder.parent.mkdir(exist_ok=True)
-                sign = stack.enter_context(folder.with_suffix(".lock").open("w", encoding="utf-8"))
+                for entry in _entries(folder.parent):
+                    with contextlib.suppress(BlockingIOError), _claimed(entry.path):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                folder.mkdir(parents=True, exist_ok=True)  # there if its writer lives
                 try:
-                    fcntl.flock(sign, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
+                    stack.enter_context(_claimed(folder))
+                except BlockingIOError as error:
                     raise WriteConflictError(
                         f"another process writes the same attempt to {self.location}",
                         hint="let it finish",
                     ) from error
-                shutil.rmtree(folder, ignore_errors=True)
-                self._sweep()
-            try:
-                yield folder
-            finally:
-                if not self._journal.exists():  # else the rows are needed to finish what it holds
-                    shutil.rmtree(folder, ignore_errors=True)
-                Path(sign.name).unlink(missing_ok=True)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            yield folder / "rows"
 
-    def publish(self, transaction: Transaction, make: Callable[[Now], Record]) -> int:
-        """Make the swaps of a record and return its version; once journalled, it is made.
+    def publish(
+        self,
+        transaction: Transaction,
+        staging: Path,
+        make: Callable[[Record, Now, Listing], Record],
+        *,
+        adds: bool,
+    ) -> int:
+        """Replace partitions by what is staged, or add it to them, and return the version.
 
-        `make` gets the table as it is, and refuses by raising. Raises WriteConflictError where
-        files were replaced that came after the table was listed; they are back then.
+        `make` gets the record begun, the table as it is and what is staged; it refuses by raising,
+        or says which partitions are `left` with how many rows. Raises WriteConflictError where
+        files came or went after the table was listed. The table is as it was wherever it raises.
         """
         with self.exclusively():
             now = self._now()
@@ -328,27 +327,25 @@ class ParquetLog:
                     "nothing was written",
                     hint="nothing to do: the later attempt writes what is missing",
                 )
-            record = make(now)
-            self._make(record)
-            self._refuse_unseen(record, now.listing)
+            arrived = list_partitions(staging, now.state.columns)
+            record = make(self._begun("WRITE", transaction), now, arrived)
+            old = [self.root] if adds else []
+            sources = {
+                values: {
+                    path: [folder / path for folder in (*old, staging)]
+                    for path in {**now.listing.get(values, {}), **arrived.get(values, {})}
+                }
+                for values in record.left
+            }
+            self._make(record, now.listing, sources)
             return record.version
 
     def fence(self, transaction: Transaction) -> None:
         """Record the transaction and nothing else, unless a higher one of its app id is there."""
         with self.exclusively():
-            records, columns = self._look(None)
-            state = _state(records, columns, {})
+            state = _state(*self._look(None), {})
             if state.transactions.get(transaction.app_id, -1) < transaction.version:
-                self._make(
-                    Record(
-                        version=state.version + 1,
-                        at=datetime.now(UTC),
-                        operation="FENCE",
-                        transaction=transaction,
-                        schema=state.schema,
-                        columns=tuple(column.name for column in columns),
-                    )
-                )
+                self._make(self._begun("FENCE", transaction), {}, {})
 
     def undo(self, versions: Sequence[int], transaction: Transaction) -> None:
         """Put back what these versions replaced, in one step.
@@ -367,147 +364,143 @@ class ParquetLog:
                     f"{self.location} after version {undone[-1].version}",
                     hint="leave it as it is, or put the files back by hand",
                 )
-            self._make(self._undoing(now.state, undone, transaction))
+            before: dict[Values, Held] = {}
+            sources: dict[Values, dict[str, list[Path]]] = {}
+            for record in undone:
+                held = self._held(record.version - 1)
+                for values in record.left.keys() - before.keys():
+                    before[values] = held.get(values, Held())
+                    sources[values] = {path: [] for path in now.listing.get(values, {})}
+                    for path, stamps in before[values].folders.items():
+                        sources[values][path] = [self._trash(record.version) / path]
+                        if _stamps(sources[values][path][0]) != stamps:
+                            raise UndoRefusedError(
+                                f"what {path} of {self.location} held before version "
+                                f"{record.version} is gone",
+                                hint="it was deleted from the trash; restore it from a backup",
+                            )
+            record = self._begun("UNDO", transaction)
+            record = replace(record, schema=undone[0].schema, left=before)
+            self._make(record, now.listing, sources)
 
     def purge(self, older_than: timedelta) -> None:
         """Delete what was replaced longer ago than this; it cannot be put back any more."""
-        oldest = time.time() - older_than.total_seconds()
-        old = [e for e in _entries(self._folder / "trash") if e.stat().st_mtime < oldest]
-        if old:
+        oldest = datetime.now(UTC) - older_than
+        old = [self._trash(one.version) for one in self._load() if one.at <= oldest]
+        if old := [path for path in old if path.exists()]:
             with self.exclusively():
-                for entry in old:
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                for path in old:
+                    shutil.rmtree(path, ignore_errors=True)
 
     # Under the lock.
 
-    def _make(self, record: Record) -> None:
-        self._log.mkdir(exist_ok=True)
-        write_atomically(self._journal, record.to_json())
-        self._finish()
-
-    def _finish(self) -> None:
-        """Make what the journal holds; each step leaves traces by which the next one is found."""
-        try:
-            text = self._journal.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return
-        record = Record.from_json(text)
-        for swap in record.swaps:
-            self._swap(swap)
-        self._journal.rename(self._path(record.version))
-
-    def _swap(self, swap: Swap) -> None:
-        live = self.root / swap.live
-        staged = self.root / swap.staged if swap.staged is not None else None
-        trash = self.root / swap.trash if swap.trash is not None else None
-        if staged is not None and not staged.exists():
-            return  # it is where it belongs already
-        if trash is not None and not trash.exists():
-            trash.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                live.rename(trash)
-        if staged is not None:
-            if live.exists():
-                raise WriteConflictError(
-                    f"{live} appeared while it was being replaced",
-                    hint="move it away, and see who else writes to this table",
-                )
-            live.parent.mkdir(parents=True, exist_ok=True)
-            staged.rename(live)
-
-    def _refuse_unseen(self, record: Record, listing: Listing) -> None:
-        """Raise if files were added to what was replaced after it was listed."""
-        seen = {name: stamps for folders in listing.values() for name, stamps in folders.items()}
-        unseen = [
-            swap.live
-            for swap in record.swaps
-            if swap.trash is not None
-            and swap.live in seen
-            and _stamps(self.root / swap.trash) != seen[swap.live]
-        ]
-        if unseen:
-            token = f"unseen:{record.transaction.metadata['token']}"
-            transaction = replace(
-                record.transaction,
-                app_id=f"{record.transaction.app_id}/taken-back",
-                metadata={"token": token, "taken_back": record.version},
-            )
-            self._make(self._undoing(self._now().state, [record], transaction))
-            raise WriteConflictError(
-                f"somebody else wrote to {unseen[0]} of {self.location} at the same time; "
-                "their rows are there, this write was taken back",
-                hint="let the other writer finish, then retry the run",
-            )
-
-    def _undoing(
-        self, state: TableState, undone: Sequence[Record], transaction: Transaction
-    ) -> Record:
-        version = state.version + 1
-        first: dict[str, Swap] = {}
-        last: dict[str, Swap] = {}
-        before: dict[Values, Held] = {}
-        for record in undone:
-            held = self._held(record.version - 1)
-            for swap in record.swaps:
-                first.setdefault(swap.live, swap)
-                last[swap.live] = swap
-            for values in record.left:
-                before.setdefault(values, held.get(values, Held()))
-        for path, swap in first.items():
-            if swap.trash is not None and not (self.root / swap.trash).exists():
-                raise UndoRefusedError(
-                    f"what {path} of {self.location} held before version {undone[0].version} is "
-                    "gone",
-                    hint="it was deleted from the trash; restore it from a backup",
-                )
-        swaps = [
-            Swap(
-                live=path,
-                staged=first[path].trash,
-                trash=None if last[path].staged is None else _trash(version, path),
-            )
-            for path in reversed(last)
-        ]
+    def _begun(self, operation: str, transaction: Transaction) -> Record:
+        records, columns = self._look(None)
         return Record(
-            version=version,
+            version=records[-1].version + 1 if records else 0,
             at=datetime.now(UTC),
-            operation="UNDO",
+            operation=operation,
             transaction=transaction,
-            schema=undone[0].schema,
-            columns=undone[0].columns,
-            swaps=tuple(swap for swap in swaps if swap.staged or swap.trash),
-            left=before,
+            schema=records[-1].schema if records else {},
+            columns=tuple(column.name for column in columns),
         )
 
-    def _sweep(self) -> None:
-        """Remove what dead writers have staged; their locks died with them."""
-        names = {Path(entry.name).stem for entry in _entries(self._folder / "staging")}
-        for path in (self._folder / "staging" / name for name in names):
-            sign = path.with_suffix(".lock")
-            with contextlib.suppress(OSError), sign.open("a", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-                sign.unlink(missing_ok=True)
+    def _make(self, record: Record, listing: Listing, sources: Sources) -> None:
+        """Let each folder hold the files of its sources, if those listed are all that it held."""
+        journal, new = self._path("journal.json"), self._trash(record.version)
+        seen = {path: stamps for folders in listing.values() for path, stamps in folders.items()}
+        swaps: dict[str, tuple[int, int]] = {}
+        left = {}
+        shutil.rmtree(new, ignore_errors=True)  # of one that died before it had a journal
+        try:
+            for values, paths in sources.items():
+                for path, folders in paths.items():
+                    (new / path).mkdir(parents=True)
+                    (self.root / path).mkdir(parents=True, exist_ok=True)
+                    swaps[path] = _inode(new / path), _inode(self.root / path)
+                    for entry in (entry for folder in folders for entry in _entries(folder)):
+                        _link(entry, new / path / entry.name)
+                held = {path: stamps for path in paths if (stamps := _stamps(new / path))}
+                left[values] = replace(record.left[values], folders=held)
+            write_atomically(journal, replace(record, swaps=swaps, left=left).to_json())
+            for path in swaps:
+                exchange(new / path, self.root / path)
+            for path in swaps:
+                self._refuse_unseen(path, new / path, seen.get(path, {}))
+            journal.rename(self._file(record.version))
+        except FileNotFoundError as error:
+            self._take_back()
+            raise self._conflict(f"removed {error.filename}") from error
+        except BaseException:
+            self._take_back()
+            raise
+        finally:
+            if not journal.exists():  # else an empty folder may be a new one
+                self._tidy(swaps)
+
+    def _refuse_unseen(self, path: str, out: Path, seen: Stamps) -> None:
+        """Raise if what came out of a folder is not what was listed, or somebody writes there."""
+        changed = sorted(name for name, _ in _stamps(out).items() ^ seen.items())
+        changed += [entry.name for entry in _entries(out) if entry.is_dir()]
+        if changed:
+            raise self._conflict(f"wrote {_join(path, changed[0])}")
+
+    def _conflict(self, what: str) -> WriteConflictError:
+        return WriteConflictError(
+            f"somebody else {what} of {self.location} at the same time; this write was taken back",
+            hint="let the other writer finish (delete the _temporary folder of one that died), "
+            "then retry the run",
+        )
+
+    def _take_back(self) -> None:
+        """Undo the write that has a journal, and nothing that others did meanwhile."""
+        journal = self._path("journal.json")
+        try:
+            record = Record.from_json(journal.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        left = {p: set(s) for held in record.left.values() for p, s in held.folders.items()}
+        trash = self._trash(record.version)
+        for path, inodes in record.swaps.items():
+            _take_back(self.root / path, trash / path, inodes, left.get(path, set()))
+        journal.unlink()
+        shutil.rmtree(trash, ignore_errors=True)
+        self._tidy(record.swaps)
+
+    def _tidy(self, paths: Collection[str]) -> None:
+        """Remove folders of partitions that hold nothing."""
+        for path in filter(None, paths):
+            with contextlib.suppress(OSError):
+                (self.root / path).rmdir()
+
+    # Where things are.
+
+    @property
+    def _folder(self) -> Path:
+        within = self.root / FOLDER
+        return self._beside if self._beside.exists() and not within.exists() else within
+
+    def _path(self, *names: str) -> Path:
+        return self._folder.joinpath(*names)
+
+    def _trash(self, version: int) -> Path:
+        return self._path("trash", str(version))
 
     # What the log says.
 
     def _load(self) -> list[Record]:
-        versions = sorted(int(entry.name[:20]) for entry in _entries(self._log))
-        if self._records and mark(self._path(self._records[-1].version)) != self._mark:
+        versions = sorted(int(entry.name[:20]) for entry in _entries(self._path("log")))
+        if self._records and mark(self._file(self._records[-1].version)) != self._mark:
             self._records = []  # deleted and recreated
         known = self._records[-1].version if self._records else -1
-        new = [
-            Record.from_json(self._path(v).read_text(encoding="utf-8"))
-            for v in versions
-            if v > known
-        ]
-        if new:
-            self._records = [*self._records, *new]
-            self._mark = mark(self._path(new[-1].version))
+        texts = [self._file(v).read_text(encoding="utf-8") for v in versions if v > known]
+        if texts:
+            self._records = [*self._records, *map(Record.from_json, texts)]
+            self._mark = mark(self._file(self._records[-1].version))
         return self._records
 
-    def _path(self, version: int) -> Path:
-        return self._log / f"{version:020}.json"
+    def _file(self, version: int) -> Path:
+        return self._path("log", f"{version:020}.json")
 
     def _record(self, version: int) -> Record:
         for record in self._load():
@@ -594,45 +587,89 @@ def list_partitions(root: Path, columns: Sequence[PartitionColumn]) -> Listing:
     return found
 
 
-def swaps_for(
-    version: int,
-    *,
-    root: Path,
-    staged: str,
-    arrived: Listing,
-    listing: Listing,
-    replaced: Collection[Values],
-    adds: bool,
-) -> Iterator[Swap]:
-    """Yield what must move so that staged rows replace these partitions, or are added to them.
+def exchange(one: Path, other: Path) -> None:
+    """Swap two folders in one step; raises OSError, TableError where that cannot be done."""
+    renameat2 = getattr(_LIBC, "renameat2", None)
+    paths = os.fsencode(one), os.fsencode(other)
+    if renameat2 is None:
+        ctypes.set_errno(errno.ENOSYS)
+    elif renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return
+    error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+    if error.errno in _UNABLE:
+        raise TableError(
+            f"{other} cannot be exchanged with {one} in one step: {error.strerror}",
+            hint="make it a Delta table, or put it on ext4, XFS, Btrfs or tmpfs under Linux; most "
+            "network file systems cannot do it, nor can a mount point be exchanged",
+        ) from error
+    raise error
 
-    Partitions move as folders, in two renames; the files of an unpartitioned table, and those that
-    are added, one by one.
+
+def _take_back(live: Path, kept: Path, inodes: tuple[int, int], files: set[str]) -> None:
+    """Let a folder be the old one again, wherever its writer, or who took it back, has died.
+
+    A file that others added to the new one goes to the old one, one that they removed is removed
+    there. A folder that they replaced, or took all new files out of, is left as they made it.
     """
-    for values in replaced:
-        old, new = listing.get(values, {}), arrived.get(values, {})
-        if adds or values == ():
-            for name, stamps in () if adds else old.items():
-                for file in stamps:
-                    yield Swap(_join(name, file), None, _trash(version, _join(name, file)))
-            for name, stamps in new.items():
-                for file in stamps:
-                    yield Swap(_join(name, file), _join(staged, name, file), None)
-            continue
-        for name in {**old, **new}:
-            yield Swap(
-                live=name,
-                staged=_join(staged, name) if name in new else None,
-                trash=_trash(version, name) if (root / name).exists() else None,
-            )
+    new, old = inodes
+
+    def is_new(folder: Path) -> bool:
+        return _inode(folder) == new and (not files or not files.isdisjoint(_names(folder)))
+
+    while not is_new(kept) and _inode(kept) and (is_new(live) or _inode(live) == old):
+        for name in _theirs(live, files) if is_new(live) else ():
+            with contextlib.suppress(OSError):
+                os.link(live / name, kept / name)  # so that a reader sees it at any time
+        with contextlib.suppress(FileNotFoundError):
+            exchange(kept, live)
+    if is_new(kept):
+        for name in _theirs(kept, files):
+            live.mkdir(parents=True, exist_ok=True)
+            if not (live / name).is_dir():
+                (kept / name).rename(live / name)
+        for name in files - _names(kept):
+            (live / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _claimed(folder: str | Path) -> Iterator[None]:
+    """Hold a folder for as long as its process lives; raises BlockingIOError if another does."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _link(entry: os.DirEntry[str], target: Path) -> None:
+    if not entry.is_dir():
+        try:
+            os.link(entry.path, target)
+        except PermissionError:  # Linux may forbid links to files of others
+            shutil.copy2(entry.path, target)
+
+
+def _inode(path: Path) -> int:
+    """Return what tells a folder from one that came in its place, 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def _names(folder: Path) -> set[str]:
+    return {entry.name for entry in _entries(folder)}
+
+
+def _theirs(folder: Path, ours: Collection[str]) -> list[str]:
+    """Return what others put into a folder beside these files, their checksums and Spark's mark."""
+    names = {name: name.removeprefix(".").removesuffix(".crc") for name in _names(folder)}
+    return [name for name, of in names.items() if not {name, of} & {*ours, "_SUCCESS"}]
 
 
 def _join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
-
-
-def _trash(version: int, path: str) -> str:
-    return f"{FOLDER}/trash/{version}/{path}"
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:

@@ -113,8 +113,8 @@ def main(folder: str) -> None:
         )
         stay(location)
 
-    def publishing(log: ParquetLog, *rest: Any) -> int:
-        version = publish(log, *rest)
+    def publishing(log: ParquetLog, *rest: Any, **named: Any) -> int:
+        version = publish(log, *rest, **named)
         stay(log.location)
         return version
 

@@ -11,6 +11,7 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import InputSpec, Partition, ProductKey
+from spark_runtime import parquetlog
 from spark_runtime.checks import WriteOptions, expect_rows
 from spark_runtime.errors import (
     CheckFailedError,
@@ -20,7 +21,6 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import SETTING
-from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.reader import Inputs
 from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
@@ -228,24 +228,21 @@ def test_a_writer_that_dies_in_the_middle_leaves_all_or_nothing(
         raise Killed
 
     with monkeypatch.context() as context:
-        if filled.kind == "parquet":  # journalled, and the first folder is swapped
-            swap = ParquetLog._swap
-            done: list[Any] = []
+        if filled.kind == "parquet":  # the first partition is new, and what takes it back dies too
+            exchange = parquetlog.exchange
 
-            def once(self: ParquetLog, one: Any) -> None:
-                swap(self, one)
-                done.append(one)
+            def once(*folders: Path) -> None:
+                exchange(*folders)
                 die()
 
-            context.setattr(ParquetLog, "_swap", once)
+            context.setattr(parquetlog, "exchange", once)
         else:
             context.setattr("spark_runtime.delta.replace", die)
         with pytest.raises(Killed):
             filled.write(rows(spark, *NEW), [D1], token="t-1")
     filled.tables = Tables(spark)
-    published = filled.kind == "parquet"
-    filled.state()  # whoever looks next finishes what was journalled
-    assert filled.rows() == ([*NEW, OLD[2]] if published else OLD)
+    filled.state()  # the next look takes back what is left
+    assert filled.rows() == OLD
     first = filled.write(rows(spark, *NEW), [D1], token="t-1")
     assert told(first)["day=d1/region=us"] == (1, 0, True)
     again = filled.write(rows(spark, NEW[0]), [D1], attempt=2, token="t-2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from datetime import date
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
+from spark_runtime import parquetlog
 from spark_runtime.errors import (
     InputChangedError,
     StaleAttemptError,
@@ -141,6 +143,29 @@ def test_files_that_appear_while_rows_are_computed_are_a_conflict(
     assert filled.rows() == [("d1", 1), ("d1", 2), ("d2", 2)]
     filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")
     assert filled.rows() == [("d1", 7), ("d2", 2)]
+
+
+def test_a_full_disk_in_the_swap_leaves_the_old_rows(
+    spark: SparkSession, filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the journal is gone with the error: the next attempt writes as if nothing had been."""
+    exchange, calls = parquetlog.exchange, []
+
+    def full(*folders: Path) -> None:
+        calls.append(folders)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        exchange(*folders)
+
+    with monkeypatch.context() as context:
+        context.setattr(parquetlog, "exchange", full)
+        with pytest.raises(TableError, match="No space left"):
+            filled.write(rows(spark, ("d1", 7), ("d2", 8)), ["d1", "d2"])
+    plain = spark.read.parquet(filled.path).select("day", "n")
+    assert sorted(map(tuple, plain.collect())) == [("d1", 1), ("d2", 2)]
+    assert not list(Path(filled.path, FOLDER, "staging").iterdir())
+    filled.write(rows(spark, ("d1", 7), ("d2", 8)), ["d1", "d2"])
+    assert filled.rows() == [("d1", 7), ("d2", 8)]
 
 
 def test_inputs_are_read_as_the_run_found_them_or_not_at_all(

@@ -16,7 +16,7 @@ from lineage_backfill.cli.main import main
 from spark_runtime.parquetlog import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours
 from tests.events import event, write_events
-from tests.swap_driver import SCHEMA, publish
+from tests.parquet_files import SCHEMA, publish
 from tests.unit.cli.documents import fits
 
 START = datetime(2024, 1, 5, tzinfo=UTC)

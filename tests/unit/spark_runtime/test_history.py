@@ -20,7 +20,7 @@ from spark_runtime.errors import SparkMissingError, TableError
 from spark_runtime.history import History, history, parquet_history
 from spark_runtime.parquetlog import ParquetLog
 from tests.delta_logs import METADATA, Log, add, ours, remove
-from tests.swap_driver import SCHEMA, publish
+from tests.parquet_files import SCHEMA, publish
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 INFO = {"commitInfo": {"operation": "WRITE"}}

@@ -1,18 +1,18 @@
-"""A swap of partitions is all or nothing, whoever dies when; nothing of others is lost."""
+"""The journal of a Parquet table: versions, tokens, what others did, what can be undone."""
 
 from __future__ import annotations
 
-import os
+import ctypes
+import errno
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from spark_runtime import parquetlog
 from spark_runtime.errors import (
     StaleAttemptError,
     TableError,
@@ -20,12 +20,10 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.parquetlog import FOLDER, ParquetLog, Record
-from spark_runtime.state import EMPTY_FINGERPRINT, undo_token
-from tests.swap_driver import SCHEMA, publish, transaction
+from spark_runtime.state import EMPTY_FINGERPRINT
+from tests.parquet_files import SCHEMA, publish, transaction
 
-DRIVER = Path(__file__).parents[2] / "swap_driver.py"
 OLD = {"d1": "old d1", "d2": "old d2", "d3": "old d3", "d4": "old d4"}
-NEW = {"d1": "new d1", "d2": "new d2", "d4": "old d4", "d5": "new d5"}
 
 
 @pytest.fixture
@@ -46,53 +44,6 @@ def seen(log: ParquetLog) -> dict[str, str]:
         if texts:
             found[folder.name.partition("=")[2]] = texts[0]
     return found
-
-
-def killed(log: ParquetLog, verb: str, step: int) -> list[str] | None:
-    """Run the driver; return its steps up to its death, None if it came to its end."""
-    run = subprocess.run(
-        [sys.executable, str(DRIVER), str(log.root), verb, str(step)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode in (0, -signal.SIGKILL), run.stderr
-    return run.stdout.splitlines() if run.returncode else None
-
-
-@pytest.mark.parametrize("verb", ["publish", "undo"])
-def test_a_writer_killed_before_any_of_its_steps_leaves_old_or_new(
-    tmp_path: Path, log: ParquetLog, verb: str
-) -> None:
-    before, after = OLD, NEW
-    if verb == "undo":
-        publish(log, "new", "d1 d2 d5", scope="d1 d2 d3 d5")
-        before, after = NEW, OLD
-    copy = tmp_path / "copy"
-    shutil.copytree(log.root, copy)
-    step, outcomes = 1, []
-    while True:
-        shutil.rmtree(log.root)
-        subprocess.run(["cp", "-a", str(copy), str(log.root)], check=True)
-        steps = killed(log, verb, step)
-        journalled = steps is None or any("json" in one for one in steps)
-        survivor = ParquetLog(str(log.root))
-        state = survivor.state()
-        assert seen(survivor) == (after if journalled else before)
-        assert {day for (day,) in state.partitions} == set(seen(survivor))
-        assert all(held.rows == 1 for held in state.partitions.values())
-        token = "new" if verb == "publish" else "undo:new"
-        assert (token in state.tokens) == journalled
-        publish(survivor, "next", "d4", scope="d4")
-        assert seen(survivor) == {**(after if journalled else before), "d4": "next d4"}
-        assert not list((log.root / FOLDER / "staging").iterdir())
-        if steps is None:
-            break
-        outcomes.append(journalled)
-        step += 1
-    # One move writes the journal, one makes it a version; between them the partitions' own.
-    assert outcomes == [False] + [True] * (len(outcomes) - 1)
-    assert len(outcomes) >= 7
 
 
 def test_each_version_tells_what_it_held_and_who_touched_what(log: ParquetLog) -> None:
@@ -129,26 +80,6 @@ def test_what_others_do_to_the_files_is_noticed(log: ParquetLog) -> None:
     assert [log.state(1).contents((d,)).rows for d in ("d1", "d2", "d9")] == [None, 0, None]
 
 
-def test_rows_that_nobody_had_seen_are_put_back(log: ParquetLog) -> None:
-    class Meddler(ParquetLog):
-        """Somebody else writes between the last look and the swap."""
-
-        def _make(self, record: Record) -> None:
-            if record.operation == "WRITE":
-                (self.root / "day=d1" / "theirs.parquet").write_text("theirs")
-            super()._make(record)
-
-    with pytest.raises(WriteConflictError, match="day=d1"):
-        publish(Meddler(str(log.root)), "new", "d1 d2", scope="d1 d2")
-    assert sorted(file.name for file in (log.root / "day=d1").iterdir()) == [
-        "old.parquet",
-        "theirs.parquet",
-    ]
-    assert (log.root / "day=d2" / "old.parquet").exists()
-    # Whoever asks for that attempt is told that it does not stand.
-    assert undo_token("new") in log.state().tokens
-
-
 def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(
     log: ParquetLog,
 ) -> None:
@@ -160,8 +91,7 @@ def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(
     (log.root / "day=d2" / "theirs.parquet").unlink()
     log.purge(timedelta(days=1))
     assert (log.root / FOLDER / "trash" / "2").exists()
-    os.utime(log.root / FOLDER / "trash" / "2", ns=(1, 1))
-    log.purge(timedelta(days=1))
+    log.purge(timedelta(0))
     with pytest.raises(UndoRefusedError, match="is gone"):
         log.undo([2], undoing)
     assert seen(log) == OLD | {"d1": "new d1", "d2": "new d2"}
@@ -244,17 +174,52 @@ def test_a_place_where_nothing_can_be_locked_is_refused(tmp_path: Path) -> None:
         ParquetLog(str(tmp_path / "t")).create(SCHEMA, ("day",))
 
 
-def test_a_path_that_appears_during_recovery_is_not_overwritten(log: ParquetLog) -> None:
-    # d1 has gone to the trash, its successor is still staged: somebody else makes it anew.
-    assert (killed(log, "publish", 3) or [])[1:] == ["rename day=d1"]
-    (log.root / "day=d1").mkdir()
-    (log.root / "day=d1" / "theirs.parquet").write_text("theirs")
-    with pytest.raises(WriteConflictError, match="appeared while it was being replaced"):
-        log.state()
-    assert (log.root / "day=d1" / "theirs.parquet").exists()
-    shutil.rmtree(log.root / "day=d1")
-    log.state()
-    assert seen(log) == NEW
+def test_a_job_that_writes_into_a_partition_now_keeps_its_folder(log: ParquetLog) -> None:
+    (log.root / "day=d1" / "_temporary").mkdir()
+    with pytest.raises(WriteConflictError, match="day=d1/_temporary") as raised:
+        publish(log, "new", "d1 d2", scope="d1 d2")
+    assert "of one that died" in str(raised.value.hint)
+    assert seen(log) == OLD
+    assert (log.root / "day=d1" / "_temporary").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS])
+def test_a_file_system_that_cannot_exchange_folders_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def unable(*_: object) -> int:
+        ctypes.set_errno(code)
+        return -1
+
+    monkeypatch.setattr(parquetlog, "_LIBC", SimpleNamespace(renameat2=unable))
+    with pytest.raises(TableError, match="cannot be exchanged") as raised:
+        ParquetLog(str(tmp_path / "t")).create(SCHEMA, ("day",))
+    assert "Delta" in str(raised.value.hint)
+    monkeypatch.setattr(parquetlog, "_LIBC", SimpleNamespace())  # a system without the call
+    with pytest.raises(TableError, match="cannot be exchanged"):
+        ParquetLog(str(tmp_path / "t")).create(SCHEMA, ("day",))
+
+
+def test_a_log_of_another_version_is_refused(log: ParquetLog) -> None:
+    path = log.root / FOLDER / "log" / f"{1:020}.json"
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 1'))
+    with pytest.raises(TableError, match="records of version 1") as raised:
+        ParquetLog(str(log.root)).state()
+    assert FOLDER in str(raised.value.hint)
+
+
+def test_a_table_without_partitions_has_its_log_beside_it(tmp_path: Path) -> None:
+    made = ParquetLog(str(tmp_path / "t"))
+    made.create(SCHEMA, ())
+    publish(made, "old", "all", scope="all")
+    assert [one.name for one in made.root.iterdir()] == ["old.parquet"]
+    shutil.rmtree(made.root)  # dropped: what it was is not what comes next
+    again = ParquetLog(str(tmp_path / "t"))
+    assert not again.is_recorded()
+    again.create(SCHEMA, ())
+    assert again.latest_version() == 0
+    publish(again, "new", "all", scope="all")
+    assert [one.name for one in made.root.iterdir()] == ["new.parquet"]
 
 
 def test_versions_are_dated(log: ParquetLog) -> None:
@@ -265,6 +230,6 @@ def test_versions_are_dated(log: ParquetLog) -> None:
 @pytest.mark.parametrize("scheme", ["s3a", "abfss", "gs", "hdfs", "dbfs"])
 def test_a_parquet_table_on_a_store_is_refused(scheme: str) -> None:
     """Before anything is read or written, with what to do instead."""
-    with pytest.raises(TableError, match="renames under a lock") as raised:
+    with pytest.raises(TableError, match="exchanging folders under a lock") as raised:
         ParquetLog(f"{scheme}://bucket/t")
     assert "Delta" in str(raised.value.hint)

@@ -1,0 +1,57 @@
+"""Writes small files into a Parquet table as Spark would, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_runtime.parquetlog import Held, Listing, Now, ParquetLog, Record
+from spark_runtime.state import Transaction
+from spark_runtime.values import Values
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
+        {"name": "day", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+
+
+def transaction(token: str, run: str | None = None) -> Transaction:
+    """The first attempt of a run, of one of its own unless another run is named."""
+    return Transaction(app_id=run or token, version=1, metadata={"token": token, "run_id": "r"})
+
+
+def publish(
+    log: ParquetLog,
+    token: str,
+    days: str,
+    scope: str,
+    run: str | None = None,
+    *,
+    adds: bool = False,
+) -> int:
+    """Replace the days of the scope by one file a day, or add it; the file says who wrote it.
+
+    The day `all` is a table without partitions.
+    """
+    with log.staging(token) as staging:
+        for day in days.split():
+            folder = staging / _folder(day)
+            folder.mkdir(parents=True)
+            (folder / f"{token}.parquet").write_text(f"{token} {day}")
+
+        def make(record: Record, now: Now, arrived: Listing) -> Record:
+            left: dict[Values, Held] = {}
+            for values in (() if day == "all" else (day,) for day in scope.split()):
+                listings = (now.listing, arrived) if adds else (arrived,)
+                found = [one.get(values, {}) for one in listings]
+                files = [file for folders in found for held in folders.values() for file in held]
+                left[values] = Held(rows=len(files))
+            return replace(record, schema=SCHEMA, found=now.others, left=left)
+
+        return log.publish(transaction(token, run), staging, make, adds=adds)
+
+
+def _folder(day: str) -> str:
+    return "" if day == "all" else f"day={day}"
