@@ -237,7 +237,8 @@ class ParquetLog:
         """Record what the table looks like; files that are there already are its first version."""
         with self.exclusively(self.root / FOLDER if columns else self._beside):
             if not self.root.exists():  # another table of that name has been dropped
-                shutil.rmtree(self._path("log"), ignore_errors=True)
+                for name in ("log", "staging"):
+                    shutil.rmtree(self._path(name), ignore_errors=True)
             self.root.mkdir(exist_ok=True)
             log, trash = self._path("log"), self._path("trash")
             log.mkdir(exist_ok=True)
@@ -317,6 +318,11 @@ class ParquetLog:
         files came or went after the table was listed. The table is as it was wherever it raises.
         """
         with self.exclusively():
+            if not staging.parent.exists():
+                raise WriteConflictError(
+                    f"{self.location} was dropped while rows were computed for it",
+                    hint="retry the run if the table is to be there",
+                )
             now = self._now()
             token = transaction.metadata["token"]
             if token in now.state.tokens:

@@ -9,6 +9,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -220,6 +221,31 @@ def test_a_table_without_partitions_has_its_log_beside_it(tmp_path: Path) -> Non
     assert again.latest_version() == 0
     publish(again, "new", "all", scope="all")
     assert [one.name for one in made.root.iterdir()] == ["new.parquet"]
+
+
+@pytest.mark.parametrize(("columns", "again"), [(("day",), True), (("day",), False), ((), True)])
+def test_a_table_that_is_dropped_during_a_write_is_a_conflict(
+    tmp_path: Path, columns: tuple[str, ...], again: bool
+) -> None:
+    day = "d1" if columns else "all"
+
+    class Meddler(ParquetLog):
+        """Somebody else drops the table once the rows are staged, and may make it anew."""
+
+        def publish(self, *arguments: Any, **named: Any) -> int:
+            shutil.rmtree(self.root)
+            if again:
+                other = ParquetLog(self.location)
+                other.create(SCHEMA, columns)
+                publish(other, "other", day, scope=day)
+            return super().publish(*arguments, **named)
+
+    made = Meddler(str(tmp_path / "t"))
+    made.create(SCHEMA, columns)
+    with pytest.raises(WriteConflictError, match="was dropped"):
+        publish(made, "new", day, scope=day)
+    texts = [one.read_text() for one in made.root.rglob("*.parquet") if FOLDER not in str(one)]
+    assert texts == ([f"other {day}"] if again else [])
 
 
 def test_versions_are_dated(log: ParquetLog) -> None:
