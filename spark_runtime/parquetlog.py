@@ -47,7 +47,7 @@ from spark_runtime.locks import locked
 from spark_runtime.places import local_path, mark
 from spark_runtime.scope import describe
 from spark_runtime.spec import write_atomically
-from spark_runtime.state import Commit, Contents, File, TableState, Transaction, note_tokens
+from spark_runtime.state import Commit, Contents, TableState, Transaction, note_tokens
 from spark_runtime.values import PartitionColumn, Values, partition_columns
 
 FOLDER = "_lineage_backfill"
@@ -79,14 +79,10 @@ class Held:
     fingerprint: str | None = None
 
     def contents(self) -> Contents:
-        """The same without file names: the folders stand for their files."""
-        counts: list[int | None] = [None] * len(self.folders)
-        if self.rows is not None:
-            counts = [self.rows, *[0] * (len(self.folders) - 1)]
-        files: dict[File, int | None] = {
-            (name, None): count for name, count in zip(self.folders, counts, strict=True)
-        }
-        return Contents(files, self.fingerprint)
+        """The same without file names: the first folder stands for all files."""
+        return Contents(
+            {(name, None): self.rows for name in sorted(self.folders)[:1]}, self.fingerprint
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,24 +256,17 @@ class ParquetLog:
     def exclusively(self, folder: Path | None = None) -> Iterator[None]:
         """Hold the lock for swaps; an unfinished write is taken back first."""
         folder = folder or self._folder
-        with contextlib.ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(folder / "lock"))
-            except OSError as error:
-                raise TableError(
-                    f"{self.location} cannot be locked: {error}",
-                    hint="a Parquet table needs a file system with locks, and the right to write; "
-                    "use Delta elsewhere",
-                ) from error
-            try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder / "lock"):
                 self._take_back()
                 yield
-            except OSError as error:
-                raise TableError(
-                    f"{self.location} cannot be changed: {error}; nothing of this write stays",
-                    hint="free space, or let its folders be writable, then retry the run",
-                ) from error
+        except OSError as error:
+            raise TableError(
+                f"{self.location} cannot be locked or changed: {error}; nothing was written",
+                hint="it takes free space, the right to write to its folders and beside them, and "
+                "a file system with locks (elsewhere use Delta); then retry the run",
+            ) from error
 
     @contextmanager
     def staging(self, token: str) -> Iterator[Path]:
