@@ -638,11 +638,13 @@ def _claimed(folder: str | Path) -> Iterator[None]:
 
 
 def _link(entry: os.DirEntry[str], target: Path) -> None:
-    if not entry.is_dir():
-        try:
-            os.link(entry.path, target)
-        except PermissionError:  # Linux may forbid links to files of others
-            shutil.copy2(entry.path, target)
+    """Let a file be there too; what is not data, as Spark's mark, may be there already."""
+    if entry.is_dir() or (entry.name[0] in "._" and target.exists()):
+        return
+    try:
+        os.link(entry.path, target)
+    except PermissionError:  # Linux may forbid links to files of others
+        shutil.copy2(entry.path, target)
 
 
 def _inode(path: Path) -> int:

@@ -36,9 +36,11 @@ def publish(
     The day `all` is a table without partitions.
     """
     with log.staging(token) as staging:
+        staging.mkdir()
+        (staging / "_SUCCESS").touch()
         for day in days.split():
             folder = staging / _folder(day)
-            folder.mkdir(parents=True)
+            folder.mkdir(exist_ok=True)
             (folder / f"{token}.parquet").write_text(f"{token} {day}")
 
         def make(record: Record, now: Now, arrived: Listing) -> Record:
