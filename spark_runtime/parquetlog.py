@@ -236,10 +236,11 @@ class ParquetLog:
                 for name in ("log", "staging"):
                     shutil.rmtree(self._path(name), ignore_errors=True)
             self.root.mkdir(exist_ok=True)
-            log, trash = self._path("log"), self._path("trash")
-            log.mkdir(exist_ok=True)
-            trash.mkdir(exist_ok=True)
             if not self._load():
+                log, trash = self._path("log"), self._path("trash")
+                shutil.rmtree(trash, ignore_errors=True)  # of a log that is gone
+                log.mkdir(exist_ok=True)
+                trash.mkdir()
                 exchange(log, trash)  # fails here where it cannot be done
                 metadata = {"table_id": uuid.uuid4().hex}
                 created = Transaction(app_id="", version=0, metadata=metadata)

@@ -40,7 +40,7 @@ def seen(log: ParquetLog) -> dict[str, str]:
     """What any reader sees: the text of each day's only file."""
     found = {}
     for folder in sorted(log.root.glob("day=*")):
-        texts = [file.read_text() for file in folder.iterdir()]
+        texts = [file.read_text() for file in folder.iterdir() if file.is_file()]
         assert len(texts) <= 1, texts
         if texts:
             found[folder.name.partition("=")[2]] = texts[0]
