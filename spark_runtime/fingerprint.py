@@ -2,7 +2,8 @@
 
 Per row one 64-bit hash over all columns in the order of their names, and over which of them are
 NULL (Spark's hash skips NULLs); per partition the number of rows and the sums of the hashes'
-halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same.
+halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same,
+except within a VARIANT, where the type and the value of each part count as they are stored.
 Two different contents have the same fingerprint with a probability of about 2 ** -64; against
 somebody who looks for such contents the hash is no protection.
 """
@@ -15,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -54,7 +56,7 @@ class Fingerprint:
 
     def aggregates(self) -> list[Column]:
         """Return the aggregate columns from which `text` makes the fingerprint."""
-        row = _hash([(F.col(quoted(field.name)), field.dataType) for field in self._fields])
+        row = hashed([(F.col(quoted(field.name)), field.dataType) for field in self._fields])
         halves = (row.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(row, 32))
         # More rows than a sum can hold have no fingerprint, which is better than an error.
         sums = [F.try_sum(half).alias(name) for half, name in zip(halves, _SUMS, strict=True)]
@@ -71,7 +73,7 @@ class Fingerprint:
         return f"{ALGORITHM}:{hashlib.sha256(document.encode()).hexdigest()[:32]}"
 
 
-def _hash(values: Sequence[tuple[Column, DataType]]) -> Column:
+def hashed(values: Sequence[tuple[Column, DataType]]) -> Column:
     """Return the hash of values of these types, each of which may be NULL."""
     parts = [part for column, kind in values for part in _parts(column, kind)]
     flags = [column.isNull() for column, _ in parts]
@@ -96,12 +98,12 @@ def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
         ]
         return [(column, []), *members]
     if isinstance(kind, T.ArrayType):
-        hashes = F.transform(column, lambda item: _hash([(item, kind.elementType)]))
+        hashes = F.transform(column, lambda item: hashed([(item, kind.elementType)]))
         return [(column, [F.size(column), hashes])]
     if isinstance(kind, T.MapType):
         entries = F.transform(
             F.map_entries(column),
-            lambda entry: _hash(
+            lambda entry: hashed(
                 [
                     (entry.getField("key"), kind.keyType),
                     (entry.getField("value"), kind.valueType),
@@ -110,7 +112,25 @@ def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
         )
         return [(column, [F.size(column), F.array_sort(entries)])]
     if isinstance(kind, T.VariantType):
-        return [(column, [F.to_json(column)])]
+        return [(column, _encoded(column))]
     if isinstance(kind, T.DayTimeIntervalType | T.YearMonthIntervalType | T.CalendarIntervalType):
         return [(column, [column.cast("string")])]
     return [(column, [column])]
+
+
+def _encoded(variant: Column) -> list[Column]:
+    """Return the bytes of a VARIANT, in which 1.0 and 1.00, or a date and its text, differ.
+
+    Taken out by its path it is encoded anew, so that neither the order in which the members of an
+    object were written counts, nor names that it no longer uses.
+    """
+    jvm: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]  # it has columns
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    encoded = expressions.expression(F.variant_get(variant, "$", "variant")._jc)
+    binary = getattr(jvm.org.apache.spark.sql.types, "BinaryType$").__getattr__("MODULE$")
+    none = jvm.PythonUtils.toSeq([])
+    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
+    return [
+        Column(expressions.column(invoke(encoded, name, binary, none, none, True, True, True)))
+        for name in ("getValue", "getMetadata")
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,8 @@ from spark_runtime.fingerprint import Fingerprint
 from spark_runtime.state import EMPTY_FINGERPRINT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 EVERY_TYPE = """
@@ -53,6 +55,61 @@ def test_order_files_and_column_order_do_not_count(spark: SparkSession) -> None:
 )
 def test_different_rows_differ(spark: SparkSession, one: str, other: str) -> None:
     assert fingerprint(spark.sql(f"SELECT {one}")) != fingerprint(spark.sql(f"SELECT {other}"))
+
+
+#: Pairs that look the same as JSON.
+ALIKE = [
+    ("DATE'2024-01-01'", "'2024-01-01'"),
+    ("TIMESTAMP'2024-01-01 00:00:00Z'", "'2024-01-01 00:00:00+00:00'"),
+    ("TIMESTAMP_NTZ'2024-01-01 00:00:00'", "'2024-01-01 00:00:00'"),
+    ("TIMESTAMP_NTZ'2024-01-01 00:00:00'", "TIMESTAMP'2024-01-01 00:00:00Z'"),
+    ("1.0", "1.00"),
+    ("1.0", "1"),
+    ("CAST('1' AS FLOAT)", "CAST('1' AS DOUBLE)"),
+    ("1D", "CAST(1 AS DECIMAL(2,1))"),
+    ("X'00'", "'AA=='"),
+    ("1", "'1'"),
+    ("true", "'true'"),
+]
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        "CAST({} AS VARIANT)",
+        "CAST(array({}) AS VARIANT)",
+        "to_variant_object(named_struct('a', named_struct('b', array({}))))",
+        "named_struct('a', array(CAST({} AS VARIANT), NULL))",
+        "map('a', CAST({} AS VARIANT))",
+    ],
+)
+def test_types_and_values_within_a_variant_count(spark: SparkSession, within: str) -> None:
+    pairs = [(within.format(one), within.format(other)) for one, other in ALIKE]
+    taken = [[fingerprint(spark.sql(f"SELECT {text} AS v")) for text in pair] for pair in pairs]
+    same = [pair for pair, (one, other) in zip(pairs, taken, strict=True) if one == other]
+    assert same == []
+
+
+def test_no_variant_is_not_a_variant_that_is_null(spark: SparkSession) -> None:
+    missing, null = (
+        spark.sql(f"SELECT {text} AS v") for text in ("CAST(NULL AS VARIANT)", "parse_json('null')")
+    )
+    assert fingerprint(missing) != fingerprint(null)
+
+
+def test_how_a_variant_was_encoded_does_not_count(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    ways = [
+        """parse_json('{"a":1,"b":{"c":[1.5,"x",null],"d":{}}}')""",
+        """parse_json(' {"b": {"d": {}, "c": [1.5, "x", null]}, "a": 1} ')""",
+        """variant_get(parse_json('{"z":0,"y":{"a":1,"b":{"c":[1.5,"x",null],"d":{}}}}'), '$.y')""",
+    ]
+    made = table()
+    made.write(spark.sql(f"SELECT {ways[1]} AS v"), [{}])
+    stored = spark.read.format("delta").load(made.path)
+    frames = [*[spark.sql(f"SELECT {way} AS v") for way in ways], stored]
+    assert len({fingerprint(frame) for frame in frames}) == 1
 
 
 @pytest.mark.parametrize(
