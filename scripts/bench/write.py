@@ -1,4 +1,4 @@
-"""Times what safe writing costs over Delta's bare `replaceWhere`, and what reading the log costs.
+"""Times what safe writing costs over Delta's bare `replaceWhere` and MERGE, and reading its log.
 
     python scripts/bench/write.py [--rows N] [--rounds N] [--partitions N …] [--commits N]
 
@@ -25,18 +25,19 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.changes import changes
+from spark_runtime.checks import WriteOptions
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.fingerprint import SETTING
+from spark_runtime.scope import Scope, predicate
 from spark_runtime.session import get_session
 from spark_runtime.tables import Tables
-from spark_runtime.values import predicate, scope_values
 from spark_runtime.writer import write_partitions
 
 PARTITIONS = (1, 24, 720)
 
 
-def spec(path: Path, keys: list[str], number: int) -> Any:
-    """The spec of one run that replaces these keys."""
+def spec(path: Path, keys: list[str], number: int, mode: str = "overwrite") -> Any:
+    """The spec of one run that writes these keys."""
     return parse_spec(
         {
             "schema_version": 1,
@@ -53,6 +54,7 @@ def spec(path: Path, keys: list[str], number: int) -> Any:
                     "dataset": {"namespace": "bench", "name": "t"},
                     "location": str(path),
                     "columns": ["k"],
+                    "mode": mode,
                     "scope": [{"key": key, "values": {"k": key}} for key in keys],
                 }
             ],
@@ -98,7 +100,9 @@ def writing(spark: Any, folder: Path, count: int, rows: int, rounds: int) -> Non
     for path in paths.values():
         frame.limit(0).write.format("delta").partitionBy("k").save(str(path))
     tables = Tables(spark)
-    columns = DeltaLog(str(paths["bare"])).state().columns
+    state = DeltaLog(str(paths["bare"])).state()
+    output = spec(paths["bare"], keys, 0).outputs[0]
+    scope = predicate(state.columns, Scope.of(state, output, output.scope))
     numbers = itertools.count()
 
     def safe(way: str) -> None:
@@ -107,28 +111,71 @@ def writing(spark: Any, folder: Path, count: int, rows: int, rounds: int) -> Non
         write_partitions(frame, run.outputs[0], run, tables)
 
     def bare() -> None:
-        scope = scope_values(columns, spec(paths["bare"], keys, 0).outputs[0].scope)
         writer = frame.repartition("k") if count > 1 else frame
         replacing = writer.write.format("delta").mode("overwrite")
-        replacing.option("replaceWhere", predicate(columns, scope)).save(str(paths["bare"]))
+        replacing.option("replaceWhere", scope).save(str(paths["bare"]))
 
     without, *ours = timed(rounds, bare, *[partial(safe, way) for way in ways[1:]])
     for way, took in zip(ways[1:], ours, strict=True):
         print(f"write {count:>4} partitions, {rows:,} rows, {way:>17}: {over(took, without)}")
 
     target = spec(paths["plain"], keys[: max(1, count // 24)], 0).outputs[0]
-    scope = scope_values(columns, target.scope)
+    wanted = Scope.of(state, target, target.scope)
     version = tables.latest_version(target) or 0
 
     def through_us() -> object:
-        return tables.storage(target).held(version, tuple(scope)).agg({"n": "sum"}).collect()
+        return tables.storage(target).held(version, wanted).agg({"n": "sum"}).collect()
 
     def direct() -> object:
         read = spark.read.format("delta").load(str(paths["plain"]))
-        return read.where(predicate(columns, scope)).agg({"n": "sum"}).collect()
+        return read.where(predicate(state.columns, wanted)).agg({"n": "sum"}).collect()
 
     held, plain = timed(rounds, through_us, direct)
-    print(f"read  {len(scope):>4} of {count}: {over(held, plain)}")
+    print(f"read  {len(wanted):>4} of {count}: {over(held, plain)}")
+
+
+def merging(spark: Any, folder: Path, count: int, rows: int, rounds: int) -> None:
+    """Print what merging a tenth of new and changed rows costs over a bare MERGE."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = [f"{i:04}" for i in range(count)]
+    names = [f"rand({i}) AS x{i}" for i in range(5)]
+    key = f"lpad(CAST(id % {count} AS STRING), 4, '0') AS k"
+    held = spark.range(rows).selectExpr(key, "id AS n", "0L AS at", *names)
+    source = folder / f"changes-{count}"
+    spark.range(0, rows * 2, 19).selectExpr(key, "id AS n", "1L AS at", *names).write.parquet(
+        str(source)
+    )
+    new = spark.read.parquet(str(source))
+    ways = ("bare", "plain", "with fingerprints")
+    paths = {way: folder / f"merged-{way}-{count}" for way in ways}
+    for path in paths.values():
+        held.write.format("delta").partitionBy("k").save(str(path))
+    tables = Tables(spark)
+    state = DeltaLog(str(paths["bare"])).state()
+    output = spec(paths["bare"], keys, 0).outputs[0]
+    scope = predicate(state.columns, Scope.of(state, output, output.scope), "t")
+    numbers = itertools.count()
+
+    def safe(way: str) -> None:
+        spark.conf.set(SETTING, str(way != "plain").lower())
+        run = spec(paths[way], keys, next(numbers), "merge")
+        options = WriteOptions(merge_on=["n"], newest_by="at")
+        write_partitions(new, run.outputs[0], run, tables, options)
+
+    def bare() -> None:
+        window = Window.partitionBy("n").orderBy(F.col("at").desc())
+        ranked = new.withColumn("rank", F.row_number().over(window))
+        DeltaTable.forPath(spark, str(paths["bare"])).alias("t").merge(
+            ranked.where("rank = 1").drop("rank").alias("s"),
+            f"({scope}) AND t.n = s.n",
+        ).whenMatchedUpdateAll("s.at >= t.at").whenNotMatchedInsertAll().execute()
+
+    without, *ours = timed(rounds, bare, *[partial(safe, way) for way in ways[1:]])
+    for way, took in zip(ways[1:], ours, strict=True):
+        print(f"merge {count:>4} partitions, {rows:,} rows, {way:>17}: {over(took, without)}")
 
 
 def log_reading(folder: Path, commits: int, rounds: int) -> None:
@@ -182,6 +229,7 @@ def main() -> None:
             spark = get_session({"spark.master": "local[2]"})
             for count in options.partitions:
                 writing(spark, folder, count, options.rows, options.rounds)
+                merging(spark, folder, count, options.rows, options.rounds)
             spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
