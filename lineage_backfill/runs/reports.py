@@ -185,6 +185,7 @@ class _Output:
         # Keys within a `*`, which a calendar made from the plan need not know.
         self.open: dict[str, dict[str, Any]] = {"changed": {}, "appeared": {}, "vanished": {}}
         self.rows = {"rows_before": 0, "rows": 0}
+        self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
         self.is_known = True  # what each run has written
 
@@ -229,6 +230,7 @@ class _Output:
                 self.sets["emptied"] |= key
             for what in self.rows:
                 self.rows[what] += one.get(what) or 0
+        self.merged.update(written.get("merged") or {})
         if written.get("version") is not None:
             self.versions.append(written["version"])
 
@@ -255,6 +257,7 @@ class _Output:
             "missing": self._set(missing),
             "unexpected": self._set(unexpected, self.strange),
             **self.rows,
+            **({"merged": dict(self.merged)} if self.merged else {}),
             "versions": sorted(set(self.versions)),
         }
 

@@ -126,3 +126,12 @@ def test_what_the_last_attempts_did_not_find_of_their_inputs_is_told() -> None:
         "missing": ["2024-03-01..2024-03-02"],
         "unknown": ["2024-03-03"],
     }
+
+
+def test_rows_that_merges_changed_are_summed_up(output: _Output) -> None:
+    output.touch({"partitions": [], "version": 3})
+    assert "merged" not in output.document()
+    for inserted, updated in ((2, 1), (0, 5)):
+        merged = {"inserted": inserted, "updated": updated, "deleted": 0}
+        output.touch({"partitions": [], "version": 4, "merged": merged})
+    assert output.document()["merged"] == {"inserted": 2, "updated": 6, "deleted": 0}
