@@ -16,6 +16,7 @@ from spark_runtime.datasets import (
     Read,
     Write,
     all_partitions,
+    new_partitions,
     offset,
     window,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "all_partitions",
     "job",
     "load_spec",
+    "new_partitions",
     "offset",
     "parse_spec",
     "read",

@@ -29,6 +29,7 @@ from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
 from spark_runtime.commits import Since
 from spark_runtime.errors import EntrypointError, InputMissingError, TableError, full_text
+from spark_runtime.increments import last_read
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
 from spark_runtime.session import guarded, is_alive
@@ -99,6 +100,16 @@ class Attempt:
             )
         if frame is not None:
             self._trace.take(self._inputs.find(dataset).dataset, frame)
+        return frame
+
+    def read_new(self, dataset: str) -> DataFrame | None:
+        """Return what is new in an input since the last run; see RunContext.read_new."""
+        assert self._inputs is not None, "begun before it reads"
+        with guarded(self.spark), self._trace.aside():
+            read = self._inputs.find(dataset)
+            frame = self._inputs.read(dataset, after=last_read(self.spec, read, self.tables))
+        if frame is not None:
+            self._trace.take(read.dataset, frame)
         return frame
 
     def write(self, frame: DataFrame, named: str | None, options: WriteOptions) -> OutputResult:

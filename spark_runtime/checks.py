@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Audit:
     """The rows that a run is about to publish, with their number per partition key.
 
-    `rows_before` holds what stands there now; None means unknown.
+    Of a merge these are all rows of its partitions as they will be. `rows_before` holds what
+    stands there now; None means unknown.
     """
 
     frame: DataFrame
@@ -45,7 +46,7 @@ class WriteOptions:
     checks: Sequence[Check] = ()
     ignore: Sequence[str] = ()
     merge_on: Sequence[str] = ()
-    newest_by: str | None = None
+    newest_by: str | Sequence[str] | None = None
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
     since: int | None = None

@@ -52,6 +52,11 @@ class RunContext:
         return self.spec.keys
 
     @property
+    def has_named_keys(self) -> bool:
+        """Whether the keys were named, by a backfill or a person, not taken from the clock."""
+        return not self.spec.keys_derived
+
+    @property
     def key(self) -> Key:
         """The key of a run that has just one; raises EntrypointError for a run of several."""
         if len(self.keys) != 1:
@@ -92,6 +97,16 @@ class RunContext:
         """
         return self._attempt.read(dataset, all_partitions=all_partitions, auto_filter=auto_filter)
 
+    def read_new(self, dataset: str) -> DataFrame | None:
+        """Return the partitions of an input that changed since the last run of this job.
+
+        They are those that commits changed after the version that the last run read, whichever they
+        are: an old slice that was written again comes too. All partitions come where that run is
+        not known, and those of the run where the input is not read whole. None stands for a table
+        that does not exist. Raises EntrypointError as `read` does.
+        """
+        return self._attempt.read_new(dataset)
+
     def write(
         self,
         frame: DataFrame,
@@ -100,14 +115,15 @@ class RunContext:
         checks: Sequence[Check] = (),
         ignore: Sequence[str] = (),
         merge_on: Sequence[str] = (),
-        newest_by: str | None = None,
+        newest_by: str | Sequence[str] | None = None,
     ) -> OutputResult:
         """Replace the run's partitions of an output by the rows of `frame`, and touch nothing else.
 
         The output may be left out where there is one. `checks` see the rows before anybody else
         does, columns in `ignore` do not count when contents are compared, an output of mode
-        "merge" is merged by the columns `merge_on`, the greatest `newest_by` wins. Raises a
-        RuntimeFailure; the old rows are then all still there.
+        "merge" is merged by the columns `merge_on`; of two rows with one key the one with the
+        greatest `newest_by` (the first of several that differs) stays. Raises a RuntimeFailure;
+        the old rows are then all still there.
         """
         options = WriteOptions(checks=checks, ignore=ignore, merge_on=merge_on, newest_by=newest_by)
         written = self._attempt.write(frame, output, options)

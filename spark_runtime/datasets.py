@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from lineage_backfill.model import DatasetRef
@@ -132,10 +132,14 @@ DEFAULT = ReadDeclaration(dataset="")
 
 @dataclass(frozen=True)
 class Read:
-    """An input of a job, by name or as declared, and how its runs read it."""
+    """An input of a job, by name or as declared, and how its runs read it.
+
+    With `only_new` they are given what changed since the last run: see RunContext.read_new.
+    """
 
     dataset: Dataset | str
     how: ReadDeclaration = DEFAULT
+    only_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,3 +181,8 @@ def offset(dataset: Dataset | str, by: int) -> Read:
 def all_partitions(dataset: Dataset | str) -> Read:
     """Read every partition of an input, whatever the keys of the run."""
     return Read(dataset, ReadDeclaration(dataset="", mapping="all"))
+
+
+def new_partitions(dataset: Dataset | str) -> Read:
+    """Read the partitions of an input that changed since the job's last run."""
+    return replace(all_partitions(dataset), only_new=True)

@@ -1,17 +1,17 @@
-"""Writes Delta tables: whole partitions replaced in one commit, or rows appended once."""
+"""Writes Delta tables: partitions replaced in one commit, rows merged or appended once."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StructField, StructType
 
@@ -27,6 +27,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import LIMIT, TIMEOUT_SETTING, exclusively
+from spark_runtime.merge import HELD, NEW, Match
 from spark_runtime.places import local_path, place
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, seconds, setting, unsorted
@@ -95,6 +96,7 @@ class DeltaStorage:
     """A Delta table that is written; it exists."""
 
     counts = True
+    merges = True
 
     def __init__(self, spark: SparkSession, log: DeltaLog) -> None:
         self._spark = spark
@@ -157,7 +159,9 @@ class DeltaStorage:
                 ):
                     publication.recheck(self.log.state())
                     merging = {"mergeSchema": "true"} if publication.new_columns else {}
-                    if publication.adds:
+                    if publication.match is not None:
+                        merge(rows, self.log.location, publication, publication.match)
+                    elif publication.adds:
                         append(rows, self.log.location, transaction, merging)
                     else:
                         scope = publication.replaced
@@ -321,6 +325,36 @@ def append(
     _with(writer, transaction).save(location)
 
 
+def merge(rows: DataFrame, location: str, publication: Publication, match: Match) -> None:
+    """Merge rows, one of each key, into the partitions of the scope."""
+    transaction = publication.transaction
+    settings = {
+        "spark.databricks.delta.write.txnAppId": transaction.app_id,
+        "spark.databricks.delta.write.txnVersion": str(transaction.version),
+        "spark.databricks.delta.commitInfo.userMetadata": _metadata(transaction),
+    }
+    if publication.written is not None:  # then the rows are kept already
+        settings["spark.databricks.delta.merge.materializeSource"] = "none"
+    spark = rows.sparkSession
+    scope = predicate(publication.before.columns, publication.scope, HELD)
+    merging = (
+        DeltaTable.forPath(spark, location)
+        .alias(HELD)
+        .merge(rows.alias(NEW), f"({scope}) AND {match.condition}")
+    )
+    if publication.new_columns:
+        merging = merging.withSchemaEvolution()
+    # By name: a column that the table itself numbers is in no row, and keeps its numbers.
+    values: dict[str, str | Column] = {
+        quoted(name): f"{NEW}.{quoted(name)}" for name in rows.columns
+    }
+    merging = merging.whenMatchedUpdate(match.replaces, values).whenNotMatchedInsert(values=values)
+    with ExitStack() as scoped:
+        for name, value in settings.items():
+            scoped.enter_context(setting(spark, name, value))
+        merging.execute()
+
+
 def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
     """Return rows of an older version under the columns that the table has by now.
 
@@ -349,11 +383,13 @@ def _with(writer: Any, transaction: Transaction) -> Any:
     return (
         writer.option("txnAppId", transaction.app_id)
         .option("txnVersion", str(transaction.version))
-        .option(
-            "userMetadata",
-            json.dumps({METADATA_KEY: dict(transaction.metadata)}, ensure_ascii=False),
-        )
+        .option("userMetadata", _metadata(transaction))
     )
+
+
+def _metadata(transaction: Transaction) -> str:
+    text = json.dumps({METADATA_KEY: dict(transaction.metadata)}, ensure_ascii=False)
+    return text.replace("$", "\\u0024")  # Spark puts a variable of the environment for ${env:…}
 
 
 def _raise_translated(error: Exception, location: str) -> NoReturn:

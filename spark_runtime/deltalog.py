@@ -465,7 +465,18 @@ def _commit(
         operation=str(info.get("operation", "unknown operation")),
         read_version=info.get("readVersion"),
         metadata=_our_metadata(info.get("userMetadata")),
+        merged=_merged(info),
     )
+
+
+def _merged(info: Mapping[str, Any]) -> Mapping[str, int] | None:
+    metrics = info.get("operationMetrics") or {}
+    names = {
+        f"numTargetRows{what.capitalize()}": what for what in ("inserted", "updated", "deleted")
+    }
+    if info.get("operation") != "MERGE" or not names.keys() <= metrics.keys():
+        return None
+    return {what: int(metrics[name]) for name, what in names.items()}
 
 
 def _our_metadata(text: str | None) -> Mapping[str, Any]:

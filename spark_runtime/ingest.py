@@ -7,17 +7,26 @@ declared to append or to merge, and a fixed slice is read again by naming its ke
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from spark_runtime.errors import SchemaMismatchError, TableError
-from spark_runtime.values import quoted, unused
+from spark_runtime.merge import has_null, newest_of_each, ordered_columns
+from spark_runtime.values import quoted
 
 _log = logging.getLogger(__name__)
 
@@ -40,27 +49,36 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
 
 
 def infer_watermark(
-    table: DataFrame | None, column: str, *, partition: str, days: int = 7, now: datetime
+    table: DataFrame | None,
+    column: str,
+    *,
+    partition: str | None,
+    days: int = 7,
+    now: datetime,
 ) -> datetime | None:
     """Return the greatest value of a column in the partitions of the last days, None for none.
 
     `partition` is the DATE column, or the STRING column of `2024-06-15`, that the table is
-    partitioned by. Several days are looked at, not the newest partition alone: after a failure or a
-    backfill the newest row may lie in an older one. Rows at the watermark itself may be missing
-    some that arrived in the same instant: read on from it with `>=`, and keep the latest by key.
+    partitioned by; None for a table without one, which is looked at whole. Several days are looked
+    at, not the newest partition alone: after a failure or a backfill the newest row may lie in an
+    older one. Rows at the watermark itself may be missing some that arrived in the same instant:
+    read on from it with `>=`, and keep the latest by key.
     `table` None, a table that does not exist, means a first run.
     """
     if table is None:
         _log.warning("there is no table yet: everything is read")
         return None
-    since = (now - timedelta(days=days)).date().isoformat()
-    # The literal is of the column's own type: files are passed over only for such a filter.
-    kind = table.schema[partition].dataType
-    recent = table.where(F.col(quoted(partition)) >= F.lit(since).cast(kind))
+    recent, looked_at = table, "the table"
+    if partition is not None:
+        since = (now - timedelta(days=days)).date().isoformat()
+        # The literal is of the column's own type: files are passed over only for such a filter.
+        kind = table.schema[partition].dataType
+        recent = table.where(F.col(quoted(partition)) >= F.lit(since).cast(kind))
+        looked_at = f"{partition} since {since}"
     row = recent.agg(F.max(quoted(column)).alias("newest")).first()
     newest: datetime | None = row["newest"] if row is not None else None
     if newest is None:
-        _log.warning("no %s since %s in %s: everything is read", column, since, partition)
+        _log.warning("no %s in %s: everything is read", column, looked_at)
     return newest
 
 
@@ -68,36 +86,34 @@ def latest_by_key(
     frame: DataFrame,
     keys: Sequence[str],
     *,
-    newest_by: str,
+    newest_by: str | Column | Sequence[str | Column],
     null_keys: Literal["keep", "fail", "drop"] = "keep",
 ) -> DataFrame:
     """Return one row of each key: the one with the greatest `newest_by`.
 
-    Of rows that are equally new always the same one is taken, whatever their order. Rows with a
-    NULL in their key are not known to be the same thing: all of them are kept, unless they are to
-    be dropped or to fail the run.
+    Values are compared in the order of their type (a text that holds numbers as text: cast it);
+    where the first of several are equal or both NULL, by the next, and NULL is older than any
+    value. Of rows that are equally new it is always the same one: that with the greatest value in
+    the first of the other columns in which they differ. Rows with a NULL in their key are not known
+    to be the same thing: all of them are kept, unless they are to be dropped or to fail the run.
+    Raises EntrypointError for a column that is not there or has no order.
     """
-    unknown = F.lit(False)
-    for key in keys:
-        unknown = unknown | F.col(quoted(key)).isNull()
-    known = frame.where(~unknown)
-    latest = first_of_each(known, keys, [F.col(quoted(newest_by)).desc_nulls_last()], frame.columns)
+    named = [newest_by] if isinstance(newest_by, str | Column) else newest_by
+    on = ordered_columns(frame.schema, keys, "keys")
+    names = [one for one in named if isinstance(one, str)]
+    ordered_columns(frame.schema, names, "newest_by")
     if null_keys == "drop":
-        return latest
-    if null_keys == "fail":
-        refused = F.raise_error(F.lit(f"NULL in the key {', '.join(keys)}")).cast("boolean")
-        return latest.unionByName(frame.where(F.when(unknown, refused).otherwise(F.lit(False))))
-    return latest.unionByName(frame.where(unknown))
-
-
-def first_of_each(
-    frame: DataFrame, keys: Sequence[str], order: Sequence[Column], rest: Sequence[str]
-) -> DataFrame:
-    """Return the first row of each key; of equals always the same one, by the columns in `rest`."""
-    last = F.to_json(F.struct(*[F.col(quoted(name)) for name in rest]))
-    window = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(*order, last)
-    rank = unused("rank", frame.columns)
-    return frame.withColumn(rank, F.row_number().over(window)).where(F.col(rank) == 1).drop(rank)
+        frame = frame.where(~has_null(on))
+    elif null_keys == "fail":
+        refused = F.raise_error(
+            F.lit(
+                f"NULL in the key {', '.join(on)}: correct these rows, or keep or drop them by "
+                "null_keys"
+            )
+        )
+        frame = frame.where(F.when(has_null(on), refused.cast("boolean")).otherwise(F.lit(True)))
+    order = [F.col(quoted(one)) if isinstance(one, str) else one for one in named]
+    return newest_of_each(frame, on, order)
 
 
 def surrogate_key(*columns: str) -> Column:
@@ -126,8 +142,12 @@ def align_schema(
     new: Literal["keep", "drop", "fail"] = "keep",
     missing: Literal["null", "fail"] = "null",
     changed: Literal["cast", "fail"] = "fail",
+    types: Literal["own", "string"] = "own",
 ) -> Aligned:
     """Return rows with a table's columns, in its order; `table` None leaves them as they are.
+
+    With `types="string"`, for a bronze table, every column becomes a text before anything else,
+    except where the table has another type: binary as base64, what has several parts as JSON.
 
     A column that the table lacks is kept behind the others (the output's `on_drift = "add"` then
     adds it), dropped or refused; one that the rows lack is NULL of the table's type or refused; of
@@ -135,9 +155,16 @@ def align_schema(
     Names are compared without case, and types without what may be NULL in them: the write sees to
     that. Raises SchemaMismatchError for what is refused.
     """
+    theirs = {field.name.lower(): field for field in table or ()}
+    if types == "string":
+        frame = frame.select(
+            *[
+                _text(f).alias(f.name) if _may_be_text(f, theirs) else F.col(quoted(f.name))
+                for f in frame.schema
+            ]
+        )
     if table is None:
         return Aligned(frame)
-    theirs = {field.name.lower(): field for field in table}
     ours = {field.name.lower(): field for field in frame.schema}
     found = Aligned(
         frame,
@@ -170,6 +197,20 @@ def align_schema(
     if new == "keep":
         columns += [F.col(quoted(name)) for name in found.new]
     return Aligned(frame.select(*columns), found.new, found.missing, found.changed)
+
+
+def _may_be_text(field: StructField, table: Mapping[str, StructField]) -> bool:
+    theirs = table.get(field.name.lower())
+    return theirs is None or isinstance(theirs.dataType, StringType)
+
+
+def _text(field: StructField) -> Column:
+    column = F.col(quoted(field.name))
+    if isinstance(field.dataType, BinaryType):
+        return F.base64(column)
+    if isinstance(field.dataType, StructType | ArrayType | MapType | VariantType):
+        return F.to_json(column)
+    return column.cast("string")
 
 
 def _kind(field: StructField) -> str:

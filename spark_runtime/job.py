@@ -59,7 +59,8 @@ class JobDefinition:
     `inputs` maps parameter names to what they read, `batch` says whether several keys may be
     computed at once ("range") or only one by one ("key"), `checks` guard its outputs before they
     are published, and columns in `ignore` do not count when contents are compared. Outputs
-    of mode "merge" are merged by the columns `merge_on`, the greatest `newest_by` wins.
+    of mode "merge" are merged by the columns `merge_on`; of two rows with one key the one with the
+    greatest `newest_by` (the first of several that differs) stays.
     """
 
     function: Callable[..., Any]
@@ -71,7 +72,7 @@ class JobDefinition:
     checks: tuple[Check, ...] = ()
     ignore: tuple[str, ...] = ()
     merge_on: tuple[str, ...] = ()
-    newest_by: str | None = None
+    newest_by: str | Sequence[str] | None = None
     context_parameter: str | None = None
     takes_key: bool = False
 
@@ -101,7 +102,9 @@ class JobDefinition:
     def call(self, context: RunContext) -> dict[str, DataFrame]:
         """Call the function with its inputs; return one DataFrame per declared output."""
         arguments: dict[str, Any] = {
-            parameter: context.read(
+            parameter: context.read_new(str(read.dataset))
+            if read.only_new
+            else context.read(
                 str(read.dataset),
                 all_partitions=read.how.mapping == "all",
                 auto_filter=self.auto_filter,
@@ -147,7 +150,7 @@ def job(
     checks: Sequence[Check] = (),
     ignore: Sequence[str] = (),
     merge_on: Sequence[str] = (),
-    newest_by: str | None = None,
+    newest_by: str | Sequence[str] | None = None,
 ) -> Callable[[F], F]:
     """Declare a function as a job; the function itself stays as it is.
 

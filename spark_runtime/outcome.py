@@ -39,7 +39,7 @@ def output_result(
     `after` is `before` where nothing was done. Of those that fit an open pattern, only the ones
     that were touched in between are told.
     """
-    commits = () if after is before else log.commits(before.version, after.version)
+    commits = [] if after is before else list(log.commits(before.version, after.version))
     touched = [values for commit in commits for values in commit.touched]
     parts = []
     for values, member in scope.members(also=touched).items():
@@ -63,4 +63,5 @@ def output_result(
         partitions=tuple(parts),
         drift=drift,
         types=scope.types,
+        merged=commits[-1].merged if commits else None,
     )

@@ -57,6 +57,7 @@ class ParquetStorage:
     """A Parquet table, on a file system whose files can be locked and renamed."""
 
     counts = False
+    merges = False
 
     def __init__(self, spark: SparkSession, log: ParquetLog) -> None:
         self._spark = spark

@@ -111,7 +111,7 @@ def load_query(path: Path) -> Query:
             for name, value in (
                 ("ignore", table.texts("ignore")),
                 ("merge_on", table.texts("merge_on")),
-                ("newest_by", table.text("newest_by")),
+                ("newest_by", table.texts("newest_by")),
             )
             if value is not None
         },

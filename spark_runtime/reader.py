@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.runspec.values import InputResult, InputSpec, PartitionRead, RunKey
 from spark_runtime.errors import EntrypointError
+from spark_runtime.increments import changed_since
 from spark_runtime.missing import Missing, find_missing
 from spark_runtime.scope import Member, Scope, declared_names, describe
 from spark_runtime.state import Contents, total
@@ -32,9 +33,17 @@ class Inputs:
         self._filters = True
 
     def read(
-        self, dataset: str, *, all_partitions: bool = False, auto_filter: bool = True
+        self,
+        dataset: str,
+        *,
+        all_partitions: bool = False,
+        auto_filter: bool = True,
+        after: int | None = None,
     ) -> DataFrame | None:
-        """Return the needed partitions of one input; see RunContext.read."""
+        """Return the needed partitions of one input; see RunContext.read.
+
+        Of one that is read whole, those that changed after a version.
+        """
         spec = self.find(dataset)
         if all_partitions and spec.partitions is not None:
             whole = replace(spec, partitions=None)
@@ -52,7 +61,9 @@ class Inputs:
             return None
         storage = self._tables.storage(spec)
         if spec.partitions is None:
-            return storage.held(spec.version)
+            new = None if after is None else changed_since(storage.log, after, spec.version)
+            held = storage.held(spec.version, new or None)
+            return held.limit(0) if new == [] else held
         if not spec.partitions:
             return storage.held(spec.version).limit(0)
         state = self._tables.log(spec).state(spec.version)

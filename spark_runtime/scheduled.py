@@ -279,6 +279,7 @@ def _run_spec(
             token=run_id,
             parameters=request.parameters,
             result_path=request.result_path,
+            keys_derived=not request.keys,
         ),
         JobSpec(name=job.ref, entrypoint=job.entrypoint),
         keys,

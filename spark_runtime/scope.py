@@ -207,8 +207,10 @@ def describe(columns: Sequence[PartitionColumn], values: Pattern) -> str:
     return "/".join(f"{c.name}={text}" for c, text in zip(columns, texts, strict=True)) or "*"
 
 
-def predicate(columns: Sequence[PartitionColumn], patterns: Iterable[Pattern]) -> str:
-    """Return SQL that is true for exactly these partitions, NULL keys included.
+def predicate(
+    columns: Sequence[PartitionColumn], patterns: Iterable[Pattern], table: str = ""
+) -> str:
+    """Return SQL that is true for exactly these partitions (of `table`), NULL keys included.
 
     They are grouped by all columns but the one with most values, so that thousands of keys stay a
     few IN lists (measured: an OR of 3,000 tuples costs four times as much).
@@ -227,19 +229,19 @@ def predicate(columns: Sequence[PartitionColumn], patterns: Iterable[Pattern]) -
     others = [column for i, column in enumerate(columns) if i != widest]
     found = []
     for rest, members in groups.items():
-        terms = [_is_in(column, [value]) for column, value in zip(others, rest, strict=True)]
-        terms = [term for term in (*terms, _is_in(columns[widest], members)) if term]
+        terms = [_is_in(column, [value], table) for column, value in zip(others, rest, strict=True)]
+        terms = [term for term in (*terms, _is_in(columns[widest], members, table)) if term]
         if not terms:
             return "true"
         found.append(f"({' AND '.join(terms)})")
     return " OR ".join(found)
 
 
-def _is_in(column: PartitionColumn, values: Collection[str | Open | None]) -> str:
+def _is_in(column: PartitionColumn, values: Collection[str | Open | None], table: str) -> str:
     """Return SQL that a column has one of the values; empty where it may have any."""
     if ANY in values:
         return ""
-    name = quoted(column.name)
+    name = f"{table}.{quoted(column.name)}" if table else quoted(column.name)
     literals = [column.literal(value) for value in values if isinstance(value, str)]
     terms = []
     if len(literals) == 1:

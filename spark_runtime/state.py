@@ -118,6 +118,8 @@ class Commit:
     at: datetime | None = None
     #: The user or the program, as far as the log tells.
     by: str | None = None
+    #: How many rows a merge `inserted`, `updated` and `deleted`; None where that is not known.
+    merged: Mapping[str, int] | None = None
 
     @property
     def tokens(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from spark_runtime.merge import Match
 from spark_runtime.scope import Scope
 from spark_runtime.state import EMPTY_FINGERPRINT, Commit, TableLog, TableState, Transaction
 from spark_runtime.values import Pattern, Values
@@ -28,10 +29,10 @@ class Publication:
     """What becomes visible in one step: the rows of `written` in place of those of `replaced`.
 
     `written` None means that they were not counted: they are about `expected`, None if that is not
-    known either. With `adds` they stand beside the old ones
-    instead; `new_columns` are those that the table gets by it. `scope` is what must not have
-    changed since `before`; `recheck` raises a WriteConflictError or a SchemaMismatchError if the
-    log says so.
+    known either. With `adds` they stand beside the old ones instead; with `match` they are merged
+    into those of `scope`, and `written` is what these hold then. `new_columns` are those that the
+    table gets by it. `scope` is what must not have changed since `before`; `recheck` raises a
+    WriteConflictError or a SchemaMismatchError if the log says so.
     """
 
     scope: Scope
@@ -39,6 +40,7 @@ class Publication:
     written: Mapping[Values, Rows] | None
     expected: int | None
     adds: bool
+    match: Match | None
     new_columns: tuple[str, ...]
     before: TableState
     transaction: Transaction
@@ -67,6 +69,10 @@ class Storage(Protocol):
     @property
     def counts(self) -> bool:
         """Whether its log counts rows, so that they need not be counted beforehand."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether it publishes new rows by merging them, so that the old ones are not rewritten."""
 
     def before(self) -> TableState:
         """Return the table as it is when the write begins."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -40,7 +40,6 @@ from spark_runtime.commits import (
 from spark_runtime.errors import (
     CheckFailedError,
     EmptyPartitionError,
-    EntrypointError,
     RuntimeFailure,
     StaleAttemptError,
     TableError,
@@ -50,7 +49,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.fingerprint import ROWS, Fingerprint, is_wanted
-from spark_runtime.ingest import first_of_each
+from spark_runtime.merge import Match, match_of
 from spark_runtime.outcome import is_as_planned, output_result
 from spark_runtime.schema import fit
 from spark_runtime.scope import Member, Scope, describe, predicate
@@ -65,12 +64,10 @@ from spark_runtime.values import (
     Values,
     is_exact,
     quoted,
-    unused,
 )
 
 _COUNT_OUTSIDE = "__outside"
 _OUTSIDE = "lineage-backfill: a row outside the scope: "
-_NULL_KEY = "NULL in the merge key"
 #: Operators of a query that neither drop rows after a projection above them, as a limit does, nor
 #: vanish into a shuffle above them, as a sort or another shuffle does; and what they do so through.
 _PLAIN = frozenset({"Aggregate", "Generate", "Join", "LogicalRDD", "LogicalRelation", "Window"})
@@ -118,6 +115,13 @@ class _Write:
         self.scope = Scope.of(found, output, output.scope)
         self.before = self._counted(found)
         self.fit = fit(frame.schema, found, output.on_drift)
+        texts = frozenset(column.name for column in self.columns if column.type == "string")
+        self.shaped = self.fit.apply(frame, texts)
+        self.match: Match | None = None
+        if output.mode == "merge":
+            newest_by = options.newest_by
+            newest = [newest_by] if isinstance(newest_by, str) else newest_by or []
+            self.match = match_of(self.shaped.schema, options.merge_on, newest)
         started = Since.of(self.before)
         if options.since is not None:
             started = Since(options.since, options.table_id)
@@ -151,13 +155,13 @@ class _Write:
             version = self._publish(self._unchecked(), self.scope, None)
         else:
             with ExitStack() as kept:
-                with interpreted(self.spark, self._expected):
-                    staged = self.storage.staged(self._gathered(self._shaped()), self.run.token)
-                    rows = kept.enter_context(staged)
-                    written = self._count(rows)
+                with interpreted(self.spark, self._expected), self._naming_what_is_outside():
+                    rows = kept.enter_context(self.storage.staged(self._new(), self.run.token))
+                    after = self._held_after(rows)
+                    written = self._count(after)
                 self._check_scope(written)
                 replaced = self._replaced(written)
-                self._audit(rows, written)
+                self._audit(after, written)
                 if not replaced:
                     return self._outcome(self.before, self.before)
                 version = self._publish(rows, replaced, written)
@@ -194,11 +198,20 @@ class _Write:
         if state.version >= 0 or self.since.version >= 0:
             refuse_foreign_change(self.log, self.since, state, self.scope, self.run, until)
 
-    def _shaped(self) -> DataFrame:
-        """Return the rows in the table's shape."""
-        texts = frozenset(column.name for column in self.columns if column.type == "string")
-        frame = self.fit.apply(self.frame, texts)
-        return self._merged(frame) if self.output.mode == "merge" else frame
+    def _new(self) -> DataFrame:
+        """Return the rows to publish, in the table's shape: of a merge, one of each key."""
+        if self.match is None:
+            return self._gathered(self.shaped)
+        new = self.match.newest(self._checked_on_the_way(self.shaped))
+        return new if self.storage.merges else self._gathered(self._merged(new))
+
+    def _held_after(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that the scope gets by publishing these."""
+        return self._merged(rows) if self.match is not None and self.storage.merges else rows
+
+    def _merged(self, new: DataFrame) -> DataFrame:
+        assert self.match is not None, "only a merge looks at what is held"
+        return self.match.merged(self.storage.held(self.before.version, self.scope), new)
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
         """Return the rows, those of one partition together.
@@ -232,10 +245,11 @@ class _Write:
 
     def _unchecked(self) -> DataFrame:
         """Return the rows to publish where nothing is checked before."""
-        rows = self._shaped()
-        if _ends_plainly(rows):  # then the check costs next to nothing before the shuffle
-            return self._gathered(self._checked_on_the_way(rows))
-        return self._checked_on_the_way(self._gathered(rows))
+        if self.match is not None:
+            return self._new()
+        if _ends_plainly(self.shaped):  # then the check costs next to nothing before the shuffle
+            return self._gathered(self._checked_on_the_way(self.shaped))
+        return self._checked_on_the_way(self._gathered(self.shaped))
 
     def _checked_on_the_way(self, frame: DataFrame) -> DataFrame:
         """Return the rows; computing one that lies outside the scope fails, and names it."""
@@ -350,13 +364,19 @@ class _Write:
             written=written,
             expected=self._expected,
             adds=self._adds,
+            match=self.match,
             before=self.before,
             new_columns=self.fit.added,
             transaction=self._transaction(replaced, written),
             recheck=recheck,
         )
-        try:
+        with self._naming_what_is_outside():
             return self.storage.publish(rows, publication)
+
+    @contextmanager
+    def _naming_what_is_outside(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             _, found, rest = str(error).partition(_OUTSIDE)
             if not found:
@@ -404,6 +424,11 @@ class _Write:
     def _verify(self, version: int, written: Mapping[Values, Rows]) -> None:
         (ours,) = self.log.commits(version - 1, version)
         after = self.log.state(version)
+        try:
+            # A commit may have come between this check and Delta's own.
+            self._refuse_foreign_changes(after, version - 1)
+        except WriteConflictError as error:
+            self._refuse(ours, error)
         outside = [values for values in ours.touched if values not in self.scope]
         wrong = [
             values
@@ -429,11 +454,6 @@ class _Write:
                 ),
             )
         refuse_stale(self.log.state(), self.run)
-        try:
-            # A commit may have come between this check and Delta's own.
-            self._refuse_foreign_changes(after, version - 1)
-        except WriteConflictError as error:
-            self._refuse(ours, error)
 
     def _found(self, version: int) -> OutputResult:
         """Return what this attempt committed before it was stopped, once it is verified."""
@@ -489,12 +509,12 @@ class _Write:
                 ):
                     self._take_back(ours)
         except UndoRefusedError as error:
-            if self._adds:
+            if self._builds_on:
                 raise WriteConflictError(
                     f"an earlier attempt of this run has added its rows, and {error.message}",
                     hint="take out the rows of one of the two, and start the run as a new one",
                 ) from error
-            # What it wrote is replaced, or merged again.
+            # What it wrote is replaced.
         self.before = self._counted(self.storage.before())
 
     @property
@@ -527,36 +547,6 @@ class _Write:
 
     def _describe(self, partitions: Iterable[Pattern]) -> str:
         return some(sorted(describe(self.columns, values) for values in partitions))
-
-    def _merged(self, frame: DataFrame) -> DataFrame:
-        """Return what the scope holds once these rows are in it, the newest row of each key."""
-        if (column := self.before.numbered) is not None:
-            raise TableError(
-                f"{self.output.dataset} numbers its rows by {column!r}: merged rows would get "
-                "others",
-                hint='write it by mode = "overwrite" or "append"',
-            )
-        if not self.options.merge_on:
-            raise EntrypointError(
-                f"{self.output.dataset} is written by merge, and its job names no key",
-                hint='declare it: @job(..., merge_on=("id",), newest_by="updated_at")',
-            )
-        held = self.storage.held(self.before.version, self.scope)
-        keys = [quoted(name) for name in self.options.merge_on]
-        null = F.lit(False)
-        for key in keys:
-            null = null | F.col(key).isNull()
-        # A NULL key matches nothing, so each replay of the run would add its rows once more.
-        refused = F.raise_error(F.lit(f"{_NULL_KEY} {', '.join(self.options.merge_on)}"))
-        age = unused("age", frame.columns)
-        new = frame.withColumn(age, F.when(null, refused.cast("int")).otherwise(F.lit(0)))
-        # What is held has not yet the columns that this write adds.
-        both = new.unionByName(
-            held.withColumn(age, F.lit(1)), allowMissingColumns=bool(self.fit.added)
-        )
-        newest = [quoted(self.options.newest_by)] if self.options.newest_by else []
-        order = [*[F.col(name).desc_nulls_last() for name in newest], F.col(age)]
-        return first_of_each(both, self.options.merge_on, order, frame.columns).drop(age)
 
 
 def _ends_plainly(frame: DataFrame) -> bool:

@@ -39,6 +39,7 @@ class RunIdentity:
     backfill_id: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     result_path: str | None = None
+    keys_derived: bool = False
 
 
 class SpecBuilder:
@@ -99,6 +100,7 @@ class SpecBuilder:
                 facets=self._facets(facts, [data.ref for data, _ in inputs]),
             ),
             result_path=identity.result_path,
+            keys_derived=identity.keys_derived,
         )
 
     def _output(self, output: Output, scope: PartitionSet) -> OutputSpec:

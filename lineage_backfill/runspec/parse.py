@@ -43,6 +43,7 @@ def parse_spec(document: object) -> RunSpec:
     return top.done(
         RunSpec(
             store=top.get("store", str, default=""),
+            keys_derived=top.get("keys_derived", bool, default=False),
             backfill_id=top.get("backfill_id", str),
             run_id=top.get("run_id", str),
             attempt=top.get("attempt", int),

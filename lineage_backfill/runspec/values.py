@@ -128,7 +128,8 @@ class RunSpec:
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
     newest first, wrote to the outputs is put back. `store` is the id of the run store that planned
-    it: names of backfills are its own.
+    it: names of backfills are its own. `keys_derived` says that the keys come from the clock or a
+    schedule, so that nobody named them.
     """
 
     backfill_id: str
@@ -145,6 +146,7 @@ class RunSpec:
     result_path: str | None
     undo: tuple[str, ...] | None = None
     store: str = ""
+    keys_derived: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run spec as JSON has it."""
@@ -175,7 +177,8 @@ class OutputResult:
     """What became of one output; `version` is None where nothing had to be written.
 
     `drift` says what was done about columns that were not those of the table, `types` are those of
-    the columns whose values the partitions tell.
+    the columns whose values the partitions tell, `merged` is how many rows a merge inserted,
+    updated and deleted, where the table's log counts them.
     """
 
     dataset: DatasetRef
@@ -184,6 +187,7 @@ class OutputResult:
     partitions: tuple[PartitionResult, ...]
     drift: tuple[str, ...] = ()
     types: Mapping[str, str] | None = None
+    merged: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +251,7 @@ class RunResult:
 _OPTIONAL = frozenset(
     {
         *("location", "table", "start", "end", "undo", "store", "types", "values", "within"),
-        *("required", "needs", "missing", "unknown"),
+        *("required", "needs", "missing", "unknown", "merged", "keys_derived"),
     }
 )
 
@@ -257,7 +261,7 @@ def _members(value: Any) -> dict[str, Any]:
     return {
         name: member
         for name, member in found.items()
-        if (name not in _OPTIONAL or (member is not None and member != ""))
+        if (name not in _OPTIONAL or member not in (None, "", False))
         and (name != "says_mode" or not member)
     }
 

@@ -65,7 +65,7 @@ def test_the_watermark_prunes_by_the_column_and_not_by_its_quoted_name(
     assert infer_watermark(table, "at", partition="p_extracted_at", now=later) is None
     assert [record.getMessage() for record in caplog.records if "ingest" in record.name] == [
         "there is no table yet: everything is read",
-        "no at since 2024-12-25 in p_extracted_at: everything is read",
+        "no at in p_extracted_at since 2024-12-25: everything is read",
     ]
 
 
@@ -82,6 +82,17 @@ def test_a_watermark_is_asked_for_with_all_that_it_depends_on(spark: SparkSessio
             ask(rows, "at", **given)
     found = ask(rows, "at", partition="day", now=NOW)
     assert found.replace(tzinfo=UTC) == datetime(2024, 6, 14, 8, tzinfo=UTC)
+
+
+def test_a_table_without_partitions_has_a_watermark_too(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = spark.sql("SELECT explode(array(TIMESTAMP'2020-01-01 08:00:00', NULL)) AS at")
+    found = infer_watermark(rows, "at", partition=None, now=NOW)
+    assert found is not None
+    assert found.replace(tzinfo=UTC) == datetime(2020, 1, 1, 8, tzinfo=UTC)
+    assert infer_watermark(rows.limit(0), "at", partition=None, now=NOW) is None
+    assert "no at in the table: everything is read" in caplog.text
 
 
 def test_the_watermark_prunes_by_texts_as_well_as_by_dates(
@@ -107,7 +118,7 @@ def test_the_latest_row_of_each_key(spark: SparkSession) -> None:
         found = latest_by_key(frame, ["id"], newest_by="at", **options)
         return sorted((tuple(row) for row in found.collect()), key=repr)
 
-    known = [(1, 20, "new"), (2, 5, "a"), (3, None, "only")]
+    known = [(1, 20, "new"), (2, 5, "b"), (3, None, "only")]
     # Rows without a key are not one thing because they all lack it.
     assert latest() == [*known, (None, 1, "x"), (None, 2, "y")]
     assert latest(null_keys="drop") == known
@@ -117,7 +128,7 @@ def test_the_latest_row_of_each_key(spark: SparkSession) -> None:
     assert {row["Rank"] for row in ranked.collect()} == {9}
     # Of two that are equally new it is the same one, in whatever order they come.
     turned = latest_by_key(frame.orderBy("v"), ["id"], newest_by="at", null_keys="drop")
-    assert sorted(tuple(row) for row in turned.where("id = 2").collect()) == [(2, 5, "a")]
+    assert sorted(tuple(row) for row in turned.where("id = 2").collect()) == [(2, 5, "b")]
 
 
 def test_a_surrogate_key_tells_apart_what_differs(spark: SparkSession) -> None:
@@ -161,6 +172,27 @@ def test_rows_are_brought_into_the_shape_of_their_table(spark: SparkSession) -> 
     wrong = spark.createDataFrame([("seven", "x", 1)], "id STRING, name STRING, extra INT")
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         align_schema(wrong, table, changed="cast").frame.collect()
+
+
+def test_everything_becomes_text_but_what_the_table_has_otherwise(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT DATE'2024-06-15' AS day, 1.50BD AS n, X'00FF' AS b, array(1, NULL) AS a, "
+        "named_struct('x', 1) AS s, map('k', 2) AS m, parse_json('{\"y\": 3}') AS v, NULL AS none"
+    )
+    texts = ["2024-06-15", "1.50", "AP8=", "[1,null]", '{"x":1}', '{"k":2}', '{"y":3}', None]
+    bronze = align_schema(rows, None, types="string").frame
+    assert {field.dataType.simpleString() for field in bronze.schema} == {"string"}
+    assert list(bronze.collect()[0]) == texts
+    table = spark.createDataFrame([], "day DATE, n STRING").schema
+    aligned = align_schema(rows.select("n", "day", "a"), table, types="string")
+    assert [field.dataType.simpleString() for field in aligned.frame.schema] == [
+        "date",
+        "string",
+        "string",
+    ]
+    assert (aligned.new, aligned.changed) == (("a",), ())
+    with pytest.raises(SchemaMismatchError):
+        align_schema(rows.selectExpr("1 AS day", "n"), table, types="string")
 
 
 @pytest.mark.parametrize("is_null", [True, False])

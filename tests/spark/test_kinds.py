@@ -160,8 +160,6 @@ def test_a_table_that_numbers_its_rows_is_written_and_not_undone(
         undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     with pytest.raises(SchemaMismatchError, match="id is numbered by the table itself"):
         made.write(frame.selectExpr("day", "1L AS id", "n"), ["d1", "d2"], run_id="r-3")
-    with pytest.raises(TableError, match="merged rows"):
-        made.write(frame, ["d1"], WriteOptions(merge_on=("n",)), run_id="r-4", mode="merge")
 
 
 def test_change_feed_deletion_vectors_and_constraints_go_along(

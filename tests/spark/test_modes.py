@@ -62,11 +62,9 @@ def test_rows_that_are_held_have_nothing_in_a_column_that_a_merge_adds(
     assert made.rows() == expected
 
 
-def test_a_merge_keeps_to_its_scope_and_refuses_null_keys(spark: SparkSession, filled: Any) -> None:
+def test_a_merge_keeps_to_its_scope_and_needs_a_key(spark: SparkSession, filled: Any) -> None:
     with pytest.raises(Unexpected, match="day=d2"):
         filled.write(rows(spark, ("d2", 3, 99, "x")), ["d1"], BY_ID, mode="merge")
-    with pytest.raises(Exception, match="NULL in the merge key id"):
-        filled.write(rows(spark, ("d1", None, 99, "x")), ["d1"], BY_ID, mode="merge")
     with pytest.raises(RuntimeFailure, match="names no key"):
         filled.write(rows(spark, ("d1", 1, 99, "x")), ["d1"], mode="merge")
     assert len(filled.rows()) == 3

@@ -68,7 +68,7 @@ def check_next(spark: SparkSession, path: Path, mode: str) -> None:
     try:
         Steps().write(spark, path, mode, 3)
     except (WriteConflictError, UndoRefusedError):
-        assert mode in ("append", "undo")
+        assert mode in ("append", "merge", "undo")
         after = check_between(spark, path, mode)
         assert after != model("append", None, foreign=True)  # what it would have taken out
         return
