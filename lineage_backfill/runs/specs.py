@@ -11,7 +11,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
-from lineage_backfill.project.columns import unplaced
+from lineage_backfill.project.columns import refuse_unplaced, unplaced
 from lineage_backfill.project.resolver import DeclarationResolver, written_keys
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec
@@ -106,22 +106,9 @@ class RunSpecs:
                 f"job {run.job} has no entrypoint",
                 hint='declare it: [[job]] entrypoint = "package.module:function"',
             )
-        for part in (*run.reads, *run.writes):
+        for part in (*run.writes, *run.reads):
             data = self._resolver.dataset(part.dataset)
-            lacks = unplaced(data.declaration, data.calendar)
-            if lacks == "location":
-                raise DeclarationError(
-                    f"where dataset {data.ref} is stored is not declared, and job {run.job}"
-                    " needs it",
-                    hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its location or"
-                    " table",
-                )
-            if lacks:
-                raise DeclarationError(
-                    f"which column of {data.ref} holds the key is not declared, and job {run.job}"
-                    " needs it",
-                    hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its columns",
-                )
+            refuse_unplaced(data.ref, data.declaration, data.calendar)
 
     def _lacks(self, part: DatasetPartitions) -> bool:
         data = self._resolver.dataset(part.dataset)

@@ -12,7 +12,12 @@ from lineage_backfill.model import DatasetRef, named
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import Key as CalendarKey
 from lineage_backfill.partitions.text import expand, render
-from lineage_backfill.project.columns import physical_columns, physical_values, repeated
+from lineage_backfill.project.columns import (
+    physical_columns,
+    physical_values,
+    refuse_unplaced,
+    repeated,
+)
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.resolver import DatasetFacts, DeclarationResolver, JobFacts, Output
 from lineage_backfill.runspec.needs import Needs
@@ -128,11 +133,8 @@ class SpecBuilder:
 
     def _table(self, data: DatasetFacts) -> dict[str, Any]:
         declared = data.declaration
-        if declared is None or (declared.location is None and declared.table is None):
-            raise DeclarationError(
-                f"where dataset {data.ref} is stored is not declared",
-                hint=f"declare it: [[dataset]] name = {data.ref.name!r} and its location or table",
-            )
+        refuse_unplaced(data.ref, declared, None)
+        assert declared is not None
         location = declared.location
         if location is not None:
             location = absolute(location, self._root)
@@ -162,12 +164,8 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
         raise DeclarationError(
             f"the partitioning of {data.ref} is unknown", hint="declare it in the project file"
         )
+    refuse_unplaced(data.ref, declared, calendar)
     columns = physical_columns(declared)
-    if not calendar.is_whole and not columns:
-        raise DeclarationError(
-            f"dataset {data.ref} is partitioned, and its physical columns are not declared",
-            hint='declare them: columns = { ds = "%Y-%m-%d" }',
-        )
     return tuple(
         Partition(key=_label(key), values=physical_values(key, columns))
         for key in expand(calendar, keys)
