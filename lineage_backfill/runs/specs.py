@@ -8,10 +8,12 @@ from typing import Any
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import DatasetPartitions, PlannedRun
 from lineage_backfill.project.columns import refuse_unplaced, unplaced
+from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.resolver import DeclarationResolver, written_keys
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec
@@ -107,12 +109,15 @@ class RunSpecs:
                 hint='declare it: [[job]] entrypoint = "package.module:function"',
             )
         for part in (*run.writes, *run.reads):
-            data = self._resolver.dataset(part.dataset)
-            refuse_unplaced(data.ref, data.declaration, data.calendar)
+            refuse_unplaced(part.dataset, *self._place(part))
 
     def _lacks(self, part: DatasetPartitions) -> bool:
+        return bool(unplaced(*self._place(part)))
+
+    def _place(self, part: DatasetPartitions) -> tuple[DatasetDeclaration | None, Calendar | None]:
+        """Return what is declared of a dataset, and its calendar unless it is taken whole."""
         data = self._resolver.dataset(part.dataset)
-        return bool(unplaced(data.declaration, data.calendar))
+        return data.declaration, None if part.keys is None else data.calendar
 
     def _part(self, part: DatasetPartitions) -> tuple[DatasetRef, PartitionSet | None]:
         calendar = self._resolver.dataset(part.dataset).calendar
