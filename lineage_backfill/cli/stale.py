@@ -89,27 +89,37 @@ def catchup(
     source: SourceOptions,
     how: RunOptions,
     since: _SinceOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="At most so many runs: those of the oldest keys.", min=1, metavar="N"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan and run what `stale` shows, and what follows from it; nothing else."""
-    found = _find(options, source, since)
+    found = _find(options, source, since, limit)
     terminal.talk().print(_tables(found))
     if found.plan is not None:
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
         carry_out(planned, how, source=source, as_json=as_json)
 
 
-def _find(options: PlanOptions, source: SourceOptions, since: str | None) -> _Stale:
+def _find(
+    options: PlanOptions, source: SourceOptions, since: str | None, limit: int | None = None
+) -> _Stale:
     now = read_instant(options.now)
     workspace = source.open(as_of=now)
     planning = Planning(workspace)
     jobs, silent = planning.find_stale(
         select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
     )
-    roots = tuple(one.asked() for one in jobs if one.stale)
+    roots = tuple(asked for one in jobs if (asked := one.asked()) is not None)
     plan = None
     if roots:
         request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
+        if limit is not None:
+            request = planning.oldest(jobs, request, limit)
+        if request.jobs != roots:
+            terminal.say(f"Only the oldest of it, for --limit {limit}; `catchup` again does more.")
         plan = planning.plan(request)
     return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from lineage_backfill.errors import (
     ConfigError,
     DeclarationError,
+    GuardRailError,
     StalePlanError,
     TableLogError,
     UsageError,
@@ -27,12 +28,12 @@ from lineage_backfill.planning.folding import refuse_families, written
 from lineage_backfill.planning.missing import MissingReads, inputs_of, missing_reads
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.planner import Planner, build_plan
-from lineage_backfill.planning.request import ChangedDataset, LogRange, Request
+from lineage_backfill.planning.request import ChangedDataset, ChangedJob, LogRange, Request
 from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.retained import lost_reads
 from lineage_backfill.planning.review import Finding, review
-from lineage_backfill.planning.staleness import Staleness, TableRecord, find_stale
+from lineage_backfill.planning.staleness import Staleness, TableRecord, find_stale, oldest
 from lineage_backfill.planning.table_keys import delta_table_of, keys_of
 from lineage_backfill.planning.timeline import Spans, timeline
 from lineage_backfill.ports import TableLogs
@@ -79,6 +80,27 @@ class Planning:
             refuse_families(found, written(plan, workspace.snapshot))
         more = tuple(advice(plan, workspace.snapshot))
         return replace(plan, warnings=(*plan.warnings, *more)) if more else plan
+
+    def oldest(self, jobs: Iterable[Staleness], request: Request, most: int) -> Request:
+        """Return the request for the oldest stale keys that take at most so many runs.
+
+        Raises GuardRailError where those of the oldest key alone take more.
+        """
+        workspace = self.workspace
+        planner = Planner(
+            workspace.snapshot, self._declarations, now=workspace.now, functions=workspace.functions
+        )
+
+        def fits(asked: Sequence[ChangedJob]) -> bool:
+            return planner.plan(replace(request, jobs=tuple(asked))).totals["runs"] <= most
+
+        found = oldest(jobs, fits)
+        if not found:
+            raise GuardRailError(
+                f"the oldest stale partition alone takes more runs than {most}",
+                hint="Allow more with --limit.",
+            )
+        return replace(request, jobs=found)
 
     def check(self, plan: Plan) -> None:
         """Raise StalePlanError if what the plan rests on has moved, naming what."""

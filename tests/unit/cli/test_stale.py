@@ -138,6 +138,24 @@ def test_only_the_rest_and_what_follows_from_it(
     ]
 
 
+def test_the_oldest_first_as_many_as_are_asked_for(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "12345"), (7, "2"))
+    shop.table("tidy", (2, "1235"))
+    shop.table("sums", (3, "12345"))
+    assert main(["catchup", *NOW, "--limit", "1", "--yes"]) == 9
+    assert "takes more runs than 1" in capsys.readouterr().err
+    for _ in range(3):  # then there is nothing left
+        assert main(["catchup", *NOW, "--limit", "3", "--yes", "--max-parallel", "1"]) == 0
+    assert shop.journal == [
+        "clean 2024-01-02",
+        "totals 2024-01-02",
+        "clean 2024-01-04",
+        "totals 2024-01-04",
+    ]
+
+
 def test_what_a_backfill_has_made_is_known_although_the_tables_do_not_tell(
     shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ from lineage_backfill.planning.staleness import (
     Staleness,
     TableRecord,
     find_stale,
+    oldest,
 )
 from tests.unit.planning.world import (
     dataset,
@@ -508,3 +509,53 @@ def test_many_partitions_with_a_commit_each_are_judged() -> None:
     one = world.stale()["clean"]
     assert one.missing.ordinals.lo == ordinals.lo + count
     assert one.older == ()
+
+
+# --- the oldest of it ---------------------------------------------------------------------------
+
+GRAINS = """
+[[dataset]]
+name = "a"
+grain = "hour"
+start = "2024-01-01T00"
+[[dataset]]
+name = "b"
+grain = "day"
+start = "2024-01-01"
+[[dataset]]
+name = "c"
+keys = ["eu", "us"]
+"""
+
+
+def stale_of(resolver: Resolver, name: str, text: str) -> Staleness:
+    calendar = resolver.calendar(dataset(name))
+    assert calendar is not None
+    return Staleness(job=job(name), calendar=calendar, missing=parse(calendar, keys(text)))
+
+
+@given(st.integers(0, 80), st.booleans())
+def test_the_oldest_keys_are_those_that_end_first_as_many_as_fit(most: int, whole: bool) -> None:
+    resolver = Resolver(lineage("a > b > b\nb > c > c"), declarations(GRAINS), now=NOW)
+    hours = stale_of(resolver, "a", "2024-01-01T05..2024-01-03T07")
+    days = stale_of(resolver, "b", "2024-01-01..2024-01-04")
+    jobs = [hours, days, *([stale_of(resolver, "c", "eu")] if whole else [])]
+
+    def count(asked: Iterable[ChangedJob]) -> int:
+        sizes = {one.job: one.calendar for one in jobs}
+        return sum(len(parse(calendar, one.keys)) for one in asked if (calendar := sizes[one.job]))
+
+    found = oldest(jobs, lambda asked: count(asked) <= most)
+    ends = sorted(at(hour - 180) for hour in range(-200, 400))  # by the hour, far enough
+    fit = [
+        tuple(a for one in jobs if (a := one.asked(int(end.timestamp()))) is not None)
+        for end in ends
+    ]
+    everything = tuple(a for one in jobs if (a := one.asked()) is not None)
+    best = (
+        everything
+        if count(everything) <= most
+        else max((one for one in fit if count(one) <= most), key=count, default=())
+    )
+    assert count(found) == count(best)
+    assert found in ((), everything, *fit)
