@@ -61,20 +61,27 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
     place = item.path.relative_to(_TESTS)
     name, folder = place.as_posix(), place.parts[0]
     first = len(_FIRST) if name not in _FIRST else _FIRST.index(name)
-    return -1 if _shares_spark(name) else first, _FOLDERS.index(folder)
+    half = _spark_half(name)
+    return half - 2 if half is not None else first, _FOLDERS.index(folder)
 
 
-def _shares_spark(file: str) -> bool:
-    """Whether the tests of a file, by its path below this folder, use the one Spark session."""
-    return file.startswith("spark/") or file == "chaos/test_spark_kills.py"
+def _spark_half(file: str) -> int | None:
+    """Return in which half of the Spark tests a file is, by its path below this folder.
+
+    The tests of a half share one session; None for files that need none.
+    """
+    if not file.startswith("spark/") and file != "chaos/test_spark_kills.py":
+        return None
+    return int(file >= "spark/test_open_scope.py")
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives a process all tests of the one Spark session, or those of a file."""
+    """Gives a process half of the Spark tests, or those of a file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0].removeprefix("tests/")
-        return "spark" if _shares_spark(file) else file
+        half = _spark_half(file)
+        return file if half is None else f"spark {half}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
