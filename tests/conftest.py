@@ -29,8 +29,7 @@ _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
 _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
-#: A process is given two of them at once: the third goes to the one with Spark, and is short.
-_FIRST = ("e2e/test_demo.py", "unit/test_files.py", "e2e/test_spark_submit.py")
+_FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
