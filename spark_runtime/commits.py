@@ -113,11 +113,14 @@ def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:
     return [one for one in attempts if undo_token(one.metadata["token"]) not in state.tokens]
 
 
-def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transaction) -> None:
+def put_back(
+    storage: Storage, undone: Sequence[Commit], transaction: Transaction, *, mends: bool = False
+) -> None:
     """Make what commits, oldest first, touched what it was before them, and lose nobody's rows.
 
-    Raises UndoRefusedError, naming the commit, where others have changed it since: nothing is done,
-    or is done no longer. Raises StaleAttemptError where the transaction was overtaken.
+    One that `mends` another putting back is not mended in its turn. Raises UndoRefusedError,
+    naming the commit, where others have changed it since: nothing is done, or is done no
+    longer. Raises StaleAttemptError where the transaction was overtaken.
     """
     log = storage.log
     seen = log.state()
@@ -140,7 +143,14 @@ def put_back(storage: Storage, undone: Sequence[Commit], transaction: Transactio
             f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
             hint="look at its history, and report this",
         )
-    verify_put_backs(storage, [ours], [])
+    if not mends:
+        verify_put_backs(storage, [ours], [])
+    elif (unseen := _unseen(log, ours, seen.version)) is not None:
+        raise VerificationError(
+            f"{ours} of {log.location} came over {unseen}, and is not taken back once more",
+            hint=f"compare the table with its version {ours.version - 1}, and put back the rows "
+            "that are missing",
+        )
 
 
 def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
@@ -152,10 +162,15 @@ def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequen
     for ours in reversed(own):
         seen = ours.metadata.get("seen")
         if seen is not None and ours.version not in gone:
-            between = storage.log.commits(seen, ours.version - 1)
-            unseen = next((one for one in between if one.changed(ours.touched)), None)
+            unseen = _unseen(storage.log, ours, seen)
             if unseen is not None:
                 _leave(storage, ours, unseen)
+
+
+def _unseen(log: TableLog, ours: Commit, seen: int) -> Commit | None:
+    """Return a commit that changed what one of ours put back, after the version it had seen."""
+    between = log.commits(seen, ours.version - 1)
+    return next((one for one in between if one.changed(ours.touched)), None)
 
 
 def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
@@ -164,7 +179,8 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     metadata = {"schema_version": 1, **names, "taken_back": ours.version}
     identity = f"lineage-backfill/undo/{uuid.uuid4()}"
     try:
-        put_back(storage, [ours], Transaction(app_id=identity, version=1, metadata=metadata))
+        undoing = Transaction(app_id=identity, version=1, metadata=metadata)
+        put_back(storage, [ours], undoing, mends=True)
     except UndoRefusedError as error:
         raise VerificationError(
             f"{ours} of {log.location} came over {unseen}, and could not be taken back: "

@@ -107,6 +107,7 @@ def test_a_commit_that_slips_in_unseen_is_found_afterwards_and_kept(
 ) -> None:
 
     def late(*arguments: Any) -> None:
+        monkeypatch.undo()
         spark.sql(f"INSERT INTO delta.`{filled.path}` VALUES ('d1', 8)")
         replace(*arguments)
 

@@ -302,12 +302,21 @@ def test_a_broken_constraint_is_named_without_the_row(spark: SparkSession, delta
     assert len(delta.rows()) == 3
 
 
-def test_a_session_without_its_safeguards_does_not_write(spark: SparkSession, delta: Any) -> None:
+def test_a_session_without_its_safeguards_has_them_while_it_writes(
+    spark: SparkSession, delta: Any
+) -> None:
     name = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+    seen = []
+
+    def look(audit: Audit) -> None:
+        seen.append(spark.conf.get(name))
+
     spark.conf.set(name, "false")
     try:
-        with pytest.raises(SessionError, match="constraintCheck"):
-            delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
+        rows = days(spark, ("2024-01-01", 7))
+        delta.write(rows, DAYS[:1], WriteOptions(checks=[look]), run_id="r-1")
+        assert seen == ["true"]
+        assert spark.conf.get(name) == "false"
     finally:
         spark.conf.set(name, "true")
 
