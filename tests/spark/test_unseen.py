@@ -96,7 +96,6 @@ def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_o
         plans.append(frame._jdf.queryExecution().optimizedPlan().toString())
         replace(frame, *rest)
 
-    monkeypatch.setattr("spark_runtime.delta.replace", noted)
     frame = spark.range(8).selectExpr("date_add(DATE'2024-01-01', INT(id % 2)) AS day", "id AS n")
     ended = {
         "sort": frame.orderBy("n"),
@@ -104,7 +103,9 @@ def test_a_sort_or_a_shuffle_that_a_job_ends_in_is_not_made_beside_the_write_s_o
         "shuffle": frame.repartition(4, "day"),
     }[ends_in]
     made = table("day")
-    made.write(ended, ["2024-01-01", "2024-01-02"])
+    made.write(frame, ["2024-01-01", "2024-01-02"], run_id="r-0")  # the rows that make it are kept
+    monkeypatch.setattr("spark_runtime.delta.replace", noted)
+    made.write(ended, ["2024-01-01", "2024-01-02"], run_id="r-1")
     (plan,) = plans
     assert (plan.count("Sort ["), plan.count("Repartition")) == (0, 1), plan
     assert len(made.rows()) == 8
