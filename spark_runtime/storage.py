@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from spark_runtime.merge import Match
 from spark_runtime.scope import Scope
 from spark_runtime.state import EMPTY_FINGERPRINT, Commit, TableLog, TableState, Transaction
 from spark_runtime.values import Pattern, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from spark_runtime.merge import Match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
