@@ -119,20 +119,17 @@ class Scope(Collection[Pattern]):
     def members(self, *states: TableState, also: Iterable[Values] = ()) -> dict[Pattern, Member]:
         """Return the partitions that are named, and those of `states` and `also` that fit.
 
-        An open pattern that none fits stands for itself. Raises TableError where it is not known
-        which partitions a table has.
+        The named ones come first, then the others in the order of their values. An open pattern
+        that none fits stands for itself. Raises TableError where it is not known which partitions
+        a table has.
         """
         if not self._open:
             return {pattern: Member(key) for pattern, key in self.keys.items()}
-        candidates: dict[Pattern, None] = dict.fromkeys(filter(is_exact, self.keys))
-        for state in states:
-            candidates |= dict.fromkeys(state.listed())
-        candidates |= dict.fromkeys(also)
+        there = {*also}.union(*(state.listed() for state in states)).difference(self.keys)
+        found = sorted((values for values in there if any(self._fitted(values))), key=str)
         members, fitted = {}, set()
-        for values in candidates:
+        for values in (*filter(is_exact, self.keys), *found):
             patterns = list(self._fitted(values))
-            if not patterns and values not in self.keys:
-                continue
             fitted.update(patterns)
             members[values] = self._member(values, patterns)
         for pattern in self.keys:

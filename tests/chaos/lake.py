@@ -141,11 +141,11 @@ class SparkTables:
         return stamps
 
     def journal(self) -> list[tuple[str, str]]:
-        """Return what the logs say of our commits."""
+        """Return what the logs say of our commits; fences write nothing."""
         written = []
         for _, log in self._logs():
             commits = log.commits(-1, log.latest_version() or 0)
-            ours = (commit.metadata for commit in commits if commit.metadata)
+            ours = (commit.metadata for commit in commits if "token" in commit.metadata)
             written += [(one["run_id"], one["token"]) for one in ours]
         return written
 
