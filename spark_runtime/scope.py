@@ -127,7 +127,8 @@ class Scope(Collection[Pattern]):
             return {pattern: Member(key) for pattern, key in self.keys.items()}
         there = {*also}.union(*(state.listed() for state in states)).difference(self.keys)
         found = sorted((values for values in there if any(self._fitted(values))), key=str)
-        members, fitted = {}, set()
+        members: dict[Pattern, Member] = {}
+        fitted: set[Pattern] = set()
         for values in (*filter(is_exact, self.keys), *found):
             patterns = list(self._fitted(values))
             fitted.update(patterns)
