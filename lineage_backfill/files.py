@@ -34,12 +34,11 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
             unfinished.unlink()
 
 
-def private_folder(folder: Path) -> Path:
+def private_folder(folder: Path) -> None:
     """Make a folder, and those above it, for their owner only; one that is there stays as it is."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
-    return folder
 
 
 def private(path: str, flags: int) -> int:

@@ -116,7 +116,7 @@ def standing(own: Sequence[Commit], state: TableState) -> list[Commit]:
 def put_back(
     storage: Storage, undone: Sequence[Commit], transaction: Transaction, *, mends: bool = False
 ) -> None:
-    """Make what commits, oldest first, touched what it was before them, and lose nobody's rows.
+    """Restore what commits, oldest first, changed, and keep the rows of other writers.
 
     One that `mends` another putting back is not mended in its turn. Raises UndoRefusedError,
     naming the commit, where others have changed it since: nothing is done, or is done no
@@ -128,7 +128,7 @@ def put_back(
     wanted = {values for commit in undone for values in commit.touched}
     if not wanted:
         return
-    # What was seen is recorded: whoever comes after a kill verifies it all the same.
+    # The version seen is recorded, so that this is verified even after a kill.
     transaction = replace(transaction, metadata={**transaction.metadata, "seen": seen.version})
     storage.put_back(undone, transaction)
     after = log.state()

@@ -87,6 +87,10 @@ class DeltaLog:
             self._mark = mark(self._path(max(self._states)))
         return self._states[target]
 
+    def ever_written(self, state: TableState) -> set[Values]:
+        """Return the partitions that were written by a version, as far as the log tells."""
+        return {*state.partitions, *state.emptied}
+
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
         columns, names = _columns_of(self.layout(until))

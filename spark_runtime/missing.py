@@ -9,7 +9,6 @@ from lineage_backfill.partitions.calendar import EVERY
 from lineage_backfill.runspec.values import InputSpec, Key, Partition, RunKey
 from spark_runtime.checks import some
 from spark_runtime.errors import InputMissingError
-from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.scope import Scope
 from spark_runtime.state import TableLog, TableState
 from spark_runtime.values import Values
@@ -96,7 +95,7 @@ def find_missing(spec: InputSpec, log: TableLog | None) -> Missing:
     if spec.version is None or log is None:
         return Missing(spec=spec, needed=keys, never=everything)
     state = log.state(spec.version)
-    written = _ever_written(log, state)
+    written = log.ever_written(state)
     if needed is None:
         lacking = frozenset() if written else everything
     else:
@@ -114,13 +113,3 @@ def _lacking(
     covered = scope.fitted(written)
     place = {one.key: number for number, one in enumerate(needed)}
     return (place[key] for pattern, key in scope.keys.items() if pattern not in covered)
-
-
-def _ever_written(log: TableLog, state: TableState) -> set[Values]:
-    """Return the partitions that were written by that version, as far as the log tells."""
-    found = {*state.partitions, *state.emptied}
-    if isinstance(log, ParquetLog):
-        for commit in log.commits(-1, state.version):
-            found |= commit.touched
-            found.update(tuple(values) for values, *_ in commit.metadata.get("partitions", ()))
-    return found

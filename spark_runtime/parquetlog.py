@@ -216,6 +216,14 @@ class ParquetLog:
             if after < record.version <= until:
                 yield record.commit()
 
+    def ever_written(self, state: TableState) -> set[Values]:
+        """Return the partitions that were written by a version."""
+        found = {*state.partitions, *state.emptied}
+        for commit in self.commits(-1, state.version):
+            found |= commit.touched
+            found.update(tuple(values) for values, *_ in commit.metadata.get("partitions", ()))
+        return found
+
     def is_recorded(self) -> bool:
         """Whether this library knows schema and partition columns of the table."""
         return self.root.is_dir() and bool(self._load())

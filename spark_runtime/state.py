@@ -167,6 +167,9 @@ class TableLog(Protocol):
     def commits(self, after: int, until: int) -> Iterator[Commit]:
         """Yield the commits in (after, until], oldest first; raises TableError if one is gone."""
 
+    def ever_written(self, state: TableState) -> set[Values]:
+        """Return the partitions that were written by a version, as far as the log tells."""
+
 
 def undo_token(token: str) -> str:
     """Return the token of a commit that undoes the one with this token."""

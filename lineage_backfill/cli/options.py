@@ -59,7 +59,6 @@ class LineageOptions:
     lineage_view: Annotated[
         View | None, _source(help="What of Marquez to read: by default both.")
     ] = None
-
     no_cache: Annotated[
         bool, _source("--no-cache", help="Read all of Marquez, and keep nothing of it.")
     ] = False
@@ -108,7 +107,8 @@ class SourceOptions(LineageOptions):
             for value in given
             if value is not None
         ]
-        return [*given, *["--allow-torn-events"] * self.allow_torn_events]
+        flags = {"--allow-torn-events": self.allow_torn_events, "--no-cache": self.no_cache}
+        return [*given, *(flag for flag, is_given in flags.items() if is_given)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

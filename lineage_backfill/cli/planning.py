@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from lineage_backfill.cli import terminal
@@ -66,8 +66,6 @@ def _request(
     _warn(workspace.snapshot)
     planning = Planning(workspace)
     request = read_request(datasets, options, workspace.resolver)
-    if source.allow_torn_events:
-        request = replace(request, allow=request.allow | {"torn-events"})
     if asks_logs(options):
         since = read_moment(options.changed_since, now)
         request = planning.with_changes(request, after=options.since_version, since=since)

@@ -63,7 +63,7 @@ def table(
 
 def mark(holds: bool | None) -> Text:
     """Return the sign of what holds or not, in its colour; None: it is unknown."""
-    return Text(backfills.mark(holds), style={True: "green", False: "red", None: "yellow"}[holds])
+    return Text(backfills.mark(holds), style=backfills.colour(holds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

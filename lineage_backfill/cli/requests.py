@@ -169,7 +169,7 @@ def limits_of(options: PlanOptions, request: Request) -> Request:
         reason=options.reason or request.reason,
         as_of=options.now is not None or request.as_of,
         allow=request.allow
-        | {rail for rail in RAILS if getattr(options, f"allow_{rail.replace('-', '_')}", False)},
+        | {rail for rail in RAILS if getattr(options, f"allow_{rail.replace('-', '_')}")},
     )
 
 

@@ -102,7 +102,9 @@ def report_table(document: Document) -> RenderableType:
         (mark(one["exact"]), Text(dataset), *cells) for one, dataset, cells in outputs
     )
     touched = table("", "Dataset", *backfills.OUTPUTS, rows=rows, right=range(2, 8))
-    verdict = Text(backfills.verdict(document), style=backfills.verdict_style(document))
+    verdict = Text(
+        backfills.verdict(document), style=backfills.colour(document["touched_is_planned"])
+    )
     for one, dataset, _ in outputs:
         for what, number, keys in backfills.notes(one):
             style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")

@@ -86,10 +86,7 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
     if file is None:
         typer.echo(text, nl=False)
     else:
-        if force:
-            documents.write_whole([text], file)
-        else:
-            documents.replace_alike([text], file)
+        documents.replace_alike([text], file, force=force)
         say(f"Wrote {file}.")
 
 

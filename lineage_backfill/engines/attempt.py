@@ -84,6 +84,10 @@ class AttemptFiles:
         except FileNotFoundError:
             return ""
 
+    def left(self, token: str) -> Outcome | None:
+        """Return the outcome of the attempt with this token, as far as it has left one here."""
+        return self.outcome() if self.has_token(token) else None
+
     def outcome(self) -> Outcome | None:
         """Return what the result file says, None as long as there is none of this attempt."""
         spec = self.spec()

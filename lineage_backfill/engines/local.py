@@ -143,8 +143,7 @@ class LocalEngine(Engine):
         return handle
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
-        files = AttemptFiles(spec_path)
-        return files.outcome() if files.has_token(token) else None
+        return AttemptFiles(spec_path).left(token)
 
     def poll(self, handle: str) -> Outcome:
         task = self._tasks.get(handle)

@@ -101,8 +101,7 @@ class ProcessEngine(Engine):
         return found
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
-        files = AttemptFiles(spec_path)
-        return files.outcome() if files.has_token(token) else None
+        return AttemptFiles(spec_path).left(token)
 
     def _found(self, files: AttemptFiles) -> str | None:
         handle = str(files.spec_path)
@@ -156,10 +155,9 @@ class ProcessEngine(Engine):
 
     def _start(self, files: AttemptFiles, token: str) -> subprocess.Popen[bytes]:
         command = list(self.command(files))
-        path = self.environment.get("PATH")
-        if shutil.which(self.project / command[0], path=path) is None and not shutil.which(
-            command[0], path=path
-        ):
+        # The shell finds a name on PATH, and a path from the project's folder.
+        program = self.project / command[0] if "/" in command[0] else command[0]
+        if shutil.which(program, path=self.environment.get("PATH")) is None:
             raise EngineError(
                 f"{command[0]} cannot be started: there is no such program",
                 hint="See the settings of this engine in the project file.",

@@ -40,9 +40,9 @@ class Part:
 
 
 def untold(parts: Iterable[Part]) -> set[DatasetRef]:
-    """Return the inputs of which some part sends no column lineage, or none of an output.
+    """Return the inputs for which a part lacks column lineage, for the input or for an output.
 
-    Any of their columns may matter there, whatever the other parts send.
+    Any of their columns may matter to that part.
     """
     found: set[DatasetRef] = set()
     for part in parts:

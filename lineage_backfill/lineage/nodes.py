@@ -259,7 +259,7 @@ def _part(
     writes = _refs(run.writes, aliases)
     told: dict[DatasetRef, set[DatasetRef]] = {}
     for lineage, found in sources.items():
-        # What was told of a dataset by itself holds for all runs that write it.
+        # Column lineage sent with a dataset event applies to every run that writes the dataset.
         one = lineage.output
         is_own = one.told is not None and one.told[1] is lineage and one in run.writes
         if is_own or lineage in run.columns:

@@ -89,7 +89,7 @@ class Describer:
         return reason
 
     def _left(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
-        """Return what is said of keys and inputs that were left out."""
+        """Return the members for keys and inputs that the plan leaves out."""
         said: dict[str, Any] = {}
         if result.by_choice and (result.left or status == "blocked"):
             said["by_choice"] = True

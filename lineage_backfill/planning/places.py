@@ -63,9 +63,9 @@ class Places:
                 return found
         if self._tables and (parts := dataset_table(*name[:2], linked=linked)):
             tables = self._tables.get(parts) or self._tables.get(parts[-2:], [])
-            named = {id(one): table_parts(one.table or "") for one in tables}
-            same = [one for one in tables if named[id(one)] == parts]
-            return same or [one for one in tables if _meet(named[id(one)], parts)]
+            named = [(one, table_parts(one.table or "")) for one in tables]
+            same = [one for one, of in named if of == parts]
+            return same or [one for one, of in named if _meet(of, parts)]
         return []
 
     def located(self, text: str, known: Iterable[DatasetRef]) -> DatasetRef | None:
@@ -114,15 +114,15 @@ class Places:
             if own is not None and (ref == node.ref or own.namespace or self._home):
                 named.append(own)
             named += self.find(ref, linked=bool(node.aliases))
-        found = {id(one): one for one in named}
+        found = dict.fromkeys(named)
         if len(found) > 1:
-            names = " and ".join(sorted(f'"{one.name}"' for one in found.values()))
+            names = " and ".join(sorted(f'"{one.name}"' for one in found))
             raise DeclarationError(
                 f"dataset {node.ref} is declared twice by its name and place: {names}",
                 hint="Give each place to one [[dataset]]: correct a `location` or `table`, or leave"
                 " a table out.",
             )
-        return next(iter(found.values()), None)
+        return next(iter(found), None)
 
     def _ref(self, declared: DatasetDeclaration, known: Iterable[DatasetRef]) -> DatasetRef:
         space = declared.namespace or self._home
@@ -175,7 +175,7 @@ def _meet(one: Parts, other: Parts) -> bool:
 def _completed(
     node: DatasetNode | None, target: DatasetRef, tied: list[DatasetRef], before: LineageSnapshot
 ) -> DatasetNode:
-    """Return the node with the names that were tied to it, and what was told of it as a whole."""
+    """Return the node with the tied names, and with what the lineage says of the whole table."""
     node = node or DatasetNode(ref=target)
     whole = {ref: _whole(ref) for ref in tied}
     own = [ref for ref in tied if whole[ref] == ref]

@@ -37,8 +37,8 @@ _Group = tuple[int, Sequence[JobFacts], bool]
 Cause = tuple[str, str, str]
 #: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
 LeftCause = tuple[str, str]
-#: What the request itself leaves out; any other reason asks for a decision.
-_BY_CHOICE = frozenset({"excluded", "depth", "exact"})
+#: The cuts that the request itself asks for; any other one asks for a decision.
+_BY_CHOICE = frozenset({"excluded", "depth"})
 
 
 @dataclass(slots=True, eq=False)
@@ -160,7 +160,7 @@ class _Run:
         for data, keys in roots.items():
             self.dirty.add(data, keys)
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
-        self._unchosen: set[DatasetFacts] = set()  # unrepaired, and nobody asked for that
+        self._unchosen: set[DatasetFacts] = set()  # unrepaired, and not by choice
         self.warnings: dict[str, None] = {}
         self.results: dict[JobFacts, JobResult] = {}
         self.memo = KeyMemo()
@@ -268,9 +268,9 @@ class _Run:
         if constraints.cuts_any or facts.guarded:
             cut = constraints.cut(facts, self._distances[facts])
         cause = cause or cut
+        result.by_choice = cause is None or (cut is not None and cut[0] in _BY_CHOICE)
         if facts.calendar is None or (blocked and not _knows_keys(facts, stale_inputs)):
             result.cause = cause
-            result.by_choice = cut is not None and cut[0] in _BY_CHOICE
             self._all_unrepaired(facts, result)
             return result
         result.parts, unwidened = self._stale_keys(facts, ways, stale_inputs, asked)
@@ -281,7 +281,6 @@ class _Run:
         result.cause = cause
         if cause is not None:
             left = result.stale
-            result.by_choice = cut is not None and cut[0] in _BY_CHOICE
         elif self.unrepaired or constraints.exact or constraints.expired:
             left = self._left(facts, result, ways, unwidened)
         else:

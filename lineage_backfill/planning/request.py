@@ -9,7 +9,9 @@ from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 
 #: The guard rails that a request may override.
-RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs", "torn-events")
+RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
+#: What else a plan records as allowed: how its lineage was read.
+TORN_EVENTS: Final = "torn-events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class Request:
     `columns` limits the change to columns of the changed datasets. `select` and `exclude` hold
     selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
     jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
-    `allow` holds names of `RAILS`, the guard rails that are overridden. `author`
+    `allow` holds names of `RAILS`, the guard rails that are overridden, and `TORN_EVENTS`. `author`
     and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
     a named instant: what has become complete since then is not its business.
     """

@@ -99,15 +99,14 @@ def verdict(document: Document) -> str:
     return f"Touched is {'' if document['touched_is_planned'] else 'not '}what was planned."
 
 
-def verdict_style(document: Document) -> str:
-    """Return the colour of the verdict."""
-    styles = {True: "green", False: "red", None: "yellow"}
-    return styles[document["touched_is_planned"]]
-
-
 def mark(holds: bool | None) -> str:
     """Return the sign of what holds or not; None: it is unknown."""
     return "?" if holds is None else "✓" if holds else "✗"
+
+
+def colour(holds: bool | None) -> str:
+    """Return the colour of what holds or not; None: it is unknown."""
+    return "yellow" if holds is None else "green" if holds else "red"
 
 
 def names_in(document: Document) -> Names:

@@ -63,29 +63,29 @@ def save(document: Document, path: Path, *, force: bool = False) -> None:
 
     A file that is there must be a document of the same kind, unless it is replaced by `force`.
     """
-    pieces = _pieces(document)
-    if force:
-        write_whole(pieces, path)
-    else:
-        replace_alike(pieces, path)
+    replace_alike(_pieces(document), path, force=force)
 
 
-def replace_alike(text: Iterable[str], path: Path) -> None:
-    """Write a text in place of one of the same kind, or where there is none; raises UsageError."""
+def replace_alike(text: Iterable[str], path: Path, *, force: bool = False) -> None:
+    """Write a text in place of one of the same kind, or where there is none; raises UsageError.
+
+    With `force` it replaces any file.
+    """
     pieces = iter(text)
     head = ""
     for piece in pieces:
         head += piece
         if len(head) >= _HEAD:
             break
-    refuse_others(path, lambda old: kind_of(old) == kind_of(head))
+    if not force:
+        refuse_others(path, lambda old: kind_of(old) == kind_of(head))
     write_whole(chain([head], pieces), path)
 
 
 def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
     """Raise UsageError where a file is there that begins otherwise than what would replace it."""
     head = ""
-    with suppress(OSError):  # what cannot be read cannot be written either, which is told then
+    with suppress(OSError):  # writing reports what is wrong with a path that cannot be read
         if path.is_file():
             with path.open("rb") as file:
                 head = file.read(_HEAD).decode("utf-8", "replace")

@@ -21,7 +21,7 @@ _SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
 
 
 def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> str:
-    """Return what a run spec needs and is not declared of a dataset: location, column or ""."""
+    """Return what is not declared of a dataset and a run spec needs: location, column or ""."""
     if declared is None or (declared.location is None and declared.table is None):
         return "location"
     is_keyed = calendar is not None and not calendar.is_whole
@@ -31,7 +31,7 @@ def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> 
 def refuse_unplaced(
     dataset: DatasetRef, declared: DatasetDeclaration | None, calendar: Calendar | None
 ) -> None:
-    """Raise DeclarationError for a dataset of which a run spec cannot say where its keys are."""
+    """Raise DeclarationError for a dataset without a declared place or key column."""
     lacks = unplaced(declared, calendar)
     if lacks == "location":
         raise DeclarationError(

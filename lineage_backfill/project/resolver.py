@@ -74,7 +74,7 @@ class Input:
 
     @property
     def reads_whole(self) -> bool:
-        """Whether runs are told no keys of it: they read all that it holds."""
+        """Whether runs read all of it, and get no keys."""
         return self.mapping is None or self.mapping.reads_whole
 
     @property

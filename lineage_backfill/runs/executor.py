@@ -80,7 +80,7 @@ class Executor:
     waits: bool = False
     #: Raises StalePlanError where a plan that was to start later no longer holds.
     check: Callable[[], None] | None = None
-    #: Raises DeclarationError for runs of which no run spec can be made.
+    #: Raises DeclarationError for runs whose run spec cannot be made.
     preflight: Callable[[Sequence[PlannedRun]], None] | None = None
     #: Names a run from outside that writes the same partitions, if there is one; it is waited for.
     live: Callable[[Sequence[PlannedRun]], str] | None = None
@@ -92,7 +92,7 @@ class Executor:
         self._driving: RunLoop | None = None
         self._stops = 0
         self._stopped = threading.Event()
-        #: The store, for whoever drives: it is waited for.
+        #: The same store, whose calls are repeated while its database does not answer.
         self._patient = cast(
             RunStore, PatientStore(self.store, self.reporter.waiting, self._stopped)
         )

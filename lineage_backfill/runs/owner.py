@@ -28,7 +28,7 @@ def standing(
     record = store.backfill(backfill_id)
     if is_driving(holder, now):
         return record, holder
-    begins = holder is None and local < record.updated_at + LEASE  # nobody has taken the lease yet
+    begins = holder is None and local < record.updated_at + LEASE  # the lease is not taken yet
     if record.state.is_under_way and not begins:
         record = replace(record, state=BackfillState.INTERRUPTED)
     return record, None

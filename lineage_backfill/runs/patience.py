@@ -21,8 +21,8 @@ _LONGEST = 10.0  # seconds between two tries
 class PatientStore:
     """A run store whose calls are repeated until it answers, or `patience` seconds have passed.
 
-    `said` is told once what is waited for; `stopped` ends the waiting. Then the
-    StoreUnreachableError of the last try is raised.
+    `said` gets the error's message, once; `stopped` ends the waiting. The StoreUnreachableError of
+    the last try is raised then.
     """
 
     def __init__(

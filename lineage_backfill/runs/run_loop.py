@@ -209,7 +209,7 @@ class RunLoop:
     def _refuse_unjudged(
         self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
     ) -> None:
-        """Raise ConflictError for runs under way of which only another machine can tell."""
+        """Raise ConflictError for runs under way that only another machine can judge."""
         unknown: dict[str, list[RunRecord]] = {}
         for record in records:
             if not record.state.is_under_way or not self._is_elsewhere(record):
@@ -220,10 +220,10 @@ class RunLoop:
                 unknown.setdefault(record.machine or "", []).append(record)
         for machine, under_way in unknown.items():
             first = under_way[0]
-            others = f" and {len(under_way) - 1:,} more runs" if under_way[1:] else ""
+            others = f" and {len(under_way) - 1:,} more" if under_way[1:] else ""
             raise ConflictError(
                 f"job {first.job.name} ({first.run_id}){others} may still be running on {machine}:"
-                f" only that machine can tell",
+                " only that machine can tell",
                 hint=f"Resume there. If {machine} is gone for good, add --machine-gone {machine}.",
             )
 

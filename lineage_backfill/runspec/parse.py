@@ -92,7 +92,10 @@ def _check_table(value: object, place: str) -> None:
     table.items("drift", _text, default=[])
     table.optional("types", dict)
     for name in ("missing", "unknown"):
-        table.optional(name, list)
+        table.items(name, _range, default=[])
+    counts = _Reader(table.get("merged", dict, default={}), f"{place}.merged")
+    for name in ("inserted", "updated", "deleted"):
+        counts.optional(name, int)
     table.items("partitions", _check_partition)
 
 
@@ -107,7 +110,7 @@ def _check_partition(value: object, place: str) -> None:
     for column, text in partition.get("values", dict, default={}).items():
         if text is not None:
             _text(text, f"{place}.values.{column}")
-    partition.optional("within", list)
+    partition.items("within", _range, default=[])
 
 
 class _Reader:

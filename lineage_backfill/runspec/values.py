@@ -128,8 +128,8 @@ class RunSpec:
     one by one. A run that no backfill has planned has the empty text as `backfill_id`, and may
     have no `result_path`. With `undo` the job is not run: what the attempts with these tokens, the
     newest first, wrote to the outputs is put back. `store` is the id of the run store that planned
-    it: names of backfills are its own. `keys_derived` says that the keys come from the clock or a
-    schedule, so that nobody named them.
+    it: names of backfills are its own. With `keys_derived` the keys were not named: they come from
+    the clock or a schedule.
     """
 
     backfill_id: str
@@ -207,8 +207,8 @@ class InputResult:
     """The version of one input that was read (None: it does not exist) and its partitions.
 
     `types` are those of the columns whose values the partitions tell, as the table names them.
-    `missing` are the keys that the run needs and that were never written, `unknown` those that hold
-    nothing and of which the log does not go back far enough to tell; `*` is the whole table.
+    Of the keys that the run needs, `missing` were never written, and `unknown` are empty and may be
+    older than the log; `*` is the whole table.
     """
 
     dataset: DatasetRef

@@ -27,8 +27,14 @@ from lineage_backfill.planning.explain import Explanation, explain
 from lineage_backfill.planning.folding import refuse_families, written
 from lineage_backfill.planning.missing import MissingReads, inputs_of, missing_reads
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.planner import Planner, build_plan
-from lineage_backfill.planning.request import ChangedDataset, ChangedJob, LogRange, Request
+from lineage_backfill.planning.planner import Planner
+from lineage_backfill.planning.request import (
+    TORN_EVENTS,
+    ChangedDataset,
+    ChangedJob,
+    LogRange,
+    Request,
+)
 from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.retained import lost_reads
@@ -66,15 +72,11 @@ class Planning:
     def plan(self, request: Request) -> Plan:
         """Return the plan for the request; raises UsageError where it cannot be planned."""
         workspace = self.workspace
+        if self._project.lineage.allow_torn:
+            request = replace(request, allow=request.allow | {TORN_EVENTS})
         found = self._families(request)
         began = time.monotonic()
-        plan = build_plan(
-            request,
-            workspace.snapshot,
-            self._declarations,
-            now=workspace.now,
-            functions=workspace.functions,
-        )
+        plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         if found:
             refuse_families(found, written(plan, workspace.snapshot))
@@ -86,10 +88,7 @@ class Planning:
 
         Raises GuardRailError where those of the oldest key alone take more.
         """
-        workspace = self.workspace
-        planner = Planner(
-            workspace.snapshot, self._declarations, now=workspace.now, functions=workspace.functions
-        )
+        planner = self._planner()
 
         def fits(asked: Sequence[ChangedJob]) -> bool:
             return planner.plan(replace(request, jobs=tuple(asked))).totals["runs"] <= most
@@ -129,11 +128,13 @@ class Planning:
         With `why_not` keys that are left come before those that are planned.
         """
         self._families(request)
+        return explain(self._planner().session(request), job, keys, why_not=why_not)
+
+    def _planner(self) -> Planner:
         workspace = self.workspace
-        planner = Planner(
+        return Planner(
             workspace.snapshot, self._declarations, now=workspace.now, functions=workspace.functions
         )
-        return explain(planner.session(request), job, keys, why_not=why_not)
 
     def _families(self, request: Request) -> tuple[Family, ...]:
         """Return what looks like undeclared partitions; refuse a request that names one."""

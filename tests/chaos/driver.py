@@ -157,7 +157,8 @@ def drive(what: Drive) -> None:
         state = _drive(what, reach)
     except BackfillError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        print(f"{type(error).__name__}: {error} ({error.hint})", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{type(error).__name__}: {error} ({error.hint})\n")
+        sys.stderr.flush()
         os._exit(REFUSED)
     os._exit(SUCCEEDED if state is BackfillState.SUCCEEDED else UNFINISHED)
 

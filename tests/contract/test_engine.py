@@ -18,6 +18,7 @@ from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissing
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine
 
+OUTPUT: dict[str, Any] = {"dataset": {"namespace": "n", "name": "d"}, "partitions": []}
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
 
 
@@ -151,6 +152,11 @@ def test_a_crash_after_the_result_is_a_success(bench: Bench) -> None:
         ({"outputs": [{"dataset": {"namespace": "n", "name": "d"}}]}, "partitions"),
         ({"outputs": [{"dataset": "d", "partitions": []}]}, "dataset"),
         ({"inputs": [3]}, "inputs[0]"),
+        ({"outputs": [{**OUTPUT, "merged": "no"}]}, "merged"),
+        ({"outputs": [{**OUTPUT, "merged": {"inserted": "no"}}]}, "merged.inserted"),
+        ({"inputs": [{**OUTPUT, "missing": 3}]}, "missing"),
+        ({"inputs": [{**OUTPUT, "unknown": [3]}]}, "unknown[0]"),
+        ({"outputs": [{**OUTPUT, "partitions": [{"key": "k", "within": [3]}]}]}, "within[0]"),
         ({"error": "no"}, "error"),
         ({"state": "done"}, "state"),
         ({"state": None}, "state"),

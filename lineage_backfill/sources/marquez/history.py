@@ -258,7 +258,7 @@ class EventHistory:
         starts = range(0, len(self._windows), size)
         ends = (min(low + size, len(self._windows)) for low in starts)
         spans = zip(starts, ends, strict=True)
-        return [self._repair_among(api, *span) for span in spans].count(False) == 0
+        return all([self._repair_among(api, *span) for span in spans])  # noqa: C419 - each is read
 
     def _repair_among(self, api: Api, low: int, high: int) -> bool:
         start, end = self._windows[low].start, self._windows[high - 1].end

@@ -126,7 +126,7 @@ def _of_datasets(api: Api, names: Iterable[Name], since: str) -> Iterator[Any]:
 
 
 def _report(api: Api, what: str, error: HTTPStatusError) -> None:
-    said = f"{what}: what events without a run said of it cannot be read: {error}"
+    said = f"{what}: its job and dataset events cannot be read: {error}"
     if error.status == 404:  # deleted meanwhile
         api.warnings.append(said)
     elif error.status == 500:
