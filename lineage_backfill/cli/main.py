@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from io import TextIOWrapper
+from traceback import format_exception
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
 from lineage_backfill.presentation.text import safe
+from lineage_backfill.redaction import redacted
 
 _OUTPUT = "Output"
 _app = typer.Typer(
@@ -145,7 +147,7 @@ def _tell_unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     if terminal.manner.debug:
-        sys.__excepthook__(kind, error, trace)
+        sys.stderr.write(redacted("".join(format_exception(kind, error, trace))))
         return
     console = terminal.err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""

@@ -17,6 +17,7 @@ import typer
 
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import safe
+from lineage_backfill.redaction import redacted
 
 if TYPE_CHECKING:  # help and completion start without it
     from rich.console import Console, RenderableType
@@ -82,7 +83,8 @@ def show(
 
 
 def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
-    """Print the text on stdout, or write it to a file; raises UsageError."""
+    """Print the text on stdout, or write it to a file, without secrets; raises UsageError."""
+    text = redacted(text)
     if file is None:
         typer.echo(text, nl=False)
     else:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lineage_backfill.errors import UsageError
+from lineage_backfill.redaction import remember, secrets_of
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -28,14 +29,17 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
 def read_parameters(given: Sequence[str]) -> dict[str, Any]:
     """Return the values of NAME=VALUE, which are JSON or else strings; raises UsageError."""
     parameters: dict[str, Any] = {}
-    for one in given:
+    for number, one in enumerate(given, 1):
         name, equals, value = one.partition("=")
         if not (name and equals):
-            raise UsageError(f"{one!r} is no parameter", hint="Write it as NAME=VALUE.")
+            raise UsageError(
+                f"--parameter number {number} has no name or no `=`", hint="Write it as NAME=VALUE."
+            )
         try:
             parameters[name] = json.loads(value)
         except ValueError:
             parameters[name] = value
+    remember(secrets_of(parameters))
     return parameters
 
 

@@ -14,7 +14,7 @@ from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.files import private_folder
 
 #: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
-CORE = ("__init__", "errors", "model", "partitions", "project", "runspec")
+CORE = ("__init__", "errors", "model", "partitions", "project", "redaction", "runspec")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code is the same archive, whenever it was touched
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
+from lineage_backfill.redaction import redacted
 
 #: A document, or its members one by one: a value that is an iterator is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -54,8 +55,8 @@ def _pieces(document: Document) -> Iterator[str]:
 
 
 def emit(document: Document) -> None:
-    """Print the document on stdout."""
-    sys.stdout.writelines(_pieces(document))
+    """Print the document on stdout, without secrets."""
+    sys.stdout.writelines(map(redacted, _pieces(document)))
 
 
 def save(document: Document, path: Path, *, force: bool = False) -> None:

@@ -6,14 +6,17 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
+from lineage_backfill.project.references import Reveal, revealed
 from lineage_backfill.project.table import Table, near_misses
+from lineage_backfill.redaction import MASK, redacted
 
 #: Returns the bytes of a file, None where there is none; raises ConfigError.
 ReadFile = Callable[[Path], bytes | None]
@@ -46,11 +49,11 @@ class Setting:
         if self.value is None or self.value == ():
             return ""
         if self.secret:
-            return "***"
+            return MASK
         if isinstance(self.value, bool):
             return str(self.value).lower()
         values = self.value if isinstance(self.value, tuple) else (self.value,)
-        return ", ".join(_masked(str(value)) for value in values)
+        return ", ".join(redacted(str(value)) for value in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,7 @@ class _Spec:
     read: Callable[[Table, str, Path], Any]
     default: Any = None
     secret: bool = False
+    refers: bool = False  # may be `env:NAME` or `file:PATH`, as secrets may
     parse: Callable[[str], Any] = str  # of an environment variable's text
 
 
@@ -189,7 +193,9 @@ _SPECS: dict[str, _Spec] = {
     "project.code": _Spec(
         help="folder that entrypoints are imported from", read=_read_path, default="."
     ),
-    "lineage.marquez": _Spec(help="address of a Marquez to read the lineage from", read=_read_web),
+    "lineage.marquez": _Spec(
+        help="address of a Marquez to read the lineage from", read=_read_web, refers=True
+    ),
     "lineage.events": _Spec(
         help="files, folders and globs of OpenLineage events", read=_read_globs, parse=_paths
     ),
@@ -223,6 +229,7 @@ _SPECS: dict[str, _Spec] = {
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
         read=_read_store,
+        refers=True,
         default=_SQLITE + ".lineage-backfill/runs.db",
     ),
     "run.live_runs": _Spec(
@@ -313,12 +320,13 @@ def read_project(
     own = _open(file, read(file)) if file else Table({}, "no project file")
     data = read(user_file)
     user = Table({}, str(user_file)) if data is None else _open(user_file, data)
+    reveal = partial(revealed, environ=environ, read=read)
     settings = _layered(
-        _settings(Table(_nested(_defaults()), "default"), root),
-        _settings(user, user_file.parent),
-        _settings(own, root),
-        _environment(environ, start),
-        _settings(Table(_nested(flags or {}), "command line"), start),
+        _settings(Table(_nested(_defaults()), "default"), root, reveal),
+        _settings(user, user_file.parent, reveal),
+        _settings(own, root, reveal),
+        _environment(environ, start, reveal),
+        _settings(Table(_nested(flags or {}), "command line"), start, reveal),
     )
     value = {name: setting.value for name, setting in settings.items()}
     engines = {"local": EngineDeclaration(name="local", kind="local")}
@@ -384,11 +392,18 @@ def _open(file: Path, data: bytes | None) -> Table:
     return Table(_document(file, data) or {}, str(file))
 
 
-def _settings(document: Table, base: Path) -> dict[str, Setting]:
+def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]:
     """Read one layer's settings; relative paths are relative to `base`."""
     found = {}
     for table_name, keys in _TABLES.items():
-        table = Table(document.mapping(table_name), f"{document.place} [{table_name}]")
+        place = f"{document.place} [{table_name}]"
+        values = {
+            key: reveal(value, place=f"{place} `{key}`", base=base)
+            if _refers(table_name, key)
+            else value
+            for key, value in document.mapping(table_name).items()
+        }
+        table = Table(values, place)
         for key in keys:
             name = f"{table_name}.{key}"
             value = _SPECS[name].read(table, key, base)
@@ -406,6 +421,11 @@ def _settings(document: Table, base: Path) -> dict[str, Setting]:
     return found
 
 
+def _refers(table: str, key: str) -> bool:
+    spec = _SPECS.get(f"{table}.{key}")
+    return spec is not None and (spec.secret or spec.refers)
+
+
 def _layered(*layers: dict[str, Setting]) -> dict[str, Setting]:
     """Put the layers together, the last on top; one source of lineage hides those below it."""
     settings = {name: Setting(name=name, value=None, origin="default") for name in _SPECS}
@@ -420,7 +440,7 @@ def _defaults() -> dict[str, object]:
     return {name: spec.default for name, spec in _SPECS.items()}
 
 
-def _environment(environ: Mapping[str, str], base: Path) -> dict[str, Setting]:
+def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict[str, Setting]:
     variables = {_variable(name): name for name in _SPECS}
     for variable in environ:
         is_ours = variable.startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(variable)
@@ -433,7 +453,7 @@ def _environment(environ: Mapping[str, str], base: Path) -> dict[str, Setting]:
         for variable, name in variables.items()
         if environ.get(variable)
     }
-    settings = _settings(Table(_nested(values), "environment"), base)
+    settings = _settings(Table(_nested(values), "environment"), base, reveal)
     return {name: replace(one, origin=_variable(name)) for name, one in settings.items()}
 
 
@@ -462,22 +482,3 @@ def _engines(document: Table) -> dict[str, EngineDeclaration]:
 def _pools(document: Table) -> dict[str, int]:
     pools = document.table("pools")
     return {name: pools.integer(name, 1, minimum=1) for name in pools.names()}
-
-
-def masked(value: Any) -> Any:
-    """Return a JSON value with the passwords in its URLs masked."""
-    if isinstance(value, str):
-        return _masked(value)
-    if isinstance(value, list):
-        return [masked(one) for one in value]
-    if isinstance(value, Mapping):
-        return {name: masked(one) for name, one in value.items()}
-    return value
-
-
-def _masked(text: str) -> str:
-    parts = urlsplit(text)
-    if "@" not in parts.netloc:
-        return text
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))

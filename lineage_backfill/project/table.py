@@ -9,6 +9,7 @@ from datetime import date, datetime, time
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import ConfigError, UsageError
+from lineage_backfill.redaction import MASK, is_secret
 
 T = TypeVar("T")
 
@@ -153,7 +154,8 @@ class Table:
         # bool is an int to Python, and not to the person who wrote the file.
         if value is None or (isinstance(value, kind) and type(value) in (kind, dict, list)):
             return value
-        raise self.error(f"`{key}` must be {what}, not {value!r}")
+        given = MASK if is_secret(key) or key == "headers" else repr(value)
+        raise self.error(f"`{key}` must be {what}, not {given}")
 
 
 def _title(item: Mapping[str, Any], number: int) -> str:

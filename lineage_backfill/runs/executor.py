@@ -86,6 +86,8 @@ class Executor:
     live: Callable[[Sequence[PlannedRun]], str] | None = None
     #: Machines that are no more; what they had under way is lost.
     gone: Collection[str] = ()
+    #: Returns the parameters of a backfill with what their references stand for.
+    reveal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def __post_init__(self) -> None:
         self._started: dict[str, Plan] = {}
@@ -113,6 +115,7 @@ class Executor:
         self._check_engines(plan.runs, undo=submission.undo_of is not None)
         if self.preflight is not None:
             self.preflight(plan.runs)
+        self.reveal(submission.parameters)  # refused before anything is written
         now = self.clock.now()
         begins, expires = submission.scheduled_for or now, submission.expires_at
         if expires is not None and expires <= begins:
@@ -297,6 +300,7 @@ class Executor:
             once=frozenset(ref for ref, limits in self.jobs.items() if not limits.idempotent),
             machine=machine(),
             gone=frozenset(self.gone),
+            parameters=self.reveal(record.parameters),
         )
         cutoff = self.cutoff and self.cutoff(plans, record)
         folder = self.state_dir / "backfills" / record.id

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Any
 
+from lineage_backfill import redaction
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import EVERY, Calendar
@@ -343,7 +344,7 @@ def _backfill(record: BackfillRecord) -> Document:
         "plan": record.plan_id,
         "description": record.description,
         "reason": record.reason,
-        "parameters": dict(record.parameters),
+        "parameters": redaction.document(dict(record.parameters), inside=True),
         "code_version": record.code_version,
         "submitted_by": record.submitted_by,
         "submitted_at": instant(record.submitted_at),

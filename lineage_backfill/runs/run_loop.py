@@ -10,13 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from lineage_backfill import redaction
 from lineage_backfill.errors import (
     BackfillError,
     ConflictError,
@@ -86,7 +87,7 @@ class Services:
     """What a run loop works with, whichever backfill it drives; `engines` are by name.
 
     Jobs in `once` are never tried again by themselves. `machine` is the name of this one, `gone`
-    those that are no more.
+    those that are no more. `parameters` are given to every job, with their secrets as they are.
     """
 
     store: RunStore
@@ -98,6 +99,7 @@ class Services:
     once: Collection[JobRef] = ()
     machine: str = ""
     gone: Collection[str] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RunLoop:
@@ -370,7 +372,7 @@ class RunLoop:
         spec = self._services.spec_builder(attempt.run, attempt.number, attempt.token, result_path)
         spec["backfill_id"] = self._lease.backfill_id
         spec["store"] = self._store.id
-        spec["parameters"] = {**spec.get("parameters", {}), **self._record.parameters}
+        spec["parameters"] = {**spec.get("parameters", {}), **self._services.parameters}
         try:
             private_folder(attempt.spec_path.parent)
             with open(attempt.spec_path, "w", encoding="utf-8", opener=private) as file:
@@ -556,9 +558,15 @@ def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
         state=state,
         attempt=attempt.number,
         attempt_state=outcome.state,
-        result=outcome.result,
-        error=outcome.error,
+        result=outcome.result and _without_secrets(outcome.result),
+        error=outcome.error and redaction.redacted(outcome.error),
     )
+
+
+def _without_secrets(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a result whose error names no secret; the rest is what others compare."""
+    error = result.get("error")
+    return {**result, "error": redaction.document(error)} if error else result
 
 
 def _unrepeated(outcome: Outcome) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from lineage_backfill.ports import (
     Trace,
     Use,
 )
+from lineage_backfill.redaction import redacted, remember, secrets_of
 from lineage_backfill.store.rules import (
     BACKFILL_SOURCES,
     SOURCES,
@@ -441,14 +441,14 @@ def _connect(url: str) -> sa.Engine:
         parsed = sa.make_url(url)
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise StoreError(
-                f"a run store is SQLite or PostgreSQL, and {_shown(url)} is neither",
+                f"a run store is SQLite or PostgreSQL, and {redacted(url)} is neither",
                 hint=_ADDRESSES,
             )
         if parsed.get_backend_name() != "sqlite":
             return sa.create_engine(parsed)
     except (SQLAlchemyError, ImportError, ValueError) as error:
         raise StoreError(
-            f"the run store {_shown(url)} cannot be opened: {error}", hint=_ADDRESSES
+            f"the run store {redacted(url)} cannot be opened: {error}", hint=_ADDRESSES
         ) from error
     if parsed.database and parsed.database != ":memory:":
         try:
@@ -466,11 +466,6 @@ def _connect(url: str) -> sa.Engine:
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _shown(url: str) -> str:
-    """Return an address without its password, whatever else is wrong with it."""
-    return re.sub(r"(?<=//)([^:/@]*):.*@", r"\1:***@", url)
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -633,6 +628,7 @@ def _log(
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:
     values = dict(row._mapping)
     control = values["control"]
+    remember(secrets_of(values["parameters"] or {}))
     return BackfillRecord(
         **values
         | {

@@ -9,6 +9,8 @@ from collections.abc import Collection
 from flask import Flask, Response, abort, request
 from werkzeug.exceptions import MethodNotAllowed
 
+from lineage_backfill.redaction import redacted
+
 _READING = ("GET", "HEAD")
 _HEADERS = {
     "Content-Security-Policy": (
@@ -43,6 +45,8 @@ def guard(pages: Flask, names: Collection[str]) -> None:
     def protect(response: Response) -> Response:
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+        if response.is_sequence:  # the files of the pages are streamed, and hold no secrets
+            response.set_data(redacted(response.get_data(as_text=True)))
         return response
 
 

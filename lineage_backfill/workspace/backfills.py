@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill import redaction
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import (
     AmbiguousNameError,
@@ -27,7 +29,7 @@ from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.timeline import Span, spans
 from lineage_backfill.ports import BackfillRecord, ControlRequest, Reporter, RunStore
-from lineage_backfill.project.settings import masked
+from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import reports
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.owner import LEASE, is_dead, owner, standing
@@ -161,7 +163,7 @@ class Backfills:
                 "its run spec is not kept here", hint="Its engine may know more."
             )
         try:
-            spec: dict[str, Any] = masked(files.spec())
+            spec: dict[str, Any] = redaction.document(files.spec())
         except (OSError, ValueError) as error:
             raise UnknownNameError(f"its run spec cannot be read: {error}") from error
         return spec
@@ -179,7 +181,13 @@ class Backfills:
             return file.read(most).decode(errors="replace")
 
     def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
-        return AttemptFiles(spec_file(self._state_dir / "backfills" / backfill, run_id, number))
+        files = AttemptFiles(spec_file(self._state_dir / "backfills" / backfill, run_id, number))
+        with self.workspace.open_store() as store, suppress(OSError, ValueError, UnknownNameError):
+            given = files.spec().get("parameters", {}) if self._is_ours(files.spec_path) else {}
+            kept = store.backfill(backfill).parameters
+            secret = {name: one for name, one in given.items() if is_secret(name, kept.get(name))}
+            redaction.remember(str(one) for one in secret.values())
+        return files
 
     def _is_ours(self, path: Path) -> bool:
         """Whether there is such a file, and it really lies among those that backfills leave."""

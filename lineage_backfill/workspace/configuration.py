@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import platformdirs
 
+from lineage_backfill import redaction
 from lineage_backfill.project import settings
 from lineage_backfill.project.settings import Project, unreadable
 
@@ -26,15 +27,33 @@ def load_project(
     See `read_project`. `environ` and `user_file` default to the process's environment and the
     user's configuration folder. Raises ConfigError or DeclarationError.
     """
-    return settings.read_project(
+    variables = os.environ if environ is None else environ
+    found = settings.read_project(
         (start or Path.cwd()).absolute(),
         read_file,
-        environ=os.environ if environ is None else environ,
+        environ=variables,
         user_file=user_file or platformdirs.user_config_path("lineage-backfill") / "config.toml",
         file=file,
         search=search,
         flags=flags,
     )
+    redaction.remember(_secrets(found, variables))
+    return found
+
+
+def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the secrets that the project file and the environment hold."""
+    lineage = project.lineage
+    if lineage.api_key:
+        yield lineage.api_key
+    for value in lineage.headers.values():
+        yield value
+        yield value.rpartition(" ")[2]  # of `Bearer …`
+    for address in (project.store_url, lineage.marquez or ""):
+        yield from redaction.secrets_in_address(address)
+    tables = (environ, project.spark, *(one.settings for one in project.declarations.engines))
+    for table in tables:
+        yield from redaction.secrets_of(table)
 
 
 def find_file(start: Path) -> Path | None:

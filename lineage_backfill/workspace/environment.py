@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from lineage_backfill import redaction
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.project import Project
-from lineage_backfill.workspace.configuration import load_project
+from lineage_backfill.project.references import revealed
+from lineage_backfill.workspace.configuration import load_project, read_file
 
 #: Where each adapter is found: what one of them imports is needed only where it is used.
 EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
@@ -97,6 +100,26 @@ def load_functions(project: Project) -> dict[str, Callable[[Any], Any]]:
                 hint=f"It is looked for below {project.code}.",
             ) from error
     return functions
+
+
+def true_parameters(parameters: Mapping[str, Any], *, base: Path) -> dict[str, Any]:
+    """Return parameters with the secrets that they name, which are hidden from now on.
+
+    Raises ConfigError where a variable or a file is not there; `base` is that of relative paths.
+    """
+    return {name: _true(name, value, base) for name, value in parameters.items()}
+
+
+def _true(name: str, value: Any, base: Path) -> Any:
+    if isinstance(value, Mapping):
+        return true_parameters(value, base=base)
+    if not isinstance(value, str) or not redaction.is_secret(name, value):
+        return value
+    text = value.removeprefix(redaction.DECLARED)
+    place = f"parameter `{name}`"
+    found = revealed(text, place=place, base=base, environ=os.environ, read=read_file)
+    redaction.remember([found])
+    return found
 
 
 def account() -> str:

@@ -25,7 +25,7 @@ from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.owner import is_driving
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
-from lineage_backfill.workspace.environment import account, code_version, state_dir
+from lineage_backfill.workspace.environment import account, code_version, state_dir, true_parameters
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
@@ -282,6 +282,7 @@ class Runner:
                 preflight=context.refuse_incomplete if judges else None,
                 live=self._live_runs(context, opened) if judges else None,
                 gone=options.gone,
+                reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
 
     def _live_runs(

@@ -133,9 +133,10 @@ class Shop:
         return [line.split()[0] for line in self.journal()]
 
     def start(self, *arguments: str, **options: Any) -> Command:
-        return Command(arguments, **(self._surroundings() | options))
+        return Command(arguments, **(self.surroundings() | options))
 
-    def _surroundings(self) -> dict[str, Any]:
+    def surroundings(self) -> dict[str, Any]:
+        """Return the folder and the environment of a command."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LINEAGE_BACKFILL")}
         root, home = str(Path(__file__).parents[2]), str(self.folder)
         return {
@@ -147,7 +148,7 @@ class Shop:
         """Run it in an interpreter that has just been started."""
         return subprocess.run(
             [sys.executable, "-m", "lineage_backfill", *arguments],
-            **self._surroundings(),
+            **self.surroundings(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,0 +1,142 @@
+"""Hides secrets in whatever is shown: one rule for terminals, documents, logs, pages and errors."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote
+
+MASK = "***"
+#: The prefix of a parameter that is a secret whatever its name.
+DECLARED = "secret:"
+_SHORTEST = 4  # a shorter secret stands in too many words that are none
+_WORDS = (
+    *("passw", "passphrase", "pwd", "secret", "token", "credential", "authorization"),
+    *("api_key", "api-key", "apikey", "access_key", "access-key", "access.key", "accesskey"),
+    *("private_key", "private-key", "account_key", "account-key", "account.key"),
+)
+_NAMES = re.compile("|".join(map(re.escape, _WORDS)), re.IGNORECASE)
+#: Names that tell where a secret is, and not what it is.
+_PLACES = re.compile(r"[._-](file|path|dir|url|uri|name|id|location|provider)$", re.IGNORECASE)
+_END = r"\s\"'<>`\\"  # what ends an address in a text
+_USER = re.compile(rf"(?<=://)([^{_END}/?#@:]*):([^{_END}/?#]*)@")
+_TOKEN = re.compile(rf"(?<=http://|ttps://)[^{_END}/?#@:]+@")
+_QUERY = re.compile(rf"([?&;])([\w.-]+)=([^&;#{_END}]+)")
+#: `password=…` in what a program has printed. Not `token=`: attempts have tokens, which are none.
+_ASSIGNED = re.compile(
+    r"((?:passw(?:or)?d|passphrase|secret|pwd|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
+    rf"[\w.-]*[\"']?\s*(?:=\s*|:\s*(?=[\"']))[\"']?)[^{_END},;&]+",
+    re.IGNORECASE,
+)
+_KEYS = [f"{word}{sign}key" for word in ("api", "access", "account") for sign in ("", *"_-.")]
+_HINTS = ("passw", "passphrase", "secret", "pwd", "authorization", *_KEYS)  # none: nothing to find
+_BEARER = re.compile(
+    rf"(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^{_END},]+", re.IGNORECASE
+)
+#: Members of documents whose members' names tell which of them are secret.
+_TABLES = frozenset({"parameters", "headers", "conf", "env"})
+
+
+class _Known:
+    """The secrets that are hidden wherever they stand, the longest first."""
+
+    texts: tuple[str, ...] = ()
+
+
+def remember(secrets: Iterable[str]) -> None:
+    """Hide these texts from now on, as they are and as addresses, JSON and HTML write them."""
+    found = dict.fromkeys(_Known.texts)
+    for secret in secrets:
+        if len(secret) >= _SHORTEST and secret != MASK:
+            whole = (secret, quote(secret, safe=""), quote_plus(secret), unquote(secret))
+            page = html.escape(secret)
+            written = (json.dumps(secret)[1:-1], repr(secret)[1:-1], page)
+            jinja = page.replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+            lines = [one for one in secret.splitlines() if len(one) >= 2 * _SHORTEST]
+            found |= dict.fromkeys((*whole, *written, jinja, *lines))
+    if len(found) > len(_Known.texts):
+        _Known.texts = tuple(sorted(found, key=len, reverse=True))  # one may hold a shorter one
+
+
+def forget() -> None:
+    """Hide only what its own form tells, as in a new process."""
+    _Known.texts = ()
+
+
+def redacted(text: str) -> str:
+    """Return the text without the secrets in it.
+
+    >>> redacted("no answer from http://me:pa55@host:5000/api?api_key=abc&page=2")
+    'no answer from http://me:***@host:5000/api?api_key=***&page=2'
+    """
+    for secret in _Known.texts:
+        if secret in text:
+            text = text.replace(secret, MASK)
+    if "://" in text:
+        text = _TOKEN.sub(f"{MASK}@", _USER.sub(rf"\1:{MASK}@", text))
+    if "=" in text:
+        text = _QUERY.sub(_masked_query, text)
+    lowered = text.lower()
+    if any(hint in lowered for hint in _HINTS):
+        text = _BEARER.sub(rf"\1{MASK}", _ASSIGNED.sub(rf"\1{MASK}", text))
+    return text
+
+
+def _masked_query(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}={MASK}" if is_secret(found[2]) else found[0]
+
+
+def document(value: Any, *, inside: bool = False) -> Any:
+    """Return a JSON value without the secrets in it; `inside` a table of parameters or headers.
+
+    >>> document({"parameters": {"password": "x", "region": "eu"}})
+    {'parameters': {'password': '***', 'region': 'eu'}}
+    """
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, list | tuple):
+        return [document(one) for one in value]
+    if isinstance(value, Mapping):
+        return {
+            name: MASK
+            if inside and is_secret(name, one)
+            else document(one, inside=inside or (name in _TABLES and isinstance(one, Mapping)))
+            for name, one in value.items()
+        }
+    return value
+
+
+def is_secret(name: str, value: Any = None) -> bool:
+    """Whether a named value is a secret: its name says so, or it is declared as one.
+
+    >>> is_secret("db.password"), is_secret("token_file"), is_secret("x", "secret:abc")
+    (True, False, True)
+    """
+    declared = isinstance(value, str) and value.startswith(DECLARED)
+    return declared or bool(_NAMES.search(name) and not _PLACES.search(name))
+
+
+def secrets_of(values: Mapping[str, Any]) -> list[str]:
+    """Return the secrets among named values: parameters, headers, variables or properties."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += secrets_of(value)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            text = str(value).removeprefix(DECLARED)
+            found += [text] if is_secret(name, value) else secrets_in_address(text)
+    return found
+
+
+def secrets_in_address(text: str) -> list[str]:
+    """Return the passwords that an address holds, also one that is not written as it should be."""
+    if "://" not in text:
+        return []
+    _, _, rest = text.partition("://")
+    user, at, _ = rest.rpartition("@")
+    password = user.partition(":")[2] if at else ""
+    queries = (found[3] for found in _QUERY.finditer(text) if is_secret(found[2]))
+    return [one for one in (password, *queries) if one]

@@ -1,0 +1,105 @@
+"""What is hidden wherever text leaves the program, and what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from lineage_backfill import redaction
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    redaction.forget()
+    yield
+    redaction.forget()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at http://me:pa55@h:5000/x", "at http://me:***@h:5000/x"),
+        ("https://ghp_abc@h/x", "https://***@h/x"),
+        ("postgresql+psycopg://u:p%40w:rd@h/db!", "postgresql+psycopg://u:***@h/db!"),
+        ("http://h/?a=b&api_key=abc&page=2", "http://h/?a=b&api_key=***&page=2"),
+        ("jdbc:postgresql://h/db;user=a;password=zz", "jdbc:postgresql://h/db;user=a;password=***"),
+        ("FATAL: password=hunter2, again", "FATAL: password=***, again"),
+        ('{"password": "hunter2"}', '{"password": "***"}'),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
+        ("spark.hadoop.fs.s3a.secret.key=abc", "spark.hadoop.fs.s3a.secret.key=***"),
+    ],
+)
+def test_what_its_own_form_tells_is_hidden(text: str, shown: str) -> None:
+    assert redaction.redacted(text) == shown
+    assert redaction.redacted(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://h:80/path?x=a@b",
+        "postgres://me@h/db",
+        "the password: it is wrong",
+        "token=b-20240101-1 run=3",
+        "Set LINEAGE_BACKFILL_LINEAGE_API_KEY, or `headers`.",
+        "key_column = region, api keys: 3",
+        "s3://bucket/day=2024-01-01",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redaction.redacted(text) == text
+
+
+@pytest.mark.parametrize("secret", ['p"w<&>d', "ab cd/é", "line one of it\nline two of it", "x'yz"])
+def test_a_known_secret_is_hidden_however_it_is_written(secret: str) -> None:
+    redaction.remember([secret])
+    for written in (secret, json.dumps({"a": secret}), repr(secret), f"<p>{secret}</p>"):
+        assert secret not in redaction.redacted(written)
+        assert redaction.MASK in redaction.redacted(written)
+
+
+def test_a_password_of_an_address_is_hidden_also_where_it_is_written_out() -> None:
+    redaction.remember(redaction.secrets_in_address("http://me:a%20bc%2f@h"))
+    assert redaction.redacted("a%20bc%2f, a bc/") == "***, ***"
+
+
+def test_the_longer_of_two_secrets_is_hidden_whole_and_short_ones_are_not_known() -> None:
+    redaction.remember(["abcd", "abcdefgh", "in"])
+    assert redaction.redacted("abcdefgh is in abcd") == "*** is in ***"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("db_password", "x", True),
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("github.token", "x", True),
+        ("token_file", "/run/x", False),
+        ("region", "eu", False),
+        ("region", "secret:eu", True),
+        ("retries", 3, False),
+    ],
+)
+def test_which_named_values_are_secrets(name: str, value: object, secret: bool) -> None:
+    assert redaction.is_secret(name, value) is secret
+
+
+def test_a_document_hides_its_secret_parameters_at_any_depth_and_keeps_attempt_tokens() -> None:
+    given = {
+        "token": "st-1",
+        "parameters": {"db": {"password": 5}, "x": "secret:abc", "n": 1},
+        "urls": ["http://me:pw@h"],
+    }
+    assert redaction.document(given) == {
+        "token": "st-1",
+        "parameters": {"db": {"password": "***"}, "x": "***", "n": 1},
+        "urls": ["http://me:***@h"],
+    }
+
+
+def test_passwords_are_found_in_addresses_that_are_not_written_as_they_should_be() -> None:
+    assert redaction.secrets_in_address("postgresql://me:p/w?d@h/db") == ["p/w?d"]
+    assert redaction.secrets_in_address("http://h/?api_key=a%20b") == ["a%20b"]
+    assert redaction.secrets_in_address("sqlite:///a:b@c.db") == ["b"]
