@@ -27,13 +27,13 @@ from lineage_backfill.runspec.values import (
 )
 from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
-from spark_runtime.commits import Since
 from spark_runtime.errors import EntrypointError, InputMissingError, TableError, full_text
 from spark_runtime.increments import last_read
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
 from spark_runtime.session import guarded, is_alive
 from spark_runtime.spec import write_result
+from spark_runtime.state import Since
 from spark_runtime.undo import undo_attempts
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ class Attempt:
             options,
             inputs=self._read,
             reads=self._inputs.rows(),
-            since=since.version,
-            table_id=since.table_id,
+            since=since,
             started_at=self.started_at,
         )
         self._columns[output.dataset] = self._trace.of(frame)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.runspec.values import InputResult
 from spark_runtime.errors import EntrypointError
+from spark_runtime.state import Since
 from spark_runtime.values import quoted
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ Check = Callable[[Audit], str | bool | None]
 class WriteOptions:
     """What a job declares about its writes, and what its run has seen so far.
 
-    `since` is the table's version when the run started (-1: there was none; None: the present
-    one), `table_id` which table it was then, if known: a partition of the scope that another commit
-    changed after it is a conflict, and so is a table that was created again. `started_at`
+    `since` is the table when the run started (None: as it is now): a partition of the scope that
+    others changed after that is a conflict, and so is a table that was created again. `started_at`
     is when that was; the commit records it, so that the run can be reconciled. `reads` is how many
     rows there are for the job to read, None if that is not known.
     """
@@ -49,8 +49,7 @@ class WriteOptions:
     newest_by: str | Sequence[str] | None = None
     inputs: Sequence[InputResult] = ()
     reads: int | None = None
-    since: int | None = None
-    table_id: str | None = None
+    since: Since | None = None
     started_at: datetime | None = None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from lineage_backfill.runspec.values import RunSpec
@@ -23,6 +23,7 @@ from spark_runtime.errors import (
 from spark_runtime.scope import Scope, describe
 from spark_runtime.state import (
     Commit,
+    Since,
     TableLog,
     TableState,
     Transaction,
@@ -69,27 +70,6 @@ def refuse_stale(state: TableState, run: RunSpec) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Since:
-    """A table as a run saw it first: its version (-1: there was none) and its id, if known."""
-
-    version: int = -1
-    table_id: str | None = None
-
-    @classmethod
-    def of(cls, state: TableState | None) -> Since:
-        """Return what to remember of a table, None if there is none yet."""
-        return cls() if state is None else cls(state.version, state.table_id)
-
-    def problem(self, state: TableState) -> str | None:
-        """Return why this is no longer the same table, None if it is."""
-        if self.table_id is not None and state.table_id != self.table_id:
-            return "was dropped and created again"
-        if state.version < self.version:
-            return f"is at version {state.version}, and was at {self.version}"
-        return None
-
-
 def foreign_change(
     log: TableLog, since: Since, state: TableState, scope: Scope, run: RunSpec, until: int | None
 ) -> tuple[str, Collection[Any]] | None:
@@ -100,10 +80,16 @@ def foreign_change(
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
+    own: set[Values] = set()
     for commit in log.commits(since.version, state.version if until is None else until):
-        touched = () if is_of(commit, run) else commit.changed(scope)
-        if touched:
+        if is_of(commit, run):
+            own |= commit.touched
+        elif touched := commit.changed(scope):
             return f"{commit} of {log.location}", touched
+    if until is None and since.stamps is not None:
+        unlogged = [v for v in since.restamped(state) if v in scope and v not in own]
+        if unlogged:
+            return f"another writer of {log.location}", unlogged
     return None
 
 

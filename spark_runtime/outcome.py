@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, PartitionResult, RunSpec
-from spark_runtime.commits import Since, foreign_change
+from spark_runtime.commits import foreign_change
 from spark_runtime.scope import Scope
-from spark_runtime.state import Commit, TableLog, TableState
+from spark_runtime.state import Commit, Since, TableLog, TableState
 
 
 def is_as_planned(

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from spark_runtime.errors import InputChangedError, WriteConflictError
+from spark_runtime.errors import InputChangedError
 from spark_runtime.parquetlog import (
     DAYS_KEPT,
     Folders,
@@ -26,7 +26,6 @@ from spark_runtime.parquetlog import (
     Record,
     list_partitions,
 )
-from spark_runtime.scope import describe
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication, Rows
 from spark_runtime.values import Pattern, Values
@@ -62,13 +61,11 @@ class ParquetStorage:
     def __init__(self, spark: SparkSession, log: ParquetLog) -> None:
         self._spark = spark
         self.log = log
-        self._seen: Now | None = None
         self._staging: Path | None = None
 
     def before(self) -> TableState:
-        """Return the table as it is, and remember its files."""
-        self._seen = self.log.now()
-        return self._seen.state
+        """Return the table as it is."""
+        return self.log.state()
 
     @contextmanager
     def staged(self, rows: DataFrame, token: str) -> Iterator[DataFrame]:
@@ -109,19 +106,9 @@ class ParquetStorage:
     def publish(self, rows: DataFrame, publication: Publication) -> int:
         """Exchange the staged partitions with those that readers see: all of them, or none."""
         assert self._staging is not None, "rows are staged before they are published"
-        assert self._seen is not None, "the table is listed before it is written"
-        seen = self._seen.listing
 
         def make(record: Record, now: Now, arrived: Listing) -> Record:
             publication.recheck(now.state)
-            for values in now.listing.keys() | seen.keys():
-                if values in publication.scope and now.listing.get(values) != seen.get(values):
-                    partition = describe(now.state.columns, values)
-                    raise WriteConflictError(
-                        f"files of {partition} of {self.log.location} changed after this write had "
-                        "started",
-                        hint="let the other writer finish, then retry the run",
-                    )
             replaced = [v for v in {**now.listing, **arrived} if v in publication.replaced]
             return replace(
                 record,

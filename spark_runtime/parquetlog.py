@@ -538,7 +538,8 @@ class ParquetLog:
             for values in listing.keys() | logged.keys()
             if listing.get(values, {}) != logged.get(values, Held()).folders
         }
-        return Now(state=_state(records, columns, held), listing=listing, others=others)
+        state = replace(_state(records, columns, held), stamps=listing)
+        return Now(state=state, listing=listing, others=others)
 
     def _look(self, version: int | None) -> tuple[list[Record], tuple[PartitionColumn, ...]]:
         """Return the records up to a version, and the partition columns as of then."""

@@ -75,6 +75,8 @@ class TableState:
     transactions: Mapping[str, int] = field(default_factory=dict)
     #: The version that the attempt with this token committed.
     tokens: Mapping[str, int] = field(default_factory=dict)
+    #: What tells the data files of partitions from others, where not every change is a commit.
+    stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def numbered(self) -> str | None:
@@ -100,6 +102,38 @@ class TableState:
                 hint="it takes Spark to read its checkpoint",
             )
         return self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A table as a run saw it first: its version (-1: there was none), and its id, if known.
+
+    `stamps` are those of its state, None where they are not known.
+    """
+
+    version: int = -1
+    table_id: str | None = None
+    stamps: Mapping[Values, object] | None = None
+
+    @classmethod
+    def of(cls, state: TableState | None) -> Since:
+        """Return what to remember of a table, None if there is none yet."""
+        return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
+
+    def problem(self, state: TableState) -> str | None:
+        """Return why this is no longer the same table, None if it is."""
+        if self.table_id is not None and state.table_id != self.table_id:
+            return "was dropped and created again"
+        if state.version < self.version:
+            return f"is at version {state.version}, and was at {self.version}"
+        return None
+
+    def restamped(self, state: TableState) -> set[Values]:
+        """Return the partitions whose files are others now."""
+        seen, now = self.stamps or {}, state.stamps
+        return {
+            values for values in seen.keys() | now.keys() if seen.get(values) != now.get(values)
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ from pyspark.sql import functions as F
 from lineage_backfill.runspec.values import OutputResult, OutputSpec, RunSpec
 from spark_runtime.checks import Audit, WriteOptions, problem, some
 from spark_runtime.commits import (
-    Since,
     app_id,
     commit_number,
     fence_number,
@@ -55,7 +54,7 @@ from spark_runtime.schema import fit
 from spark_runtime.scope import Member, Scope, describe, predicate
 from spark_runtime.session import assert_safe, guarded, interpreted
 from spark_runtime.stamp import stamped
-from spark_runtime.state import Commit, TableLog, TableState, Transaction, total, undo_token
+from spark_runtime.state import Commit, Since, TableLog, TableState, Transaction, total, undo_token
 from spark_runtime.storage import Publication, Rows, Storage
 from spark_runtime.tables import Tables
 from spark_runtime.values import (
@@ -122,10 +121,7 @@ class _Write:
             newest_by = options.newest_by
             newest = [newest_by] if isinstance(newest_by, str) else newest_by or []
             self.match = match_of(self.shaped.schema, options.merge_on, newest)
-        started = Since.of(self.before)
-        if options.since is not None:
-            started = Since(options.since, options.table_id)
-        self.since = started
+        self.since = Since.of(self.before) if options.since is None else options.since
         self.fingerprints = is_wanted(self.spark)
 
     @property
@@ -148,6 +144,7 @@ class _Write:
         if self.run.attempt > 1 and self.before.version >= 0:
             self._supersede()
             self._refuse_foreign_changes(self.before)
+        self.since = Since.of(self.before)
         if self.output.mode == "full":
             self._refuse_other_partitions()
         written: dict[Values, Rows] | None = None

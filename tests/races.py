@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.checks import WriteOptions
-from spark_runtime.commits import Since
 from spark_runtime.delta import DeltaStorage
+from spark_runtime.state import Since
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
 from spark_runtime.writer import _Write, write_partitions
@@ -115,8 +115,7 @@ class Steps:
         tables = Tables(spark)
         since = Since.of(tables.state(output))
         options = WriteOptions(
-            since=since.version,
-            table_id=since.table_id,
+            since=since,
             checks=[lambda _: self.at(str(path), "staged")],
             merge_on=("id",),
         )

@@ -121,12 +121,15 @@ class _Review:
 
     def _touched(self) -> set[DatasetRef]:
         """Return the datasets that the lineage knows, or that a declared edge reads or writes."""
-        declared = (
-            ref
-            for job in self._jobs
-            for ref in (*self._resolver.edges.reads(job), *self._resolver.edges.writes(job))
-        )
-        return {*self._snapshot.datasets, *declared}
+        return {*self._snapshot.datasets}.union(*map(self._near, self._jobs))
+
+    def _near(self, job: JobRef) -> set[DatasetRef]:
+        """Return what a job reads and writes."""
+        return {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
+
+    def _is_sound(self, job: JobRef) -> bool:
+        """Whether nothing that is declared of a job or its datasets contradicts itself."""
+        return job not in self._broken and not self._near(job) & self._broken
 
     def _dataset_tables(self) -> Iterator[Finding]:
         touched = self._touched()
@@ -304,8 +307,7 @@ class _Review:
                     yield Finding.of(f'[[dataset]] "{declared.name if declared else ref}"', error)
                 seen.add(declared)
         for job in self._jobs:
-            touched = {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
-            if touched & self._broken:
+            if not self._is_sound(job):
                 continue
             try:
                 self._resolver.job(job)
@@ -324,9 +326,9 @@ class _Review:
     def _unknown(self) -> Iterator[Finding]:
         blocked: dict[DatasetRef, list[JobRef]] = {}
         for job in self._jobs:
-            touched = {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
-            if job in self._broken or touched & self._broken:
+            if not self._is_sound(job):
                 continue
+            touched = self._near(job)
             unknown_here = [ref for ref in sorted(touched) if self._calendar(ref) is None]
             for ref in unknown_here:
                 blocked.setdefault(ref, []).append(job)
@@ -352,11 +354,7 @@ class _Review:
 
     def _to_run(self) -> Iterator[Finding]:
         """Yield what `impact` does not need, and `run` does."""
-        run = [
-            job
-            for job in self._jobs
-            if self._resolver.edges.reads(job) or self._resolver.edges.writes(job)
-        ]
+        run = [job for job in self._jobs if self._near(job)]
         declared = {job: self._resolver.job_declaration(job) for job in run}
         engineless = [job for job, one in declared.items() if one is None or one.engine is None]
         own = {one.name for one in self._declarations.engines if one.takes_any_job}
@@ -364,11 +362,7 @@ class _Review:
             job for job in run if (one := declared[job]) and one.engine and one.engine not in own
         ]
         aimless = [job for job in told if (one := declared[job]) and one.entrypoint is None]
-        touched = {
-            ref
-            for job in told
-            for ref in (*self._resolver.edges.reads(job), *self._resolver.edges.writes(job))
-        }
+        touched: set[DatasetRef] = set().union(*map(self._near, told))
         placeless, columnless = [], []
         for ref in sorted(touched):
             lacks = unplaced(self._resolver.dataset_declaration(ref), self._calendar(ref))
@@ -376,11 +370,19 @@ class _Review:
                 placeless.append(ref)
             elif lacks:
                 columnless.append(ref)
+        modeless = {
+            output.dataset
+            for job in told
+            if self._is_sound(job)
+            for output in self._resolver.job(job).outputs
+            if output.data.calendar is not None and not output.says_mode
+        }
         for kind, refs, text in (
             ("no-engine", engineless, "no engine is declared for {}"),
             ("no-entrypoint", aimless, "no entrypoint is declared for {}"),
             ("no-location", placeless, "no location or table is declared for {}"),
             ("no-column", columnless, "no column for the key is declared for {}"),
+            ("no-mode", sorted(modeless), "no write mode is declared for {}, not partitioned"),
         ):
             if refs:
                 yield Finding(

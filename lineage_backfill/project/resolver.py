@@ -99,6 +99,12 @@ class Output:
         """The name of what is written."""
         return self.data.ref
 
+    @property
+    def says_mode(self) -> bool:
+        """Whether it has partitions, or a declared mode: no default replaces a whole table."""
+        calendar = self.data.calendar
+        return self.policy.says_mode or bool(calendar and not calendar.is_whole)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFacts:

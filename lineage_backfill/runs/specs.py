@@ -110,6 +110,13 @@ class RunSpecs:
             )
         for part in (*run.writes, *run.reads):
             refuse_unplaced(part.dataset, *self._place(part))
+        for output in facts.outputs:
+            if not output.says_mode:
+                raise DeclarationError(
+                    f"{output.dataset} is not partitioned, and how job {run.job} writes it is not "
+                    "declared",
+                    hint='declare it: [[job.writes]] mode = "full", "append" or "merge"',
+                )
 
     def _lacks(self, part: DatasetPartitions) -> bool:
         return bool(unplaced(*self._place(part)))

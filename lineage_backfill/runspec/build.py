@@ -116,7 +116,7 @@ class SpecBuilder:
             **self._table(data),
             scope=_partitions(data, scope),
             mode=policy.mode,
-            says_mode=policy.says_mode or bool(data.calendar and not data.calendar.is_whole),
+            says_mode=output.says_mode,
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,
         )

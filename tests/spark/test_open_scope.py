@@ -26,6 +26,7 @@ from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
 from spark_runtime.session import setting
 from spark_runtime.stamp import stamped
+from spark_runtime.state import Since
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_attempts, undo_runs
 
@@ -159,7 +160,7 @@ def test_a_change_of_any_key_that_fits_is_a_conflict_and_others_are_none(
     for run_id, row in (("x-1", ("d2", "asia", 5)), ("x-2", ("d1", "asia", 5))):
         key = {"day": row[0], "region": row[1]}
         filled.write(rows(spark, row), [key], run_id=run_id, backfill_id="theirs")
-    late = WriteOptions(since=since)
+    late = WriteOptions(since=Since(since))
     with pytest.raises(WriteConflictError, match="day=d1/region=asia"):
         filled.write(rows(spark, *NEW), [D1], late, run_id="r-2")
     filled.write(rows(spark, ("d3", "eu", 1)), [{"day": "d3"}], late, run_id="r-3")

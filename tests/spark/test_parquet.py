@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime import parquetlog
+from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import (
     InputChangedError,
     StaleAttemptError,
@@ -21,6 +23,7 @@ from spark_runtime.errors import (
 )
 from spark_runtime.parquet import DAYS_SETTING
 from spark_runtime.parquetlog import FOLDER
+from spark_runtime.state import Since
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
 
@@ -74,6 +77,56 @@ def test_a_table_of_somebody_else_is_taken_as_it_is(
     undo_runs(spark, tokens=["b-1-r-1-1"], location=made.path, format="parquet")
     assert other.exists()
     assert spark.read.parquet(made.path).count() == 4
+
+
+def add(day: Path) -> None:
+    shutil.copy(next(day.glob("*.parquet")), day / "theirs.parquet")
+
+
+def remove(day: Path) -> None:
+    shutil.rmtree(day)
+
+
+def rewrite(day: Path) -> None:
+    file = next(day.glob("*.parquet"))
+    os.utime(file, (1, 1))  # the same bytes, and yet another file
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("change", [add, remove, rewrite])
+def test_what_others_do_after_the_start_of_a_run_is_a_conflict(
+    spark: SparkSession,
+    filled: Any,
+    change: Callable[[Path], None],
+    absorbed: bool,
+    attempt: int,
+) -> None:
+    """They leave no commit, and a write of ours to another partition takes theirs as it is."""
+    made = {"run_id": "r-1", "token": "t-1", "attempt": 1}
+    if attempt > 1:
+        filled.write(rows(spark, ("d1", 5)), ["d1"], **made)
+    seen = WriteOptions(since=Since.of(filled.state()))
+    change(Path(filled.path, "day=d1"))
+    if absorbed:
+        filled.write(rows(spark, ("d3", 3)), ["d3"], run_id="r-other", token="t-other")
+    theirs = filled.rows()
+    again = {"run_id": "r-1", "token": f"t-{attempt}-2", "attempt": attempt}
+    with pytest.raises(WriteConflictError, match=r"another writer of .* changed day=d1 after"):
+        filled.write(rows(spark, ("d1", 7)), ["d1"], seen, **again)
+    assert filled.rows() == theirs
+    filled.write(rows(spark, ("d2", 7)), ["d2"], seen, run_id="r-2", token="t-2")
+    assert ("d2", 7) in filled.rows()
+
+
+def test_a_table_that_others_make_after_the_start_of_a_run_is_a_conflict(
+    spark: SparkSession, table: Callable[..., Any]
+) -> None:
+    made = table("day", kind="parquet")
+    rows(spark, ("d1", 1)).write.partitionBy("day").parquet(made.path)
+    with pytest.raises(WriteConflictError, match="changed day=d1 after"):
+        made.write(rows(spark, ("d1", 7)), ["d1"], WriteOptions(since=Since.of(None)))
+    assert made.rows() == [(1, "d1")]
 
 
 def test_newest_first_everything_is_as_it_was(spark: SparkSession, filled: Any) -> None:
@@ -138,7 +191,7 @@ def test_files_that_appear_while_rows_are_computed_are_a_conflict(
         return n
 
     frame = rows(spark, ("d1", 7)).withColumn("n", F.udf(meddle, "int")("n"))
-    with pytest.raises(WriteConflictError, match=r"files of day=d1 .* changed"):
+    with pytest.raises(WriteConflictError, match=r"another writer of .* changed day=d1"):
         filled.write(frame, ["d1"])
     assert filled.rows() == [("d1", 1), ("d1", 2), ("d2", 2)]
     filled.write(rows(spark, ("d1", 7)), ["d1"], run_id="r-2")

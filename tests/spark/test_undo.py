@@ -19,6 +19,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.places import local_path
+from spark_runtime.state import Since
 from spark_runtime.undo import preflight, undo_attempts, undo_runs
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_nobody_goes_on_with_a_table_that_was_partitioned_anew_meanwhile(
     before = delta.rows()
     # Of a partition that none of it had: only the change of columns tells.
     with pytest.raises(WriteConflictError, match="changed day=d9"):
-        delta.write(rows(spark, ("d9", 1)), ["d9"], WriteOptions(since=since), run_id="r-9")
+        delta.write(rows(spark, ("d9", 1)), ["d9"], WriteOptions(since=Since(since)), run_id="r-9")
     with pytest.raises(UndoRefusedError):
         undo_runs(spark, tokens=["t-2"], location=delta.path)
     assert delta.rows() == before

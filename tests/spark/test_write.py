@@ -32,6 +32,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from spark_runtime.locks import TIMEOUT_SETTING
+from spark_runtime.state import Since
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,8 +260,8 @@ def test_somebody_elses_commit_to_the_scope_since_the_start_is_a_conflict(
     started = delta.version
     days(spark, ("2024-01-01", 5)).write.format("delta").mode("append").save(delta.path)
     with pytest.raises(WriteConflictError, match=rf"version {started + 1} \(WRITE by "):
-        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
-    delta.write(days(spark, ("2024-01-02", 7)), DAYS[1:2], WriteOptions(since=started))
+        delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=Since(started)))
+    delta.write(days(spark, ("2024-01-02", 7)), DAYS[1:2], WriteOptions(since=Since(started)))
     assert ("2024-01-02", 7) in delta.rows()
 
 
@@ -269,7 +270,7 @@ def test_a_backfill_of_the_same_plan_is_somebody_else(spark: SparkSession, delta
     started = delta.version
     delta.write(days(spark, ("2024-01-01", 5)), DAYS[:1], run_id="r-7", token="t-7")
     again = {"run_id": "r-7", "attempt": 2}
-    later = WriteOptions(since=started)
+    later = WriteOptions(since=Since(started))
     with pytest.raises(WriteConflictError, match="of backfill b-1 at"):
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], later, **again, backfill_id="b-2")
     delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], later, **again)
@@ -290,7 +291,7 @@ def test_an_optimize_in_between_is_no_conflict(spark: SparkSession, delta: Any) 
     started = delta.version
     spark.sql(f"OPTIMIZE delta.`{delta.path}`").collect()
     assert delta.version == started + 1
-    delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=started))
+    delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], WriteOptions(since=Since(started)))
     assert ("2024-01-01", 7) in delta.rows()
 
 
@@ -335,7 +336,7 @@ def test_a_table_that_is_made_again_during_a_run_is_another_table(
 ) -> None:
     """Its log is short and says nothing of the change; only its id does."""
     state = delta.state()
-    seen = WriteOptions(since=state.version, table_id=state.table_id)
+    seen = WriteOptions(since=Since.of(state))
     shutil.rmtree(delta.path)
     days(spark, ("2024-01-01", 5)).write.format("delta").partitionBy("day").save(delta.path)
     days(spark, ("2024-01-02", 6)).write.format("delta").mode("append").save(delta.path)
@@ -351,7 +352,7 @@ def test_a_table_that_is_dropped_during_a_run_is_not_created_by_it(
 ) -> None:
     state = delta.state()
     shutil.rmtree(delta.path)
-    seen = WriteOptions(since=state.version, table_id=state.table_id)
+    seen = WriteOptions(since=Since.of(state))
     with pytest.raises(WriteConflictError, match="was dropped"):
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1], seen)
     assert not Path(delta.path).exists()

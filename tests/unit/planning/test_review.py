@@ -123,6 +123,11 @@ CASES = {
         ("note", "no-column", "to run"),
         "`impact` does without; `run` refuses what needs it.",
     ),
+    "a whole table that a default would replace": (
+        "[[dataset]]\nname = 'daily'\ngrain = 'none'\nlocation = 'x'",
+        ("note", "no-mode", "to run"),
+        "`impact` does without; `run` refuses what needs it.",
+    ),
 }
 
 

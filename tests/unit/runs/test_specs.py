@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from lineage_backfill.errors import DeclarationError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import WriteMode
@@ -39,7 +40,7 @@ WRITES = {
     "exact": '[[job.writes]]\ndataset = "out"\nnamespace = "w"\n{policy}',
     "glob": '[[job.writes]]\ndataset = "o*"\n{policy}',
     "namespace": '[[job.writes]]\ndataset = "out"\nnamespace = "w"\n{policy}\n'
-    '[[job.writes]]\ndataset = "out"\nnamespace = "x"',
+    '[[job.writes]]\ndataset = "out"\nnamespace = "x"\nmode = "overwrite"',
     "facet": "",
 }
 POLICY = {"on_empty": "keep", "on_drift": "add", "lookback": 1}
@@ -84,3 +85,9 @@ def test_hours_that_merge_into_a_day_are_told_to_merge(place: str) -> None:
     found = specs(place, {"mode": "merge"}, "2024-03-10", "month")
     assert {one["outputs"][0]["mode"] for one in found} == {"merge"}
     assert [one["key"] for one in found[0]["outputs"][0]["scope"]] == ["2024-03-01"]
+
+
+@pytest.mark.parametrize("place", WRITES)
+def test_no_default_replaces_a_table_without_partitions(place: str) -> None:
+    with pytest.raises(DeclarationError, match=r"is not partitioned, and how job .* writes it"):
+        specs(place, {"on_empty": "keep"}, None, "none")
