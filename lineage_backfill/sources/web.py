@@ -37,7 +37,8 @@ _SLOW = 8 * 1024 * 1024
 _LONGEST = 20
 _MORE_TIME = "Allow more time (`timeout` in [lineage]), or see what the server is doing."
 _ITSELF = "Name the service by the address under which it answers itself."
-_AGAIN = "Try again; nothing is planned from a part of the lineage."
+#: The hint where an answer cannot be believed.
+AGAIN = "Try again; nothing is planned from a part of the lineage."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class Answer:
         try:
             return read(self.body)
         except (ValueError, RecursionError) as error:
-            raise LineageError(f"{self.url}: not JSON: {error}", hint=_AGAIN) from error
+            raise LineageError(f"{self.url}: not JSON: {error}", hint=AGAIN) from error
 
 
 class WebClient:
@@ -145,7 +146,7 @@ class WebClient:
                 hint=_MORE_TIME,
             ) from error
         except (ProtocolError, DecodeError) as error:
-            raise LineageError(f"{url}: the answer is cut off: {error}", hint=_AGAIN) from error
+            raise LineageError(f"{url}: the answer is cut off: {error}", hint=AGAIN) from error
         except requests.RequestException as error:
             raise ServiceUnreachableError(
                 f"{url}: cannot be reached: {_reason(error)}",
@@ -176,7 +177,7 @@ class WebClient:
     def _accepted(self, response: requests.Response, body: bytes) -> Answer:
         status = response.status_code
         if status in _PASSING:
-            raise ServiceUnreachableError(f"{response.url}: answers {status}", hint=_AGAIN)
+            raise ServiceUnreachableError(f"{response.url}: answers {status}", hint=AGAIN)
         if status in (401, 403):
             raise HTTPStatusError(
                 f"{response.url}: refuses ({status})",

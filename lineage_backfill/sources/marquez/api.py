@@ -1,15 +1,21 @@
-"""Marquez's HTTP interface, version 1: how things are named there, and lists page by page."""
+"""Marquez's HTTP interface, version 1: how things are named there, and lists page by page.
+
+A list that lacks rows looks like any other. The catalogue is therefore asked everything twice, and
+believed where both answers agree, and where a list has as many rows as it counts.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 from urllib.parse import quote
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.sources.web import Answer, WebClient
+from lineage_backfill.sources.web import AGAIN, Answer, WebClient
 
 #: Namespace and name of a job or a dataset.
 Name = tuple[str, str]
@@ -21,6 +27,8 @@ _LIST_PAGE = 100
 #: With more rows that cannot be read, it is the server that does not work.
 _MAX_UNREADABLE = 20
 _SHOWN = 8
+#: So many pairs of answers may differ, as those of a server that is written to do.
+_TRIES = 3
 #: What Marquez replaces by "_" in the namespace of a job.
 _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 
@@ -34,12 +42,30 @@ class Api:
         self.warnings: list[str] = []
 
     def get(self, path: str, **query: str) -> Any:
-        """Return the answer; the segments of `path` are percent-encoded."""
-        return self._client.get(_BASE + path, query)
+        """Return what two answers agree on; the segments of `path` are percent-encoded.
+
+        Raises LineageError where they differ, again and again.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(_TRIES):
+                other = pool.submit(self._said, path, query)
+                one = self._said(path, query)
+                if _is_same(one, other.result()):
+                    if isinstance(one, HTTPStatusError):
+                        raise one
+                    return one
+        raise LineageError(f"{path}: what the server answers differs each time", hint=AGAIN)
 
     def ask(self, path: str, **query: str) -> Answer:
-        """Return the answer, not parsed yet."""
+        """Return one answer, not parsed yet: for what is held against others by its counts."""
         return self._client.ask(_BASE + path, query)
+
+    def _said(self, path: str, query: dict[str, str]) -> Any:
+        """Return the value of an answer, or the error that its status is."""
+        try:
+            return self.ask(path, **query).value()
+        except HTTPStatusError as error:
+            return error
 
     def rows(self, answer: Any, member: str) -> list[Any]:
         """Return the list that an answer holds; raises TypeError if it holds none."""
@@ -79,7 +105,11 @@ class Api:
             offset, size = offset + len(rows), _LIST_PAGE
 
     def _page(self, path: str, member: str, offset: int, limit: int) -> list[Any]:
-        return self.rows(self.get(path, limit=str(limit), offset=str(offset)), member)
+        answer = self.get(path, limit=str(limit), offset=str(offset))
+        rows = self.rows(answer, member)
+        if member != "jobs":  # of these, it counts some that it does not show
+            counted(path, answer, rows, offset, limit)
+        return rows
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -100,6 +130,31 @@ def listed(answer: Any, member: str) -> list[Any]:
     if not isinstance(rows, list):
         raise TypeError(f"`{member}` is not a list")
     return rows
+
+
+def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> None:
+    """Raise LineageError where a list holds other than as many rows as its count says."""
+    total = answer.get("totalCount")
+    if total is not None and len(rows) != min(limit, max(0, int(total) - offset)):
+        raise LineageError(
+            f"{path}: a list of {len(rows)} rows from {offset} on, where it counts {total} in all",
+            hint=AGAIN,
+        )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, HTTPStatusError) and isinstance(other, HTTPStatusError):
+        return one.status == other.status
+    return bool(one == other or _in_order(one) == _in_order(other))
+
+
+def _in_order(value: Any) -> Any:
+    """Return a value with its lists in one order, which the server does not promise."""
+    if isinstance(value, dict):
+        return {name: _in_order(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return sorted(map(_in_order, value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value
 
 
 def segment(text: str) -> str:

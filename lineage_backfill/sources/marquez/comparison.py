@@ -74,7 +74,9 @@ def _shown(
         left -= 1
         depth = "0" if _is_beside_hub(lineage, JobRef(*stored[name])) else "1"
         try:
-            answer = api.get("lineage", nodeId=f"job:{name[0]}:{name[1]}", depth=depth)
+            # Asked once: it is a check, and may take the server seconds.
+            node = f"job:{name[0]}:{name[1]}"
+            answer = api.ask("lineage", nodeId=node, depth=depth).value()
         except HTTPStatusError as error:
             if error.status not in (404, 500):  # names that a node id cannot tell apart
                 raise

@@ -16,7 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from itertools import chain, islice
+from operator import or_
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -28,7 +30,7 @@ from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
 from lineage_backfill.sources.parsing import outline, parse_events
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
-from lineage_backfill.sources.web import Answer
+from lineage_backfill.sources.web import AGAIN, Answer
 
 _log = logging.getLogger(__name__)
 #: Before all events; and after all, as the server hides what lies after 2030 unless told otherwise.
@@ -52,13 +54,16 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 8
+_VERSION = 9
 #: Numbers of this size stand for the events of a window.
 _DIGESTS = 2**64
 #: So many events at most are read once more to see that they are those that were read.
 _COMPARED = 8_000
 #: In so many parts the windows are counted.
 _COUNTED = 16
+
+#: Times are asked for by the millisecond.
+_MOMENT = timedelta(milliseconds=1)
 
 T = TypeVar("T")
 
@@ -75,6 +80,16 @@ class _Window:
     count: int
     shown: int
     digest: int  # of those shown, in whatever order
+
+    def __or__(self, later: _Window) -> _Window:
+        """Return both as one."""
+        return _Window(
+            self.start,
+            later.end,
+            self.count + later.count,
+            self.shown + later.shown,
+            (self.digest + later.digest) % _DIGESTS,
+        )
 
 
 class EventHistory:
@@ -176,27 +191,34 @@ class EventHistory:
         return bool(events) and events[0]["eventTime"] == self._oldest
 
     def _read_on(self, api: Api) -> bool:
-        """Fold in what has come since; return whether it goes on from what was read before."""
-        newest = api.rows(_ask(api, _FIRST, _LAST, limit=1, order="desc"), "events")
-        if not newest:
+        """Fold in what has come since; return whether it goes on from what was read before.
+
+        It is read up to the event that is the newest when it begins.
+        """
+        newest, total = _newest(api)
+        if newest is None:
+            self._tail = (_FIRST, total)
             return not self._newest
         after = self._windows[-1].end if self._windows else _FIRST
         # What comes while this is read lies after the last window, and changes no count.
-        until = max(after, _just_before(newest[0]))
+        until = max(after, _just_before(newest))
         known, first = self._newest, True
         spans = _spans(api, after, until, self._prepare)
-        # What comes from `until` on is in no window: it is read again next time.
-        tail = _Span(api, until, _LAST, None, self._prepare)
-        for events in chain(_in_turns([span.pages() for span in spans]), tail.pages()):
+        for events in _in_turns([span.pages() for span in spans]):
             # The newest event so far lies on the first page, whatever comes at its time now.
             if first and known and known not in map(_key, events):
                 return False
             first = False
             self._fold(events)
-        for window in chain.from_iterable(span.windows for span in spans):
-            self._close(window)
-        self._tail = (until, sum(window.count - window.shown for window in tail.windows))
-        self._newest = _key(tail.newest or newest[0])
+        for window in chain.from_iterable(span.joined() for span in spans):
+            self._close(_proven(api, window) or self._reread(api, window))
+        # What lies there is in no window: more may come at its time, and is read next time.
+        keys = list[Any]()
+        tail = self._reread(api, _Window(until, _just_after(newest), 0, 0, 0), keys)
+        if first and known and known not in keys:
+            return False
+        self._tail = (until, tail.count - tail.shown + _unshown_from(api, tail.end))
+        self._newest = _key(newest)
         return True
 
     def _prepare(self) -> bool:
@@ -209,16 +231,7 @@ class EventHistory:
             self._unsaved += window.count
         if len(self._windows) > _MAX_WINDOWS and len(self._windows) % 2 == 0:
             pairs = zip(self._windows[::2], self._windows[1::2], strict=True)
-            self._windows = [
-                _Window(
-                    a.start,
-                    b.end,
-                    a.count + b.count,
-                    a.shown + b.shown,
-                    (a.digest + b.digest) % _DIGESTS,
-                )
-                for a, b in pairs
-            ]
+            self._windows = [before | after for before, after in pairs]
 
     def _fold(self, events: list[Any]) -> None:
         """Fold in events, and remember which job was sent under which parents."""
@@ -276,21 +289,31 @@ class EventHistory:
         self._windows[low : low + 2] = after = [self._reread(api, window) for window in before]
         return all(new.count >= old.count for old, new in zip(before, after, strict=True))
 
-    def _reread(self, api: Api, window: _Window) -> _Window:
-        """Fold in a window once more, until its number of events stands still."""
-        count = _count(api, window.start, window.end)
+    def _reread(self, api: Api, window: _Window, keys: list[Any] | None = None) -> _Window:
+        """Fold in a window once more, until its number of events stands still, or only grows.
+
+        The keys of its events are added to `keys`. Raises LineageError where the server shows fewer
+        than it counts, and others when it is asked again.
+        """
+        found, count = window, _count(api, window.start, window.end)
         for _ in range(_TRIES):
             span = _Span(api, window.start, window.end, count, self._prepare)
             for events in span.pages():
                 self._fold(events)
+                if keys is not None:
+                    keys += map(_key, events)
+            found = reduce(or_, span.windows)
             before, count = count, _count(api, window.start, window.end)
-            if count == before:
+            proven = _proven(api, found) if before == count else None
+            if proven:
                 self._unsaved += count
-                shown = sum(one.shown for one in span.windows)
-                digest = sum(one.digest for one in span.windows) % _DIGESTS
-                return replace(window, count=count, shown=shown, digest=digest)
+                return replace(proven, start=window.start, end=window.end)
+        if found.count <= found.shown < count:
+            # All that was there when it was last begun; what comes meanwhile is read next time.
+            return replace(found, start=window.start, end=window.end, count=found.shown)
         raise LineageError(
-            f"the events from {window.start} to {window.end} keep changing while they are read",
+            f"the events from {window.start} to {window.end} cannot be read whole: the server shows"
+            f" {found.shown} of {count}, and others when it is asked again",
             hint="Try again when no old events are being loaded into Marquez.",
         )
 
@@ -349,8 +372,6 @@ class _Span:
     ) -> None:
         #: What was read so far, the span's end included once all pages were taken.
         self.windows: list[_Window] = []
-        #: The last event shown, None before any was.
-        self.newest: Any = None
         self._start, self._end, self._total = start, end, total
         self._pages = _pages(api, start, end, idle)
 
@@ -365,10 +386,19 @@ class _Span:
             if total is not None:
                 self._read(start, begin, total - left, last)
             start, total, last = begin, left, events
-            if events:
-                self.newest = events[-1]
             yield events
         self._read(start, self._end, total or 0, last)
+
+    def joined(self) -> Iterator[_Window]:
+        """Yield what was read, each window of no time, by which only a count moved, in the next."""
+        empty: _Window | None = None
+        for window in self.windows:
+            whole = empty | window if empty else window
+            empty = whole if whole.start >= whole.end else None
+            if empty is None:
+                yield whole
+        if empty and empty.count:
+            yield empty
 
     def _read(self, start: str, end: str, count: int, events: list[Any]) -> None:
         shown = _before(events, end)
@@ -428,8 +458,7 @@ def _switching_often() -> Iterator[None]:
 def events_at(api: Api, when: str) -> Iterator[Any]:
     """Yield the events within a millisecond of a time, and perhaps some more."""
     time = _time(when)
-    end = _text(time + timedelta(milliseconds=2))
-    for _, events, _ in _pages(api, _text(time - timedelta(milliseconds=1)), end):
+    for _, events, _ in _pages(api, _text(time - _MOMENT), _text(time + 2 * _MOMENT)):
         yield from events
 
 
@@ -439,19 +468,57 @@ def namespaces_of(event: Any) -> set[str]:
     return {as_stored((item["namespace"], ""))[0] for item in items}
 
 
-def _ask(api: Api, after: str, before: str, *, limit: int, order: str = "asc") -> Any:
-    return _send(api, after, before, limit=limit, order=order).value()
+def _ask(api: Api, after: str, before: str, **how: Any) -> Any:
+    return _send(api, after, before, **how).value()
 
 
-def _send(api: Api, after: str, before: str, *, limit: int, order: str = "asc") -> Answer:
+def _send(
+    api: Api, after: str, before: str, *, limit: int, order: str = "asc", offset: int = 0
+) -> Answer:
     return api.ask(
         "events/lineage",
         after=after,
         before=before,
         sortDirection=order,
         limit=str(limit),
-        offset="0",
+        offset=str(offset),
     )
+
+
+def _newest(api: Api) -> tuple[Any, int]:
+    """Return the newest event, None where none is shown, and how many are counted.
+
+    It is asked for twice: from an answer without it, all would seem to be gone.
+    """
+    answers = [_ask(api, _FIRST, _LAST, limit=1, order="desc") for _ in range(2)]
+    events = [event for answer in answers for event in api.rows(answer, "events")]
+    total = max(int(answer["totalCount"]) for answer in answers)
+    return max(events, key=lambda event: _time(event["eventTime"]), default=None), total
+
+
+def _unshown_from(api: Api, after: str) -> int:
+    """Return how many events after the newest one are counted and not shown.
+
+    Those that are shown there have come meanwhile.
+    """
+    answers = [_ask(api, after, _LAST, limit=1) for _ in range(2)]
+    if any(api.rows(answer, "events") for answer in answers):
+        answers = [_ask(api, after, _LAST, limit=_PAGE)]
+    return max(int(answer["totalCount"]) - len(api.rows(answer, "events")) for answer in answers)
+
+
+def _proven(api: Api, window: _Window) -> _Window | None:
+    """Return a window of which all is read; None where the server has more events to show in it.
+
+    Where it counts more than were shown, as of jobs and datasets, none may follow those.
+    """
+    if window.shown == window.count:
+        return window
+    if window.shown > window.count:  # it was counted wrong, or rounded into the next one
+        count = _count(api, window.start, window.end)
+        return replace(window, count=count) if count <= window.shown else None
+    answer = _ask(api, window.start, window.end, limit=1, offset=window.shown)
+    return None if api.rows(answer, "events") else window
 
 
 def _count(api: Api, after: str, before: str) -> int:
@@ -502,9 +569,24 @@ def _taken(
             if page is None:
                 return
             value = page.answer.value(parse_events)
-            yield page.begin, api.rows(value, "events"), int(value["totalCount"])
+            events = api.rows(value, "events")
+            if events:
+                _check_times(events, page.begin, before)
+            yield page.begin, events, int(value["totalCount"])
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _check_times(events: list[Any], after: str, before: str) -> None:
+    """Raise LineageError where events are of other times than were asked for."""
+    first, last = (_time(event["eventTime"]) for event in (events[0], events[-1]))
+    # The server rounds what is finer than a microsecond.
+    if first < _time(after) - _MOMENT or last > _time(before) + _MOMENT or first > last:
+        raise LineageError(
+            f"asked for the events from {after} to {before}, the server shows some from"
+            f" {_text(first)} to {_text(last)}",
+            hint=AGAIN,
+        )
 
 
 def _next_page(api: Api, last: Future[_Page | None], before: str) -> _Page | None:
@@ -583,7 +665,12 @@ def _born(api: Api) -> str:
 
 def _just_before(event: Any) -> str:
     """Return a time before the event's, as a later page has to begin: rounding loses none."""
-    return _text(_time(event["eventTime"]) - timedelta(milliseconds=1))
+    return _text(_time(event["eventTime"]) - _MOMENT)
+
+
+def _just_after(event: Any) -> str:
+    """Return a time after the event's, and after none that is later by a millisecond."""
+    return _text(_time(event["eventTime"]) + _MOMENT)
 
 
 def _time(text: str) -> datetime:

@@ -18,6 +18,7 @@ from lineage_backfill.sources.marquez.api import (
     as_items,
     as_stored,
     below,
+    counted,
     dataset_path,
     edges_of,
     job_path,
@@ -26,10 +27,12 @@ from lineage_backfill.sources.marquez.api import (
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
 from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
+from lineage_backfill.sources.web import AGAIN
 
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
 _MAX_NAMES = 100
+_MAX_NAMES_LISTED = 1_000_000
 
 
 class MarquezMetadata:
@@ -87,9 +90,9 @@ class MarquezMetadata:
     def _listed(self, kind: str) -> set[Name]:
         """Return all names of jobs or datasets; those of deleted ones are not among them."""
         try:
-            rows = self._api.rows(
-                self._api.get("search", q="%", filter=kind, limit="1000000"), "results"
-            )
+            answer = self._api.get("search", q="%", filter=kind, limit=str(_MAX_NAMES_LISTED))
+            rows = self._api.rows(answer, "results")
+            counted("search", answer, rows, 0, _MAX_NAMES_LISTED)
         except HTTPStatusError as error:
             if error.status != 500:
                 raise
@@ -129,6 +132,11 @@ class MarquezMetadata:
             page = None
         if page is None:
             self._drop_deleted(ref)
+        elif page["name"] == stored[1] and not self._has_holes:
+            raise LineageError(
+                f"{ref} has a page of its own in Marquez, whose list of jobs is without it",
+                hint=AGAIN,
+            )
         elif page["name"] != name[1] and not page["name"].endswith(f".{name[1]}"):
             new = JobRef(name[0], page["name"])
             self._builder.rename_job(ref, new)

@@ -117,6 +117,7 @@ def test_nominal_times_of_runs_without_events_are_taken_from_their_arguments() -
             return None
         server.before_answer = lambda *_: None
         status, body = server.answer(path, query)
+        server.before_answer = with_arguments
         body["runs"][0]["args"] = {"nominal_start_time": "2022-12-31T00:00Z[UTC]"}
         return status, body
 

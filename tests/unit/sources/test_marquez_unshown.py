@@ -148,3 +148,10 @@ def test_events_alone_are_whole_too() -> None:
     assert owners(snapshot, "d1") == ("us",)
     (said,) = snapshot.warnings
     assert said.startswith("the event history is without 2 events of jobs and datasets")
+
+
+@pytest.mark.parametrize("view", ["events", "graph", "both"])
+def test_a_server_that_knows_no_run_is_not_empty(view: View) -> None:
+    snapshot = read(FakeMarquez([declared(1, "j", ["a"], ["b"])]), view=view)
+    (node,) = snapshot.jobs.values()
+    assert [ref.name for ref in (*node.reads, *node.writes)] == ["a", "b"]

@@ -1,0 +1,244 @@
+"""One answer in many is wrong: a read gives all of the graph or an error, never less of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args
+from unittest.mock import patch
+
+import pytest
+
+from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.sources.marquez import MarquezSource, View, api, history, source
+from lineage_backfill.sources.web import Answer
+from tests.fake_marquez import FakeMarquez
+from tests.sampling import a_part
+from tests.unit.sources.marquez_reads import dataset, event, read
+
+VIEWS: tuple[View, ...] = get_args(View)
+
+
+def server() -> FakeMarquez:
+    """A server with something for every request: what events tell, and what only pages do."""
+    old = [event(n, n, inputs=[dataset(f"d{n - 1}")]) for n in range(1, 7)]
+    made = FakeMarquez([*old, event(1, 9, run={"runId": "again"}, inputs=[dataset("d0")])])
+    made.purge("2024-01-01T00:00:04Z")
+    for n in range(11, 15):
+        begun = event(n, n, eventType="START", inputs=[dataset(f"d{n - 1}")], outputs=[])
+        made.post(begun)
+        made.post(event(n, n + 20))
+    bare = event(21, 45, job={"namespace": "n", "name": "j4"}, eventType="START", outputs=[])
+    made.post(bare)
+    for n in (1, 2):
+        told = event(n, 50 + n, inputs=[dataset(f"d{n}"), dataset("d9")])
+        told["job"] = {"namespace": "n", "name": f"told{n}"}
+        del told["run"], told["eventType"]
+        made.post(told)
+    made.post({"eventTime": "2024-01-01T00:00:55Z", "dataset": dataset("alone")})
+    made.post(event(30, 56, job={"namespace": "gone", "name": "j30"}))
+    made.post(event(31, 57))
+    made.delete("namespaces/n/jobs/j31")
+    made.delete("namespaces/gone")
+    return made
+
+
+def lists(body: Any, change: Callable[[list[Any]], list[Any]], *, counted: bool = True) -> Any:
+    """Change the lists of an answer; without `counted` its count fits what is left."""
+    left = {name: change(rows) if isinstance(rows, list) else rows for name, rows in body.items()}
+    if "totalCount" in body and not counted:
+        (number,) = [len(rows) for rows in left.values() if isinstance(rows, list)]
+        whole = next(len(rows) for rows in body.values() if isinstance(rows, list))
+        left["totalCount"] = body["totalCount"] - whole + number
+    return left
+
+
+def nothing(_: list[Any]) -> list[Any]:
+    return []
+
+
+def first_half(rows: list[Any]) -> list[Any]:
+    return rows[: len(rows) // 2]
+
+
+def last_half(rows: list[Any]) -> list[Any]:
+    return rows[(len(rows) + 1) // 2 :]
+
+
+class Client:
+    """Takes the place of the HTTP client, and spoils some of what the server answers."""
+
+    def __init__(self, made: FakeMarquez, fault: str, is_hit: Callable[[int], bool]) -> None:
+        self._server = made
+        self._fault = fault
+        self._is_hit = is_hit
+        self._lock = threading.Lock()
+        self._last: dict[str, Any] = {}
+        self.asked = self.hits = 0
+
+    def get(self, path: str, query: dict[str, str]) -> Any:
+        return self.ask(path, query).value()
+
+    def ask(self, path: str, query: dict[str, str]) -> Answer:
+        with self._lock:
+            path = path.removeprefix("api/v1/")
+            is_hit = self._is_hit(self.asked)
+            self.asked += 1
+            self.hits += is_hit
+            if is_hit:
+                return self._spoilt(path, query)
+            return Answer(path, json.dumps(self._truth(path, query)).encode())
+
+    def _truth(self, path: str, query: dict[str, str]) -> Any:
+        status, body = self._server.answer(path, query)
+        if status != 200:
+            raise HTTPStatusError(path, status)
+        self._last[path] = body
+        return body
+
+    def _spoilt(self, path: str, query: dict[str, str]) -> Answer:
+        before = self._last.get(path)
+        match self._fault:
+            case "broken":
+                raise HTTPStatusError(path, 500)
+            case "not found":
+                raise HTTPStatusError(path, 404)
+            case "slow":
+                raise ServiceUnreachableError(path)
+            case "next page" if "limit" in query:
+                step = int(query["limit"]) if "offset" in query else 0
+                query = query | {"offset": str(int(query.get("offset", "0")) + step)}
+        body = self._truth(path, query)
+        match self._fault:
+            case "cut":
+                return Answer(path, json.dumps(body).encode()[:-9])
+            case "other shape":
+                body = {"data": body}
+            case "other rows":
+                body = lists(body, lambda rows: [str(row) for row in rows] or [1])
+            case "page again" if before is not None:
+                body = before
+            case "empty" | "empty and counted so":
+                body = lists(body, nothing, counted=self._fault == "empty")
+            case "first half" | "first half and counted so":
+                body = lists(body, first_half, counted=self._fault == "first half")
+            case "last half" | "last half and counted so":
+                body = lists(body, last_half, counted=self._fault == "last half")
+        return Answer(path, json.dumps(body).encode())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+FAULTS = [
+    *("broken", "not found", "slow", "cut", "other shape", "other rows"),
+    *("next page", "page again", "empty", "empty and counted so"),
+    *("first half", "first half and counted so", "last half", "last half and counted so"),
+]
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_PAGE", 3)
+    monkeypatch.setattr(history, "_LARGE_PAGE", 6)
+    monkeypatch.setattr(history, "_WORTH_SPLITTING", 6)
+    monkeypatch.setattr(api, "_LIST_PAGE", 4)
+
+
+def graph(snapshot: LineageSnapshot) -> Any:
+    return snapshot.jobs, snapshot.datasets, snapshot.column_edges, snapshot.history
+
+
+def ask(client: Client, view: View, folder: Path | None) -> LineageSnapshot:
+    with patch.object(source, "WebClient", lambda *_: client):
+        return MarquezSource("http://marquez.test", view=view, cache=folder).read()
+
+
+@cache
+def told(view: View) -> Any:
+    """What a view says of the server, and how many answers that takes."""
+    client = Client(server(), "none", lambda _: False)
+    snapshot = ask(client, view, None)
+    assert (len(snapshot.jobs), len(snapshot.datasets)) == (12, 16), "all that is there"
+    return graph(snapshot), client.asked
+
+
+#: So many of the answers of a read are spoilt, one after the other in the suite.
+PLACES = 120
+CASES = [
+    (view, kept, fault, place)
+    for place in range(PLACES)
+    for fault in FAULTS
+    for view in VIEWS
+    for kept in ("no cache", "first with a cache", "from the cache")
+]
+
+
+@pytest.mark.parametrize(("view", "kept", "fault", "place"), a_part(CASES, every=73))
+def test_one_answer_that_is_wrong_makes_no_graph_smaller(
+    view: View, kept: str, fault: str, place: int, tmp_path: Path
+) -> None:
+    expected, asked = told(view)
+    made, folder = server(), None if kept == "no cache" else tmp_path
+    if kept == "from the cache":
+        ask(Client(made, "none", lambda _: False), view, folder)
+    client = Client(made, fault, lambda number: number == place * asked // PLACES)
+    with contextlib.suppress(LineageError):
+        assert graph(ask(client, view, folder)) == expected
+    if folder and client.hits:
+        clean = Client(made, "none", lambda _: False)
+        assert graph(ask(clean, view, folder)) == expected, "nothing wrong is kept"
+
+
+@pytest.mark.parametrize("every", [7, 23])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_wrong_answer_in_so_many_makes_no_graph_smaller(
+    view: View, fault: str, every: int
+) -> None:
+    client = Client(server(), fault, lambda number: number % every == every - 1)
+    with contextlib.suppress(LineageError):
+        assert graph(ask(client, view, None)) == told(view)[0]
+    assert client.hits
+
+
+def test_a_list_that_lacks_a_job_with_events_is_refused() -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+
+    def short(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        return (200, {"results": [], "totalCount": 0}) if path == "search" else None
+
+    made.before_answer = short
+    with pytest.raises(LineageError, match="n:j0 has a page of its own in Marquez, whose list"):
+        read(made)
+
+
+@pytest.mark.parametrize("view", ["both", "graph"])
+def test_a_list_shorter_than_its_count_is_refused(view: View) -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+
+    def short(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        return (200, {"results": [], "totalCount": 3}) if path == "search" else None
+
+    made.before_answer = short
+    with pytest.raises(LineageError, match="a list of 0 rows from 0 on, where it counts 3 in all"):
+        read(made, view=view)
+
+
+def test_answers_that_differ_each_time_are_refused() -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+    numbers = count()
+
+    def other(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        rows = [{"namespace": "n", "name": f"j{next(numbers)}"}]
+        return (200, {"results": rows, "totalCount": 1}) if path == "search" else None
+
+    made.before_answer = other
+    with pytest.raises(LineageError, match="search: what the server answers differs each time"):
+        read(made, view="graph")
