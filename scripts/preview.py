@@ -39,7 +39,7 @@ def main() -> None:
     console = Console(
         record=True, width=112, file=io.StringIO(), markup=False, emoji=False, highlight=False
     )
-    show(plan, console, snapshot=workspace.snapshot)
+    show(plan, console, workspace=workspace)
     svg = console.export_svg(title=COMMAND, theme=MONOKAI, unique_id="preview")
     # A README shows no fonts from elsewhere.
     svg = re.sub(r"@font-face {.*?}\s*", "", svg, flags=re.DOTALL)

@@ -15,6 +15,7 @@ from lineage_backfill.cli.options import (
     BackfillOptions,
     DatasetsArgument,
     JsonOption,
+    ListOptions,
     RequestOptions,
     RunningOptions,
     RunOptions,
@@ -61,6 +62,7 @@ def run(
     request: RequestOptions,
     source: SourceOptions,
     how: RunOptions,
+    listing: ListOptions,
     datasets: DatasetsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,11 +73,16 @@ def run(
     else:
         planned = PlannedRequest(plan=load_plan(saved), workspace=source.open())
         Planning(planned.workspace).check(planned.plan)
-    carry_out(planned, how, source=source, as_json=as_json)
+    carry_out(planned, how, source=source, listing=listing, as_json=as_json)
 
 
 def carry_out(
-    planned: PlannedRequest, how: RunOptions, *, source: SourceOptions, as_json: bool
+    planned: PlannedRequest,
+    how: RunOptions,
+    *,
+    source: SourceOptions,
+    listing: ListOptions,
+    as_json: bool,
 ) -> None:
     """Show a plan, ask, run it, and exit by how it ended."""
     submission, options = _submission(how), _drive_options(how)
@@ -88,7 +95,7 @@ def carry_out(
     takes = estimate(planned, max_parallel=how.max_parallel)
     # A question shows what it is about, also where quiet is asked for.
     console = terminal.talk() if how.yes else terminal.err()
-    show(plan, console, snapshot=workspace.snapshot, takes=takes)
+    show(plan, console, workspace=workspace, takes=takes, listing=listing)
     if not plan.totals["runs"]:
         undecided = (job for job in plan.jobs if job.status == "blocked")
         stuck = any(how.strict or not job.reason.get("by_choice") for job in undecided)

@@ -4,49 +4,63 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
-from rich.tree import Tree
 
-from lineage_backfill.cli.render import MARKS, Beside, apart, totals, untouched
+from lineage_backfill.cli.options import ListOptions
+from lineage_backfill.cli.render import MARKS, SHORT, apart, first, footer, in_brief, in_groups
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation.draw import mermaid
-from lineage_backfill.presentation.names import Names, keys_on_a_line
+from lineage_backfill.presentation.names import Names, keys_in_short
 from lineage_backfill.presentation.plans import (
-    amount,
+    SHOWN_JOBS,
+    SHOWN_NAMES,
+    Beside,
+    Row,
+    Rows,
     drawing,
-    how_long,
+    not_run,
     roots,
+    summary,
     tree,
     whole_or_keys,
 )
-from lineage_backfill.presentation.text import counted, safe
-from lineage_backfill.presentation.words import in_words, why_left
+from lineage_backfill.presentation.text import counted, listed, safe
+from lineage_backfill.presentation.words import in_a_word, in_words, lasting
 
 _BACKTICKS = re.compile("`+")
 #: What Markdown reads as its own.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
-def plan_tree(plan: Plan, beside: Beside) -> RenderableType:
-    """Return the plan as a tree: below what changed, each job below the one it follows."""
+#: What a comment on a pull request may hold, and how many jobs a drawing in it.
+_LONGEST, _DRAWN = 65_000, 60
+_CUT = "\n\n(The rest is left out: a comment holds 65,000 characters. `--json` has all.)\n"
+
+
+def plan_tree(
+    plan: Plan, beside: Beside, width: int, listing: ListOptions = SHORT
+) -> RenderableType:
+    """Return the plan as a tree: below what changed, each job below the one it follows.
+
+    Where guides would take more than a quarter of the `width`, a job's depth is a number.
+    """
     names = Names.of(plan, beside.untouched)
     runs = Counter(run.job for run in plan.runs or ())
-    parts: list[RenderableType] = []
-    root = Tree(Text("\n").join(_changes(plan, names)), guide_style="dim")
-    levels = [root]
-    for guide, job in tree(plan.jobs):
-        depth = len(guide) // 2
-        line = _branch(plan, job, names, beside, runs[job.job])
-        del levels[depth + 1 :]
-        levels.append(levels[depth].add(line))
-    parts.append(root)
-    if beside.untouched:
-        parts.append(untouched(beside.untouched, names))
-    parts.append(totals(plan, beside))
-    return Group(*apart(parts))
+    rows = tree(plan.jobs)
+    shown = rows[: first(listing, SHOWN_JOBS)]
+    lines = [*_changes(plan, names)]
+    for guide, job in shown:
+        lead = guide if len(guide) <= width // 4 else f"({len(guide) // 2}) "
+        lines.append(_branch(plan, job, lead, names, beside, runs[job.job], listing))
+    if len(rows) > len(shown):
+        lines.append(
+            Text(f"and {len(rows) - len(shown):,} more jobs; --all shows them", style="dim")
+        )
+    brief = in_brief(plan, beside, names, listing)
+    return Group(*apart([brief, Text("\n").join(lines), footer(plan, beside, names)]))
 
 
 def _changes(plan: Plan, names: Names) -> Iterator[Text]:
@@ -54,71 +68,132 @@ def _changes(plan: Plan, names: Names) -> Iterator[Text]:
         yield Text.assemble((names(ref), "bold cyan"), f"  {whole_or_keys(keys)}")
 
 
-def _branch(plan: Plan, job: PlannedJob, names: Names, beside: Beside, runs: int) -> Text:
+def _branch(
+    plan: Plan,
+    job: PlannedJob,
+    guide: str,
+    names: Names,
+    beside: Beside,
+    runs: int,
+    listing: ListOptions,
+) -> Text:
     mark, style = MARKS[job.status]
-    line = Text.assemble((f"{mark} ", style), (names(job.job), "bold"))
+    line = Text.assemble((guide, "dim"), (f"{mark} ", style), (names(job.job), "bold"))
     if job.partitions:
-        line.append(f"  {keys_on_a_line(job.partitions)}")
+        line.append(f"  {keys_in_short(job.partitions)}")
         line.append(f"  {counted(runs, 'run')}" if plan.runs is not None else "", style="dim")
-        line.append(f"  {times[job.job]}" if (times := beside.times) else "", style="dim")
+        took = beside.times.get(job.job)
+        line.append(f"  {lasting(took)}" if took is not None else "", style="dim")
     if job.left_stale:
-        line.append(f"  left stale: {keys_on_a_line(job.left_stale)}", style="yellow")
+        line.append(f"  stays stale: {keys_in_short(job.left_stale)}", style="yellow")
     if owner := beside.owner(job.job):
         line.append(f"  {owner}", style="magenta")
-    return line.append(f"\n{in_words(job.reason, names)}", style="dim")
+    if job.status != "planned":
+        line.append(f"  {in_a_word(job.reason)}", style=style)
+    if listing.details:
+        reason = in_words(job.reason, names, job.partitions)
+        line.append(f"\n{' ' * len(guide)}  {reason}", style="dim")
+    return line
 
 
-def markdown(plan: Plan, beside: Beside) -> str:
-    """Return the plan as Markdown, for an incident or a pull request; names mention nobody."""
+def markdown(plan: Plan, beside: Beside, listing: ListOptions = SHORT) -> str:
+    """Return the plan as Markdown, for an incident or a pull request; names mention nobody.
+
+    It holds at most 65,000 characters, and says what it leaves out.
+    """
     names = Names.of(plan, beside.untouched)
-    runs = Counter(run.job for run in plan.runs or ())
-    changed = ", ".join(
-        f"{code(names(ref))} {code(whole_or_keys(keys))}" for ref, keys in roots(plan)
-    )
-    planned = [job for _, job in tree([job for job in plan.jobs if job.status == "planned"])]
-    others = [job for job in plan.jobs if job.status != "planned"]
+    lines = summary(plan, beside, names, every=listing.every)
     parts = [
-        f"### Backfill of what {changed} made stale",
-        f"{amount(plan)}, as of {safe(plan.now)}.",
+        "### Backfill",
+        "\n".join(f"- **{label}**: {plain(text)}" for label, text in lines.items()),
     ]
-    if beside.estimate is not None:
-        parts.append(f"Time: {how_long(beside.estimate)}.")
-    if planned:
-        times = beside.times
-        rows = (
-            (
-                code(names(job.job)),
-                code(keys_on_a_line(job.partitions)),
-                f"{job.count:,}",
-                f"{runs[job.job]:,}" if plan.runs is not None else "?",
-                *([times[job.job]] if times else []),
-                plain(beside.owner(job.job)),
-                plain(in_words(job.reason, names)),
-            )
-            for job in planned
-        )
-        takes, rule = ("Takes|", "-:|") if times else ("", "")
-        heading = f"Job|Partitions|Keys|Runs|{takes}Owner|Why"
-        parts.append(markdown_table(heading, f"-|-|-:|-:|{rule}-|-", rows))
-    if others:
-        cells = ((code(names(job.job)), plain(_why_not(job, names))) for job in others)
-        parts += ["**Will not run**", markdown_table("Job|Why", "-|-", cells)]
-    if beside.untouched:
-        parts.append(plain(untouched(beside.untouched, names).plain))
+    rows = Rows(plan, beside, names)
+    if rows:
+        parts += _rows(rows, names, beside, listing)
+    if others := not_run(plan, names, details=listing.details):
+        parts += _others(others, names, listing)
+    parts.append(plain(footer(plan, beside, names).plain).replace("\n", "  \n"))
     parts += [f"> {plain(warning)}" for warning in plan.warnings]
-    parts += [f"```mermaid\n{mermaid(drawing(plan))}```", f"Plan {code(plan.id)}"]
-    return "\n\n".join(parts) + "\n"
+    if len(plan.jobs) <= _DRAWN:
+        parts.append(f"```mermaid\n{mermaid(drawing(plan))}```")
+    else:
+        parts.append(f"No drawing of {len(plan.jobs):,} jobs: `--format svg` has one.")
+    parts.append(f"Plan {code(plan.id)}")
+    return _fitting("\n\n".join(parts) + "\n")
+
+
+def _rows(rows: Rows, names: Names, beside: Beside, listing: ListOptions) -> list[str]:
+    """Return the planned jobs as a table, in groups where they are many."""
+    if not in_groups(rows, listing):
+        return [_table(rows.each(), "Job", code, lambda row: _why(row, names, beside))]
+    heading, groups = rows.grouped(listing.group_by)
+
+    def such_as(row: Row) -> list[str]:
+        told = listed([names(job.job) for job in row.jobs], 3)
+        return [f"{len(row.jobs):,}", plain(told)]
+
+    grid = _table(groups, heading, plain, such_as, more="Jobs|Such as")
+    return [grid, f"{len(rows):,} jobs in groups; `--all` lists each."]
+
+
+def _why(row: Row, names: Names, beside: Beside) -> list[str]:
+    job = row.jobs[0]
+    return [plain(beside.owner(job.job)), plain(in_words(job.reason, names, job.partitions))]
+
+
+def _table(
+    rows: Sequence[Row],
+    heading: str,
+    name: Callable[[str], str],
+    rest: Callable[[Row], list[str]],
+    more: str = "Owner|Why",
+) -> str:
+    """Return rows with their wave, name, partitions, runs and time, and the cells of `rest`."""
+    takes = any(row.takes for row in rows)
+
+    def cells(row: Row) -> list[str]:
+        keys = code(keys_in_short(row.jobs[0].partitions)) if len(row.jobs) == 1 else ""
+        keys = keys if more == "Owner|Why" else f"{row.count:,}"
+        numbers = [row.runs_in_words, *([row.takes] if takes else [])]
+        return [row.wave, *([name(row.name)] if heading else []), keys, *numbers, *rest(row)]
+
+    named = f"{heading}|" if heading else ""
+    took, rule = ("Takes|", "-:|") if takes else ("", "")
+    headings = f"Wave|{named}Partitions|Runs|{took}{more}"
+    rules = f"-:|{'-|' if heading else ''}-|-:|{rule}{'-:' if more[0] == 'J' else '-'}|-"
+    return markdown_table(headings, rules, map(cells, rows))
+
+
+def _others(
+    others: Sequence[tuple[str, Sequence[PlannedJob]]], names: Names, listing: ListOptions
+) -> list[str]:
+    shown = others[: first(listing, SHOWN_NAMES)]
+    cells = (
+        (", ".join(code(names(job.job)) for job in jobs[:SHOWN_NAMES]) + _more(jobs), plain(why))
+        for why, jobs in shown
+    )
+    parts = ["**Not run**", markdown_table("Job|Why", "-|-", cells)]
+    if len(others) > len(shown):
+        parts.append(f"and {len(others) - len(shown):,} more reasons; `--all` lists them.")
+    return parts
+
+
+def _more(jobs: Sequence[PlannedJob]) -> str:
+    more = len(jobs) - SHOWN_NAMES
+    return f" and {more:,} more" if more > 0 else ""
+
+
+def _fitting(text: str) -> str:
+    """Return the text, or its first lines and a sentence that says that the rest is left out."""
+    if len(text) <= _LONGEST:
+        return text
+    return text[: text.rindex("\n", 0, _LONGEST - len(_CUT))] + _CUT
 
 
 def markdown_table(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> str:
     """Return a table of cells that are Markdown already."""
     lines = [f"|{heading}|", f"|{rule}|", *(f"|{'|'.join(cells)}|" for cells in rows)]
     return "\n".join(lines)
-
-
-def _why_not(job: PlannedJob, names: Names) -> str:
-    left = f"left stale: {keys_on_a_line(job.left_stale)}" if job.left_stale else ""
-    return "; ".join(filter(None, (in_words(job.reason, names), left, why_left(job.reason))))
 
 
 def code(text: str) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lineage_backfill.cli.render import MARKS, SHOWN_JOBS, table
+from lineage_backfill.cli.render import MARKS, table
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.planning.timeline import Spans
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.periods import Periods
-from lineage_backfill.presentation.plans import tree
+from lineage_backfill.presentation.plans import SHOWN_JOBS
 
 #: How much of a period the keys cover: none, up to a third, up to two thirds, more, all.
 _SHADES = ("·░▒▓█", ".-+*#")
@@ -23,30 +23,37 @@ _LONGEST_NAME = 40
 
 
 def heatmap(
-    plan: Plan, spans: Mapping[JobRef, Spans], *, zone: str, width: int, plain: bool = False
+    plan: Plan,
+    spans: Mapping[JobRef, Spans],
+    *,
+    zone: str,
+    width: int,
+    plain: bool = False,
+    most: int | None = SHOWN_JOBS,
 ) -> RenderableType:
     """Return the map, `width` columns wide; `plain` keeps to ASCII.
 
-    Periods begin where they do in `zone`.
+    Periods begin where they do in `zone`; of more than `most` jobs the first are shown.
     """
     names = Names.of(plan)
-    rows = [row for row in tree(plan.jobs) if row[1].job in spans]
+    jobs = [job for job in plan.jobs if job.job in spans]
     both = [span for one in spans.values() for span in (*one.planned, *one.left)]
     if not both:
         return Text("The plan has no keys in time.")
-    label = max((len(guide + names(job.job)) for guide, job in rows), default=0)
+    label = max((len(names(job.job)) for job in jobs), default=0)
     room = max(10, width - min(label, _LONGEST_NAME) - _SIDES)
     periods = Periods.covering(both, zone, most=room)
     cell = max(1, min(_WIDEST_CELL, room // len(periods)))
     shades = _SHADES[plain]
 
-    def row(guide: str, job: PlannedJob) -> tuple[Text, ...]:
+    def row(job: PlannedJob) -> tuple[Text, ...]:
         sign, style = MARKS[job.status]
         cells = _cells(periods, spans[job.job], shades, style, cell)
-        return Text(sign, style), Text.assemble((guide, "dim"), names(job.job)), cells
+        return Text(sign, style), Text(names(job.job)), cells
 
-    listed, more = (row(*one) for one in rows[:SHOWN_JOBS]), len(rows) - SHOWN_JOBS
-    grid = table("", "", _heading(periods, cell), rows=listed, more=more, rest="")
+    listed, more = map(row, jobs[:most]), len(jobs) - (most or len(jobs))
+    heading, rest = _heading(periods, cell), " jobs; --all shows them"
+    grid = table("", "", heading, rows=listed, more=more, rest=rest)
     return Group(grid, Text(), _legend(periods, shades, cell))
 
 

@@ -17,6 +17,7 @@ from lineage_backfill.cli.options import (
     ForceOption,
     Format,
     JsonOption,
+    ListOptions,
     RequestOptions,
     SourceOptions,
     takes_options,
@@ -68,6 +69,7 @@ def impact(
     request: RequestOptions,
     source: SourceOptions,
     how: ShowOptions,
+    listing: ListOptions,
     datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
@@ -97,7 +99,7 @@ def impact(
             more = [("estimate", takes and takes.to_dict())]
         documents.emit(chain(plan_members(planned.plan), more))
     else:
-        _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out())
+        _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         if how.out:
             terminal.say(f"Saved; `lineage-backfill run {how.out}` executes exactly this.")
     if how.detailed_exitcode and planned.plan.totals["runs"]:

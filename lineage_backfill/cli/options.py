@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 from lineage_backfill.cli.values import read_duration
+from lineage_backfill.presentation.plans import GroupBy
 from lineage_backfill.project import Project
 from lineage_backfill.workspace.environment import open_project
 from lineage_backfill.workspace.workspace import Workspace
@@ -303,6 +304,21 @@ class Format(StrEnum):
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """How much is shown of the jobs of a plan."""
+
+    every: Annotated[
+        bool, Option("--all", help="Show each job, also where groups of them would be shown.")
+    ] = False
+    details: Annotated[
+        bool, Option("--details", help="Show each job with its whole reason and its owner.")
+    ] = False
+    group_by: Annotated[
+        GroupBy | None, Option(help="Show groups of jobs; by default those of more than 30.")
+    ] = None
 
 
 DatasetsArgument = Annotated[

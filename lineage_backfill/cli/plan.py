@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lineage_backfill.cli import plan_forms, planning, terminal
-from lineage_backfill.cli.options import DetailedDifference, JsonOption
+from lineage_backfill.cli.options import DetailedDifference, JsonOption, ListOptions, takes_options
 from lineage_backfill.cli.tables import difference_table
 from lineage_backfill.model import named
 from lineage_backfill.planning.diff import diff as compare
@@ -20,18 +20,20 @@ plan = typer.Typer(help="Plans that `impact --out` has saved.", no_args_is_help=
 
 
 @plan.command("show")
+@takes_options
 def show(
+    listing: ListOptions,
     file: Annotated[
         Path, typer.Argument(help="The saved plan.", metavar="PLAN.json", show_default=False)
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Show a saved plan as `impact` has shown it."""
+    """Show a saved plan as `impact` does."""
     saved = planning.load_plan(file)
     if as_json:
         documents.emit(plan_members(saved))
     else:
-        plan_forms.show(saved, terminal.out())
+        plan_forms.show(saved, terminal.out(), listing=listing)
 
 
 @plan.command("diff")

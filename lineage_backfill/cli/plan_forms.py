@@ -6,44 +6,51 @@ from rich.console import Console
 
 from lineage_backfill.cli import formats, terminal
 from lineage_backfill.cli.heatmap import heatmap
-from lineage_backfill.cli.options import Format
+from lineage_backfill.cli.options import Format, ListOptions
 from lineage_backfill.cli.planning import PlannedRequest, estimate
-from lineage_backfill.cli.render import NOTHING_BESIDE, Beside, preview
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.cli.render import NOTHING_BESIDE, SHORT, first, preview
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation import draw
-from lineage_backfill.presentation.plans import drawing
+from lineage_backfill.presentation.plans import SHOWN_JOBS, Beside, drawing
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.planning import Planning
+from lineage_backfill.workspace.workspace import Workspace
 
 
 def show(
     plan: Plan,
     console: Console,
     *,
-    snapshot: LineageSnapshot | None = None,
+    workspace: Workspace | None = None,
     takes: Estimate | None = None,
+    listing: ListOptions = SHORT,
 ) -> None:
-    """Print the preview; with a snapshot also what the lineage tells beside the plan."""
-    beside = NOTHING_BESIDE if snapshot is None else Beside.of(plan, snapshot, takes)
-    console.print(preview(plan, width=console.width, beside=beside))
+    """Print the preview; with a workspace also what its lineage tells beside the plan."""
+    beside = NOTHING_BESIDE
+    if workspace is not None:
+        beside = Beside.of(plan, workspace.resolver_of(plan), takes)
+    terminal.page(preview(plan, width=console.width, beside=beside, listing=listing), console)
 
 
-def show_as(form: Format, planned: PlannedRequest, console: Console) -> None:
+def show_as(
+    form: Format, planned: PlannedRequest, console: Console, listing: ListOptions = SHORT
+) -> None:
     """Print the plan in one of its forms."""
     plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
-    beside = Beside.of(plan, workspace.snapshot, takes)
+    beside = Beside.of(plan, workspace.resolver_of(plan), takes)
+    most = first(listing, SHOWN_JOBS)
     match form:
         case Format.TABLE:
-            show(plan, console, snapshot=workspace.snapshot, takes=takes)
+            show(plan, console, workspace=workspace, takes=takes, listing=listing)
         case Format.TREE:
-            console.print(formats.plan_tree(plan, beside))
+            terminal.page(formats.plan_tree(plan, beside, console.width, listing), console)
         case Format.HEATMAP:
             spans = Planning(workspace).timeline(plan)
             zone, width = workspace.project.declarations.zone, console.width
             is_plain = not console.encoding.startswith("utf")
-            console.print(heatmap(plan, spans, zone=zone, width=width, plain=is_plain))
+            found = heatmap(plan, spans, zone=zone, width=width, plain=is_plain, most=most)
+            terminal.page(found, console)
         case Format.MARKDOWN:
-            terminal.give(formats.markdown(plan, beside))
+            terminal.give(formats.markdown(plan, beside, listing))
         case Format.MERMAID | Format.DOT | Format.SVG:
-            terminal.give(draw.WRITERS[form](drawing(plan)))
+            terminal.give(draw.WRITERS[form](drawing(plan, most=most)))

@@ -1,35 +1,44 @@
-"""What a person reads: the preview of a plan, the state of a backfill, and its report."""
+"""What a person reads: the preview of a plan, and the tables of all that is shown."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation import backfills
-from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
-from lineage_backfill.presentation.plans import amount, how_long, roots, tree
-from lineage_backfill.presentation.text import counted, safe
-from lineage_backfill.presentation.words import age, in_words, lasting, why_left
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.presentation.names import Names, keys_in_short, keys_in_words
+from lineage_backfill.presentation.plans import (
+    GROUPED_ABOVE,
+    NOTHING,
+    SHOWN_GROUPS,
+    SHOWN_NAMES,
+    Beside,
+    Row,
+    Rows,
+    not_run,
+    summary,
+)
+from lineage_backfill.presentation.text import UNKNOWN, counted, listed, safe, shortened
+from lineage_backfill.presentation.words import age, in_short, in_words
 
-#: From this width on, reasons (and owners, if any are known) have a column of their own.
-_WIDE, _WIDE_WITH_OWNERS = 100, 120
-#: Below this width all that is said of a job stands below its name.
+#: From this width on owners have a column of their own.
+_WIDE = 100
+#: Below this width the numbers of a job stand below its name.
 _NARROW = 60
-_SHOWN_RANGES = 6
-_SHOWN_NAMES = 8
-#: Of more jobs, a person is told only how many there are.
-SHOWN_JOBS = 200
+#: Columns between two columns, and the least that a column of reasons takes.
+_GAP, _LEAST_WHY = 2, 16
+_RIGHT = frozenset({"Wave", "Jobs", "Runs", "Takes"})
+#: The colours of the lines of a summary.
+_BRIEF = {"Changed": "cyan", "Will run": "green", "Needs you": "yellow"}
+_SHOWN_WARNINGS, _LONGEST_WARNING = 5, 300
+#: How many jobs that one reason holds for are named.
+_SHOWN_ALIKE = 3
 #: Sign and colour of what becomes of a job.
 MARKS = {
     "planned": ("~", "green"),
@@ -66,64 +75,208 @@ def mark(holds: bool | None) -> Text:
     return Text(backfills.mark(holds), style=backfills.colour(holds))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """What is known beside a plan: jobs that the change does not reach, owners, how long it takes.
-
-    `estimate` is None where nobody has asked how long, or no runs are listed.
-    """
-
-    untouched: Sequence[JobRef] = ()
-    owners: Mapping[JobRef, Sequence[str]] = field(default_factory=dict)
-    estimate: Estimate | None = None
-
-    @classmethod
-    def of(cls, plan: Plan, snapshot: LineageSnapshot, estimate: Estimate | None = None) -> Beside:
-        """Return what the lineage tells of the jobs of a plan, and of those that are not in it."""
-        reached = {job.job for job in plan.jobs}
-        return cls(
-            untouched=[ref for ref in snapshot.jobs if ref not in reached],
-            owners={ref: node.owners for ref, node in snapshot.jobs.items() if node.owners},
-            estimate=estimate,
-        )
-
-    def owner(self, job: JobRef) -> str:
-        """Return who owns a job, as text; empty where nobody is named."""
-        return safe(", ".join(self.owners.get(job, ())))
-
-    @property
-    def times(self) -> Mapping[JobRef, str]:
-        """How long the runs of each job take, one after the other; empty where none is known."""
-        if self.estimate is None or self.estimate.makespan is None:
-            return {}
-        return {
-            one.job: "unknown" if one.busy is None else lasting(one.busy.p50)
-            for one in self.estimate.jobs
-        }
+SHORT, NOTHING_BESIDE = ListOptions(), Beside()
 
 
-NOTHING_BESIDE = Beside()
-
-
-def preview(plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE) -> RenderableType:
-    """Return the plan as a person decides by it: what runs, why, and what is left alone.
+def preview(
+    plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE, listing: ListOptions = SHORT
+) -> RenderableType:
+    """Return the plan as a person decides by it: a summary, what runs, and what does not.
 
     `width` is in columns.
     """
     names = Names.of(plan, beside.untouched)
-    planned = [job for job in plan.jobs if job.status == "planned"]
-    others = [job for job in plan.jobs if job.status != "planned"]
-    parts: list[RenderableType] = [_changed(plan, names)]
-    if planned:
-        parts.append(_planned(plan, planned, names, beside, width))
+    rows, others = Rows(plan, beside, names), not_run(plan, names, details=listing.details)
+    parts: list[RenderableType] = [in_brief(plan, beside, names, listing)]
+    if rows:
+        parts.append(_planned(rows, names, beside, width, listing))
     if others:
-        parts.append(_not_run(others, names, beside))
-    if beside.untouched:
-        parts.append(untouched(beside.untouched, names))
-    parts.append(totals(plan, beside))
+        parts.append(_not_run(others, names, beside, width, listing))
+    parts.append(footer(plan, beside, names))
     if plan.warnings:
-        parts.append(Text("\n").join(warning(one) for one in plan.warnings))
+        parts.append(_warnings(plan.warnings, listing))
     return Group(*apart(parts))
+
+
+def in_groups(rows: Rows, listing: ListOptions) -> bool:
+    """Whether the jobs are shown in groups."""
+    is_long = len(rows) > GROUPED_ABOVE and not (listing.every or listing.details)
+    return is_long or listing.group_by is not None
+
+
+def first(listing: ListOptions, most: int) -> int | None:
+    """Return how many of a list are shown; None for all."""
+    return None if listing.every or listing.details else most
+
+
+def in_brief(plan: Plan, beside: Beside, names: Names, listing: ListOptions) -> Table:
+    """Return the three lines that say what changed, what runs, and what does not."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for label, text in summary(plan, beside, names, every=listing.every).items():
+        grid.add_row(label, Text(text, style="" if text == NOTHING else _BRIEF[label]))
+    return grid
+
+
+def _planned(
+    rows: Rows, names: Names, beside: Beside, width: int, listing: ListOptions
+) -> RenderableType:
+    if in_groups(rows, listing):
+        heading, groups = rows.grouped(listing.group_by)
+        return _groups(heading, groups, names, width, listing)
+    if listing.details or width < _NARROW:
+        return Text("\n").join(_block(row, names, beside, listing) for row in rows.each())
+    return _lines(rows.each(), names, beside, width)
+
+
+def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Table:
+    """Return a line for each job: names whole, and why as far as there is room."""
+    takes = any(row.takes for row in rows)
+    keys = [keys_in_short(row.jobs[0].partitions) for row in rows]
+    columns = {
+        "Wave": [row.wave for row in rows],
+        "Job": [row.name for row in rows],
+        "Partitions": keys,
+        "Runs": [row.runs_in_words for row in rows],
+        **({"Takes": [row.takes for row in rows]} if takes else {}),
+    }
+    if width >= _WIDE and any(beside.owner(row.jobs[0].job) for row in rows):
+        columns["Owner"] = [beside.owner(row.jobs[0].job) for row in rows]
+    used = sum(max(map(len, [heading, *cells])) + _GAP for heading, cells in columns.items())
+    room = width - used
+    if room >= _LEAST_WHY:
+        columns["Why"] = [shortened(in_short(row.jobs[0].reason, names), room) for row in rows]
+    styles = {"Job": "bold", "Why": "dim", "Owner": "dim"}
+    return table(
+        *columns,
+        rows=zip(
+            *(
+                [Text(one, style=styles.get(what, "")) for one in cells]
+                for what, cells in columns.items()
+            ),
+            strict=True,
+        ),
+        right=[number for number, what in enumerate(columns) if what in _RIGHT],
+    )
+
+
+def _block(row: Row, names: Names, beside: Beside, listing: ListOptions) -> Text:
+    """Return a job in lines below its name, with its whole reason where details are asked for."""
+    job = row.jobs[0]
+    keys = (
+        keys_in_words(job.partitions).replace("\n", ", ")
+        if listing.details
+        else (keys_in_short(job.partitions))
+    )
+    numbers = [
+        keys,
+        f"wave {row.wave}",
+        f"{row.runs_in_words} {'run' if row.runs == 1 else 'runs'}",
+    ]
+    if row.takes not in ("", UNKNOWN):
+        numbers.append(row.takes)
+    lines = [", ".join(filter(None, numbers))]
+    if listing.details:
+        lines.append(in_words(job.reason, names, job.partitions))
+        if owner := beside.owner(job.job):
+            lines.append(f"owned by {owner}")
+    text = Text(row.name, style="bold")
+    for line in lines:
+        text.append(f"\n    {line}", style="not bold dim")
+    return text
+
+
+def _groups(
+    heading: str, groups: Sequence[Row], names: Names, width: int, listing: ListOptions
+) -> RenderableType:
+    shown = groups[: first(listing, SHOWN_GROUPS)]
+    takes = any(row.takes for row in shown)
+    columns = {
+        "Wave": [row.wave for row in shown],
+        **({heading: [row.name for row in shown]} if heading else {}),
+        "Jobs": [f"{len(row.jobs):,}" for row in shown],
+        "Partitions": [f"{row.count:,}" for row in shown],
+        "Runs": [row.runs_in_words for row in shown],
+        **({"Takes": [row.takes for row in shown]} if takes else {}),
+    }
+    if width < _NARROW:
+        columns.pop("Partitions")
+    used = sum(max(map(len, [what, *cells])) + _GAP for what, cells in columns.items())
+    if (room := width - used) >= _LEAST_WHY:
+        columns["Such as"] = [
+            shortened(", ".join(names(job.job) for job in row.jobs[:SHOWN_NAMES]), room)
+            for row in shown
+        ]
+    right = [n for n, what in enumerate(columns) if what in _RIGHT or what == "Partitions"]
+    rows = (map(Text, row) for row in zip(*columns.values(), strict=True))
+    grid = table(*columns, rows=rows, right=right)
+    hidden = len(groups) - len(shown)
+    more = f"and {counted(hidden, 'more group')}. " if hidden > 0 else ""
+    jobs = sum(len(row.jobs) for row in groups)
+    return Group(
+        grid,
+        Text(
+            f"{more}{jobs:,} jobs in groups; --all lists each, --details with its reason.",
+            style="dim",
+        ),
+    )
+
+
+def _not_run(
+    others: Sequence[tuple[str, Sequence[PlannedJob]]],
+    names: Names,
+    beside: Beside,
+    width: int,
+    listing: ListOptions,
+) -> Table:
+    """Return each reason not to run, or not wholly, with the jobs that it holds for."""
+    limit = first(listing, SHOWN_NAMES)
+    room = max(_LEAST_WHY, width * 2 // 5)
+
+    def row(why: str, jobs: Sequence[PlannedJob]) -> tuple[Text, ...]:
+        told = [names(job.job) for job in jobs]
+        head = (
+            told[0]
+            if len(jobs) == 1
+            else f"{len(jobs):,} jobs: {listed(told, (limit and _SHOWN_ALIKE) or len(told))}"
+        )
+        reason = Text(why)
+        owners = dict.fromkeys(filter(None, (beside.owner(job.job) for job in jobs)))
+        if owners and listing.details:
+            reason.append(f"\nowned by {', '.join(owners)}", style="dim")
+        return (
+            Text(*MARKS["left_stale" if jobs[0].status == "planned" else jobs[0].status]),
+            Text(head),
+            reason,
+        )
+
+    grid = table(
+        "",
+        "Not run",
+        "Why",
+        rows=(row(*one) for one in others[:limit]),
+        more=len(others) - (limit or len(others)),
+        rest=" reasons; --all lists them",
+    )
+    grid.columns[1].max_width = room
+    return grid
+
+
+def _warnings(warnings: Sequence[str], listing: ListOptions) -> Text:
+    most = first(listing, _SHOWN_WARNINGS) or len(warnings)
+    lines = [
+        warning(one if listing.every else shortened(one, _LONGEST_WARNING))
+        for one in warnings[:most]
+    ]
+    if len(warnings) > most:
+        lines.append(
+            Text(
+                f"and {counted(len(warnings) - most, 'more warning')}; --all lists them",
+                style="dim",
+            )
+        )
+    return Text("\n").join(lines)
 
 
 def warning(text: str) -> Text:
@@ -139,93 +292,13 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
-def _changed(plan: Plan, names: Names) -> Table:
-    def row(ref: DatasetRef | JobRef, keys: KeySet | None) -> tuple[Text, Text]:
-        kind = "job " if isinstance(ref, JobRef) else ""
-        return Text(kind + names(ref), style="bold cyan"), Text(keys_in_words(keys))
-
-    return table("Changed", "Partitions", rows=(row(ref, keys) for ref, keys in roots(plan)))
-
-
-def _planned(
-    plan: Plan, planned: Sequence[PlannedJob], names: Names, beside: Beside, width: int
-) -> Table:
-    runs = Counter(run.job for run in plan.runs or ())
-    owned = any(beside.owner(job.job) for job in planned)
-    wide = width >= (_WIDE_WITH_OWNERS if owned else _WIDE)
-    owned = owned and wide
-    times = beside.times
-    counts = ["Keys", "Runs", *(["Takes"] if times else [])]
-
-    def row(guide: str, job: PlannedJob) -> list[RenderableType]:
-        owner = beside.owner(job.job)
-        why = Text(in_words(job.reason, names), style="dim")
-        keys = Text(keys_in_words(job.partitions)).append_text(_left_stale(job))
-        if not wide:
-            keys = Text("\n").join([keys, why])
-            keys.append(f"\nowned by {owner}" if owner else "", style="dim")
-        numbers = [f"{job.count:,}", "?" if plan.runs is None else f"{runs[job.job]:,}"]
-        numbers += [times[job.job]] if times else []
-        sign, name = Text(*MARKS[job.status]), Text.assemble((guide, "dim"), names(job.job))
-        if width >= _NARROW:
-            return [sign, name, keys, *numbers, *[owner] * owned, *[why] * wide]
-        pairs = zip(counts, numbers, strict=True)
-        text = ", ".join(f"{what.lower()} {number}" for what, number in pairs)
-        return [sign, Text("\n").join([name, keys, Text(text, style="dim")])]
-
-    headings = ["Partitions", *counts, *["Owner"] * owned, *["Why"] * wide]
-    return table(
-        "",
-        "Will run",
-        *(headings if width >= _NARROW else ()),
-        rows=(row(guide, job) for guide, job in tree(planned)[:SHOWN_JOBS]),
-        right=range(3, 3 + len(counts)),
-        more=len(planned) - SHOWN_JOBS,
-        rest="",
-    )
-
-
-def _not_run(others: Sequence[PlannedJob], names: Names, beside: Beside) -> Table:
-    def row(job: PlannedJob) -> tuple[RenderableType, ...]:
-        why = Text(in_words(job.reason, names)).append_text(_left_stale(job))
-        owner = beside.owner(job.job)
-        why.append(f"\nowned by {owner}" if owner else "", style="dim")
-        return Text(*MARKS[job.status]), names(job.job), why
-
-    shown, more = map(row, others[:SHOWN_JOBS]), len(others) - SHOWN_JOBS
-    return table("", "Will not run", "Why", rows=shown, more=more, rest="")
-
-
-def _left_stale(job: PlannedJob) -> Text:
-    if not job.left_stale:
-        return Text()
-    why = why_left(job.reason)
-    text = f"\nleft stale: {keys_on_a_line(job.left_stale)}{f', for {why}' if why else ''}"
-    return Text(text, style="yellow")
-
-
-def untouched(jobs: Sequence[JobRef], names: Names) -> Text:
-    """Return the line that says which jobs the change does not reach."""
-    shown = ", ".join(names(ref) for ref in jobs[:_SHOWN_NAMES])
-    more = len(jobs) - _SHOWN_NAMES
-    return Text.assemble(
-        ("Left alone  ", "bold"),
-        f"{counted(len(jobs), 'job')} out of reach: {shown}",
-        f" and {more:,} more" if more > 0 else "",
-    )
-
-
-def totals(plan: Plan, beside: Beside) -> Text:
-    """Return what says how much would run, as of when, and how long that takes.
-
-    And how old the lineage is, where it is a snapshot.
-    """
-    text = Text("Nothing to run.", style="bold")
-    if plan.totals["runs"]:
-        as_of = (f"  as of {safe(plan.now[:19])}Z", "dim")
-        text = Text.assemble(("Total  ", "bold"), amount(plan), as_of)
-        if beside.estimate is not None:
-            text.append("\nTime   ", style="bold").append(how_long(beside.estimate))
+def footer(plan: Plan, beside: Beside, names: Names) -> Text:
+    """Return which jobs are not affected, and of when plan and lineage are."""
+    text = Text()
+    if beside.untouched:
+        told = listed([names(ref) for ref in beside.untouched], SHOWN_NAMES)
+        text.append(f"Not affected: {counted(len(beside.untouched), 'job')} ({told})\n")
+    text.append(f"as of {safe(plan.now[:19])}Z", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))

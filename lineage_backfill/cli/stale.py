@@ -17,6 +17,7 @@ from lineage_backfill.cli.backfill import carry_out
 from lineage_backfill.cli.options import (
     ForceOption,
     JsonOption,
+    ListOptions,
     PlanOptions,
     RunOptions,
     SourceOptions,
@@ -88,6 +89,7 @@ def catchup(
     options: PlanOptions,
     source: SourceOptions,
     how: RunOptions,
+    listing: ListOptions,
     since: _SinceOption = None,
     limit: Annotated[
         int | None,
@@ -100,7 +102,7 @@ def catchup(
     terminal.talk().print(_tables(found))
     if found.plan is not None:
         planned = PlannedRequest(plan=found.plan, workspace=found.workspace)
-        carry_out(planned, how, source=source, as_json=as_json)
+        carry_out(planned, how, source=source, listing=listing, as_json=as_json)
 
 
 def _find(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,6 +83,23 @@ def show(
         documents.emit(document)
     else:
         out().print(render(document))
+
+
+def page(shown: RenderableType, console: Console) -> None:
+    """Print on the console; through PAGER where that is stdout on a terminal and it is longer."""
+    pager = shlex.split(os.environ.get("PAGER", "less"))
+    if console.file is not sys.stdout or not console.is_terminal or not sys.stdin.isatty():
+        pager = []
+    if pager and shutil.which(pager[0]):
+        with console.capture() as captured:
+            console.print(shown)
+        text = captured.get()
+        if text.count("\n") >= console.height:
+            # As git does: colours pass, and what fits on one screen stays there.
+            environment = {"LESS": "FRX", **os.environ}
+            subprocess.run(pager, input=text, encoding="utf-8", env=environment, check=False)
+            return
+    console.print(shown)
 
 
 def give(text: str, file: Path | None = None, *, force: bool = False) -> None:

@@ -117,7 +117,7 @@ class Demo:
         workspace = Workspace(self._project)
         fixed = self._dataset("flights_hourly")
         plan = self._plan(workspace, [(fixed, (f"{FAULT[0]}..{FAULT[-1]}",))])
-        show(plan, self._console, snapshot=workspace.snapshot)
+        show(plan, self._console, workspace=workspace)
 
         self._chapter(f"$ lineage-backfill run {arguments}")
         succeeded = self._run(plan, workspace)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lineage_backfill.model import JobRef
+from lineage_backfill.errors import UsageError
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet, parse
 from lineage_backfill.planning.plan import Plan
@@ -33,6 +35,19 @@ def timeline(resolver: Resolver, plan: Plan) -> Mapping[JobRef, Spans]:
                 planned=spans(calendar, job.partitions),
                 left=spans(calendar, job.left_stale),
             )
+    return found
+
+
+def counts(
+    resolver: Resolver, named: Iterable[tuple[DatasetRef | JobRef, KeySet | None]]
+) -> Mapping[DatasetRef | JobRef, int]:
+    """Return how many keys each of these sets holds, as far as it has a calendar."""
+    found: dict[DatasetRef | JobRef, int] = {}
+    for ref, keys in named:
+        facts = resolver.job(ref) if isinstance(ref, JobRef) else resolver.dataset(ref)
+        if keys is not None and facts.calendar is not None and not facts.calendar.is_whole:
+            with suppress(UsageError):  # a saved plan may name keys that have gone
+                found[ref] = len(parse(facts.calendar, keys))
     return found
 
 

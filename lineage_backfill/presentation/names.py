@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -12,6 +13,8 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.text import safe
 
 _SHOWN_RANGES = 6
+#: What the end of a range need not repeat of its start, the longest first.
+_COMMON = tuple(map(re.compile, (r"\d{4}-\d\d-\d\d(?=T)", r"\d{4}-\d\d-(?=\d\d$)", r"\d{4}-(?=W)")))
 
 
 class Names:
@@ -51,6 +54,30 @@ def keys_in_words(keys: KeySet | None, *, most: int = _SHOWN_RANGES) -> str:
 def keys_on_a_line(keys: KeySet) -> str:
     """Return a set of keys on one line: its only range, or its first one and how many more."""
     return keys_in_words(keys, most=1).replace("\n", " ")
+
+
+def keys_in_short(keys: KeySet) -> str:
+    """Return a set of keys in few columns: its first range, and how many more.
+
+    >>> keys_in_short(("2024-03-10T22..2024-03-10T23",)), keys_in_short(("2024-03-10..2024-03-16",))
+    ('2024-03-10T22..T23', '2024-03-10..16')
+    >>> keys_in_short(("2024-01..2024-03", "2024-05"))
+    '2024-01..2024-03 +1'
+    """
+    if not keys or tuple(keys) == ("*",):
+        return "whole" if keys else ""
+    more = f" +{len(keys) - 1:,}" if len(keys) > 1 else ""
+    return _range_in_short(_key_in_words(keys[0])) + more
+
+
+def _range_in_short(text: str) -> str:
+    """Return a range with the part of its end that differs; only hours, days and weeks have one."""
+    first, dots, last = text.partition("..")
+    for form in _COMMON:
+        start = form.match(first)
+        if dots and start and last.startswith(start[0]):
+            return f"{first}..{last[len(start[0]) :]}"
+    return text
 
 
 def _key_in_words(key: str | Mapping[str, Any]) -> str:

@@ -1,20 +1,182 @@
-"""What is told of a plan: its roots, its jobs as a tree or a graph, how much it is, how long."""
+"""What is told of a plan: its summary, its jobs in waves or groups, a graph of it, how long."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import chain
+from operator import itemgetter
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.missing import MissingReads
 from lineage_backfill.planning.plan import Plan, PlannedJob
+from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.timeline import counts
 from lineage_backfill.presentation.draw import Drawing, Edge, Node
-from lineage_backfill.presentation.names import Names, keys_on_a_line
-from lineage_backfill.presentation.text import counted
-from lineage_backfill.presentation.words import before, lasting, mapping_in_words
-from lineage_backfill.runs.simulate import Estimate, Spread
+from lineage_backfill.presentation.names import Names, keys_in_short, keys_on_a_line
+from lineage_backfill.presentation.text import UNKNOWN, counted, listed, safe
+from lineage_backfill.presentation.words import (
+    before,
+    in_words,
+    lasting,
+    mapping_in_words,
+    why_left,
+)
+from lineage_backfill.runs.simulate import ENOUGH, Estimate, Spread
+
+#: Above this many jobs they are shown in groups.
+GROUPED_ABOVE = 30
+#: Jobs in a tree or a drawing, groups, roots, and names on a line, unless all are asked for.
+SHOWN_JOBS, SHOWN_GROUPS, SHOWN_ROOTS, SHOWN_NAMES = 200, 24, 3, 8
+#: What a person has to decide of jobs that are not run, by the kind of their reason.
+_DECIDE = {
+    "unknown": "blocked: partitioning unknown",
+    "cycle": "blocked: part of a cycle",
+    "protected": "protected (--allow-protected runs them)",
+    "not_idempotent": "not idempotent (--allow-not-idempotent runs them)",
+    "expired": "need expired inputs (--allow-expired reads them)",
+    "excluded": "left out by --select or --exclude",
+    "depth": "left out by --depth",
+    "unrepaired": "downstream of these stay stale",
+}
+NOTHING = "nothing"
+_NOT_REPAIRED = "stay stale: what they read is not repaired; --details shows the partitions"
+
+
+class GroupBy(StrEnum):
+    """What the jobs of a long plan are grouped by."""
+
+    WAVE = "wave"
+    OWNER = "owner"
+    NAMESPACE = "namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is known beside a plan: unaffected jobs, owners, counts of keys, how long it takes.
+
+    `estimate` is None where it was not made, or no runs are listed.
+    """
+
+    untouched: Sequence[JobRef] = ()
+    owners: Mapping[JobRef, Sequence[str]] = field(default_factory=dict)
+    counts: Mapping[DatasetRef | JobRef, int] = field(default_factory=dict)
+    estimate: Estimate | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> Beside:
+        """Return what lineage and declarations tell of a plan, and of jobs that are not in it."""
+        reached = {job.job for job in plan.jobs}
+        jobs = resolver.snapshot.jobs
+        return cls(
+            untouched=[ref for ref in jobs if ref not in reached],
+            owners={ref: node.owners for ref, node in jobs.items() if node.owners},
+            counts=counts(resolver, roots(plan)),
+            estimate=estimate,
+        )
+
+    def owner(self, job: JobRef) -> str:
+        """Return who owns a job, as text; empty where no owner is known."""
+        return safe(", ".join(self.owners.get(job, ())))
+
+    @property
+    def times(self) -> Mapping[JobRef, float | None]:
+        """Seconds that the runs of each job take one after the other; None: not estimated."""
+        if self.estimate is None or self.estimate.makespan is None:
+            return {}
+        return {one.job: one.busy.p50 if one.busy else None for one in self.estimate.jobs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One job of a plan, or a group of them, in the numbers that a table shows.
+
+    `wave` is of its first and its last run; `takes` is empty where nothing is known.
+    """
+
+    name: str
+    jobs: tuple[PlannedJob, ...]
+    wave: str
+    count: int
+    runs: int | None
+    takes: str
+
+    @property
+    def runs_in_words(self) -> str:
+        """The number of runs; a question mark where they are too many to be listed."""
+        return "?" if self.runs is None else f"{self.runs:,}"
+
+
+class Rows:
+    """The planned jobs of a plan, wave by wave, as rows of a table: each, or in groups."""
+
+    def __init__(self, plan: Plan, beside: Beside, names: Names) -> None:
+        self._beside, self._names = beside, names
+        self._runs: Counter[JobRef] | None = None if plan.runs is None else Counter()
+        self._waves: dict[JobRef, tuple[int, int]] = {}
+        for run in plan.runs or ():
+            first, last = self._waves.get(run.job, (run.wave, run.wave))
+            self._waves[run.job] = min(first, run.wave), max(last, run.wave)
+            if self._runs is not None:
+                self._runs[run.job] += 1
+        planned = [job for job in plan.jobs if job.status == "planned"]
+        self.jobs = sorted(planned, key=self._wave)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def each(self) -> list[Row]:
+        """Return a row for each job."""
+        return [self._row(self._names(job.job), [job]) for job in self.jobs]
+
+    def grouped(self, by: GroupBy | None) -> tuple[str, list[Row]]:
+        """Return the heading of the names of groups, and a row for each group.
+
+        By default a group is a wave and an owner (a namespace where no owners are known), or only
+        a wave where those would be too many.
+        """
+        owned = any(self._beside.owner(job.job) for job in self.jobs)
+        by_name = GroupBy.OWNER if owned else GroupBy.NAMESPACE
+        if by is not None:
+            return ("" if by is GroupBy.WAVE else by.capitalize()), self._groups(
+                by is GroupBy.WAVE, by
+            )
+        groups = self._groups(True, by_name)
+        if len(groups) <= SHOWN_GROUPS and len({row.name for row in groups}) > 1:
+            return by_name.capitalize(), groups
+        return "", self._groups(True, GroupBy.WAVE)
+
+    def _groups(self, waves: bool, by: GroupBy) -> list[Row]:
+        naming: Mapping[GroupBy, Callable[[PlannedJob], str]] = {
+            GroupBy.WAVE: lambda _: "",
+            GroupBy.OWNER: lambda job: self._beside.owner(job.job) or "-",
+            GroupBy.NAMESPACE: lambda job: safe(job.job.namespace),
+        }
+        found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
+        for job in self.jobs:
+            found[self._wave(job)[0] if waves else 0, naming[by](job)].append(job)
+        return [self._row(name, found[wave, name]) for wave, name in sorted(found)]
+
+    def _wave(self, job: PlannedJob) -> tuple[int, int]:
+        return self._waves.get(job.job, (job.level, job.level))
+
+    def _row(self, name: str, jobs: Sequence[PlannedJob]) -> Row:
+        waves = [self._wave(job) for job in jobs]
+        first, last = min(wave for wave, _ in waves), max(wave for _, wave in waves)
+        times = self._beside.times
+        known = [took for job in jobs if (took := times.get(job.job)) is not None]
+        least = "≥ " if known and len(known) < len(jobs) else ""
+        return Row(
+            name=name,
+            jobs=tuple(jobs),
+            wave=f"{first}" if first == last else f"{first}-{last}",
+            count=sum(job.count for job in jobs),
+            runs=None if self._runs is None else sum(self._runs[job.job] for job in jobs),
+            takes=f"{least}{lasting(sum(known))}" if known else UNKNOWN if times else "",
+        )
 
 
 def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
@@ -25,6 +187,76 @@ def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
         keys = job.get("partitions")
         ref = JobRef(job["job"]["namespace"], job["job"]["name"])
         yield ref, None if keys is None else tuple(keys)
+
+
+def summary(plan: Plan, beside: Beside, names: Names, *, every: bool = False) -> dict[str, str]:
+    """Return the three lines that a person decides by: what changed, what runs, what does not.
+
+    `every` names all that changed, not the first few.
+    """
+    changed = [_changed(ref, keys, beside, names) for ref, keys in roots(plan)]
+    runs = NOTHING
+    if plan.totals["runs"]:
+        takes = "" if beside.estimate is None else f"; {how_long(beside.estimate)}"
+        runs = amount(plan) + takes
+    undecided = decisions(plan)
+    return {
+        "Changed": listed(changed, len(changed) if every else SHOWN_ROOTS),
+        "Will run": runs,
+        "Needs you": "; ".join(undecided) or NOTHING,
+    }
+
+
+def decisions(plan: Plan) -> list[str]:
+    """Return what is not run and wants a decision, each kind with its number of jobs."""
+    kinds = Counter(
+        str(job.reason.get("kind", ""))
+        for job in plan.jobs
+        if job.status in ("blocked", "left_stale")
+    )
+    order = [*_DECIDE, *(kind for kind in kinds if kind not in _DECIDE)]
+    found = [f"{counted(kinds[k], 'job')} {_DECIDE.get(k, k)}" for k in order if kinds[k]]
+    partly = sum(job.status == "planned" and bool(job.left_stale) for job in plan.jobs)
+    if partly:
+        leave = "leaves" if partly == 1 else "leave"
+        found.append(f"{counted(partly, 'job')} {leave} some partitions stale")
+    return found
+
+
+def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, beside: Beside, names: Names) -> str:
+    name = f"job {names(ref)}" if isinstance(ref, JobRef) else names(ref)
+    if keys is None:
+        return f"{name} (whole)"
+    number = beside.counts.get(ref)
+    much = "" if number is None else f"{counted(number, 'partition')}, "
+    return f"{name}: {much}{keys_in_short(keys)}"
+
+
+def not_run(
+    plan: Plan, names: Names, *, details: bool = False
+) -> list[tuple[str, list[PlannedJob]]]:
+    """Return what is not run, or not wholly: each reason as text, with its jobs; causes first.
+
+    Without `details` the jobs that only wait for others to be repaired are one group.
+    """
+    found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
+    places = {kind: place for place, kind in enumerate(_DECIDE)}
+    for job in plan.jobs:
+        if job.status != "planned" or job.left_stale:
+            kind = job.reason.get("kind", "")
+            follows = kind == "unrepaired" and job.status != "planned" and not details
+            why = _NOT_REPAIRED if follows else _why_not(job, names)
+            found[places.get(kind, -1) if job.status != "skipped" else len(places), why].append(job)
+    return [(why, found[place, why]) for place, why in sorted(found, key=itemgetter(0))]
+
+
+def _why_not(job: PlannedJob, names: Names) -> str:
+    why = "" if job.status == "planned" else in_words(job.reason, names, job.partitions)
+    if not job.left_stale:
+        return why
+    left = why_left(job.reason)
+    stale = f"stays stale: {keys_in_short(job.left_stale)}"
+    return "; ".join(filter(None, (why, stale + (f" ({left})" if left else ""))))
 
 
 def lost_in_words(lost: MissingReads) -> str:
@@ -42,20 +274,23 @@ def amount(plan: Plan) -> str:
 
 
 def how_long(estimate: Estimate) -> str:
-    """Return how long a plan takes as a line; what is not known is said to be unknown."""
+    """Return how long a plan takes, and how much of it is not estimated."""
     if estimate.makespan is None:
-        return "unknown: too few past runs of its jobs are known"
+        return f"time not estimated (fewer than {ENOUGH} past runs)"
     unknown = len(estimate.unknown)
+    work = sum(one.busy.p50 for one in estimate.jobs if one.busy)
+    parts = [f"{'≥' if unknown else 'about'} {spread_in_words(estimate.makespan)}"]
+    if lasting(work) != lasting(estimate.makespan.p50):
+        parts[0] += f" in parallel, {lasting(work)} one after the other"
     if unknown:
-        least = f"at least {spread_in_words(estimate.makespan)}"
-        return f"{least}; unknown of {counted(unknown, 'job')}, for too few past runs are known"
-    return f"about {spread_in_words(estimate.makespan)}"
+        parts.append(f"{counted(unknown, 'job')} not estimated (fewer than {ENOUGH} past runs)")
+    return "; ".join(parts)
 
 
 def spread_in_words(spread: Spread) -> str:
     """Return what half of the past would have taken at most, and nine of ten."""
     typical, slow = lasting(spread.p50), lasting(spread.p90)
-    return typical if typical == slow else f"{typical}, {slow} if all is slow (p90)"
+    return typical if typical == slow else f"{typical} (p50), {slow} (p90)"
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
@@ -81,8 +316,11 @@ def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
     return rows + [("", job) for job in chain.from_iterable(below.values())]
 
 
-def drawing(plan: Plan) -> Drawing:
-    """Return the plan as a graph: what changed, the jobs it reaches, and the data between them."""
+def drawing(plan: Plan, *, most: int | None = None) -> Drawing:
+    """Return the plan as a graph: what changed, the jobs it reaches, and the data between them.
+
+    Of more than `most` jobs only the first are drawn, and a node says how many are left out.
+    """
     names = Names.of(plan)
     runs = Counter(run.job for run in plan.runs or ())
     nodes = [
@@ -97,7 +335,7 @@ def drawing(plan: Plan) -> Drawing:
     edges: dict[Edge, None] = {}
     between: dict[DatasetRef, None] = {}
     writes = {(part.dataset, run.job): None for run in plan.runs or () for part in run.writes}
-    for job in plan.jobs:
+    for job in plan.jobs[:most]:
         lines = [names(job.job)]
         if job.partitions:
             lines.append(keys_on_a_line(job.partitions))
@@ -118,6 +356,9 @@ def drawing(plan: Plan) -> Drawing:
     nodes += [
         Node(key=ref, kind="dataset", lines=(names(ref),)) for ref in read if ref not in known
     ]
+    if most is not None and len(plan.jobs) > most:
+        lines = [f"and {counted(len(plan.jobs) - most, 'more job')}; --all draws them"]
+        nodes.append(Node(key=None, kind="job", lines=tuple(lines)))
     title = "What changed, and what it makes stale"
     return Drawing(title=title, nodes=tuple(nodes), edges=tuple(edges))
 

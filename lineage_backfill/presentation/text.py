@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from lineage_backfill.redaction import redacted
 
@@ -10,6 +11,9 @@ from lineage_backfill.redaction import redacted
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
+
+#: Stands in a table for what is not known.
+UNKNOWN = "\u2013"
 
 
 def safe(text: object) -> str:
@@ -30,3 +34,22 @@ def counted(number: int, what: str) -> str:
     ('1 run', '1,200 runs')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def shortened(text: str, width: int) -> str:
+    """Return the text in at most so many columns, its end as an ellipsis where it is longer.
+
+    >>> shortened("reads orders", 8), shortened("orders", 8)
+    ('reads o…', 'orders')
+    """
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def listed(items: Sequence[str], most: int) -> str:
+    """Return the first of the items on a line, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
+    ('a, b and 1 more', 'a')
+    """
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

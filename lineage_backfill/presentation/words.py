@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedJob
 from lineage_backfill.presentation.text import safe
 
@@ -16,27 +17,72 @@ Namer = Callable[[DatasetRef | JobRef], str]
 _SHOWN_INPUTS = 3
 _PLAIN = {
     "identity": "the same keys",
-    "overlap": "what overlaps in time",
+    "overlap": "overlapping keys",
     "all": "all of it",
     "map": "the keys of its table",
 }
+_UNITS = tuple(
+    (unit, re.compile(form))
+    for unit, form in (
+        ("hour", r"\d{4}-\d\d-\d\dT\d\d"),
+        ("day", r"\d{4}-\d\d-\d\d"),
+        ("week", r"\d{4}-W\d\d"),
+        ("month", r"\d{4}-\d\d"),
+        ("quarter", r"\d{4}-Q\d"),
+        ("year", r"\d{4}"),
+    )
+)
 _MAPPING = re.compile(r"(window|offset|product)\((.*)\)")
 
 
-def in_words(reason: Mapping[str, Any], names: Namer) -> str:
-    """Return why a job runs or does not, as one line."""
+def in_words(reason: Mapping[str, Any], names: Namer, keys: KeySet = ()) -> str:
+    """Return why a job runs or does not, as one line; `keys` tell what one of them is."""
     if "inputs" not in reason or reason.get("text"):
         return safe("; ".join(filter(None, (reason.get("text"), reason.get("hint")))))
     parts = ["asked for"] if reason.get("asked") else []
     if reason["inputs"]:
-        parts.append("reads " + ", ".join(_inputs(reason["inputs"], names)))
+        parts.append("reads " + ", ".join(_inputs(reason["inputs"], names, unit_of(keys))))
     if reason.get("self_dependent"):
-        parts.append("runs on, for it reads its own output")
+        parts.append("continues to the latest partition: it reads its own previous one")
     if reason.get("lookback"):
         parts.append(f"widened by its lookback of {reason['lookback']}")
     if reason.get("inferred"):
         parts.append(f"partitioning inferred: {safe(reason['inferred'])}")
     return "; ".join(parts)
+
+
+def in_short(reason: Mapping[str, Any], names: Namer) -> str:
+    """Return why a job runs in a few words, the first of its inputs for all."""
+    parts = ["asked for"] if reason.get("asked") else []
+    inputs = reason.get("inputs", ())
+    if inputs:
+        first, more = inputs[0], f" +{len(inputs) - 1}" if len(inputs) > 1 else ""
+        found = _MAPPING.fullmatch(first["mapping"])
+        before = found[2].split(",")[0] if found and found[1] == "window" else "0"
+        window = f" and {before} before" if before != "0" else ""
+        parts.append(f"reads {names(DatasetRef(**first['dataset']))}{window}{more}")
+    if reason.get("self_dependent"):
+        parts.append("continues")
+    if reason.get("inferred"):
+        parts.append("inferred")
+    return ", ".join(parts)
+
+
+def in_a_word(reason: Mapping[str, Any]) -> str:
+    """Return what kind of reason keeps a job from running."""
+    kind = str(reason.get("kind", ""))
+    return {"unknown": "partitioning unknown"}.get(kind, safe(kind.replace("_", " ")))
+
+
+def unit_of(keys: KeySet) -> str:
+    """Return what one of these keys is, by its form.
+
+    >>> unit_of(("2024-03-01T00..2024-03-01T05",)), unit_of(("2024-W01",)), unit_of(("eu",))
+    ('hour', 'week', 'key')
+    """
+    first = keys[0] if keys else ""
+    text = first.partition("..")[0] if isinstance(first, str) else ""
+    return next((unit for unit, form in _UNITS if form.fullmatch(text)), "key")
 
 
 def age(length: timedelta) -> str:
@@ -80,40 +126,36 @@ def before(job: PlannedJob) -> JobRef | None:
     return JobRef(path[-2]["job"]["namespace"], path[-2]["job"]["name"])
 
 
-def mapping_in_words(mapping: str) -> str:
-    """Return which keys of an input a run key reads.
+def mapping_in_words(mapping: str, unit: str = "key") -> str:
+    """Return which keys of an input a run key reads; `unit` is what one key is.
 
-    >>> mapping_in_words("window(6, 0)"), mapping_in_words("offset(-1)")
-    ('6 keys back up to its own', 'the key before')
+    >>> mapping_in_words("window(6, 0)", "day"), mapping_in_words("offset(-1)")
+    ('this day and the 6 before it', 'the key before')
     """
     found = _MAPPING.fullmatch(mapping)
     if found is None:
         return _PLAIN.get(mapping, safe(mapping))
     kind, inner = found.groups()
     if kind == "product":
-        return f"{mapping_in_words(inner)}, each dimension by itself"
+        return f"{mapping_in_words(inner, unit)}, each dimension by itself"
     numbers = [int(number) for number in inner.split(",")]
-    return _window(*numbers) if kind == "window" else _offset(*numbers)
+    return _window(*numbers, unit=unit) if kind == "window" else _offset(*numbers, unit=unit)
 
 
-def _window(back: int, ahead: int) -> str:
-    first = f"{_keys(back)} back" if back else "its own"
-    return f"{first} up to {f'{_keys(ahead)} ahead' if ahead else 'its own'}"
+def _window(back: int, ahead: int, *, unit: str) -> str:
+    sides = ((back, "before"), (ahead, "after"))
+    around = " and ".join(f"the {number} {side} it" for number, side in sides if number)
+    return f"this {unit} and {around}" if around else f"this {unit}"
 
 
-def _offset(by: int) -> str:
-    if abs(by) == 1:
-        return "the key before" if by < 0 else "the key after"
-    return f"the key {abs(by)} {'before' if by < 0 else 'after'}"
+def _offset(by: int, *, unit: str) -> str:
+    side = "before" if by < 0 else "after"
+    return f"the {unit} {side}" if abs(by) == 1 else f"{abs(by)} {unit}s {side}"
 
 
-def _keys(number: int) -> str:
-    return "1 key" if number == 1 else f"{number} keys"
-
-
-def _inputs(inputs: list[Mapping[str, Any]], names: Namer) -> list[str]:
+def _inputs(inputs: list[Mapping[str, Any]], names: Namer, unit: str) -> list[str]:
     listed = [
-        f"{names(DatasetRef(**one['dataset']))} ({mapping_in_words(one['mapping'])})"
+        f"{names(DatasetRef(**one['dataset']))} ({mapping_in_words(one['mapping'], unit)})"
         for one in inputs[:_SHOWN_INPUTS]
     ]
     more = len(inputs) - _SHOWN_INPUTS

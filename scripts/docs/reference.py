@@ -32,7 +32,8 @@ _OPTIONS = """\
 # Every verb, option and setting
 
 Results go to stdout, everything else to stderr. `-h` on any verb prints what stands here.
-`NO_COLOR` switches colours off, `COLUMNS` sets the width. Exit codes are in the
+`NO_COLOR` switches colours off, `COLUMNS` sets the width, `PAGER` shows
+what is longer than a screen (`less` by default; `PAGER=cat` for none). Exit codes are in the
 [README](../README.md)."""
 _OF_ALL = """\
 ## Options of every verb

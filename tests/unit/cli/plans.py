@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from lineage_backfill import (
     CalendarDeclaration,
@@ -20,7 +21,7 @@ from lineage_backfill import (
     Request,
     build_plan,
 )
-from lineage_backfill.planning.plan import DatasetPartitions, Listed
+from lineage_backfill.planning.plan import DatasetPartitions, Listed, PlannedRun
 
 NOW = datetime(2013, 4, 2, tzinfo=UTC)
 
@@ -143,4 +144,61 @@ def odd() -> Plan:
         ),
         totals={"jobs": 1, "runs": 12000, "partitions": 10},
         warnings=("12000 runs are more than max_runs\x1b[2J",),
+    )
+
+
+_STEMS = ("orders_clean", "customers_joined", "sales_daily", "ledger_enriched_with_fx_rates")
+
+
+def many(number: int) -> Plan:
+    """A plan of so many jobs in layers; of every 31 one is protected, what reads it stays stale."""
+    layers = min(12, number // 3)
+    jobs: list[PlannedJob] = []
+    for one in range(number):
+        layer = one * layers // number
+        area = ("staging", "core", "mart", "report")[layer * 4 // layers]
+        status = "blocked" if one % 31 == 9 else "left_stale" if one % 31 > 28 else "planned"
+        kind = {"blocked": "protected", "left_stale": "unrepaired", "planned": "stale"}[status]
+        reads = {"dataset": {"namespace": "nyc", "name": f"t{one // 2}"}, "mapping": "identity"}
+        reason: dict[str, Any] = {"kind": kind, "inputs": [reads]}
+        if status == "blocked":
+            reason |= {"text": "the job is protected", "hint": "run it with --allow-protected"}
+        keys = ("2024-03-10T10..2024-03-10T12",) if layer < layers // 2 else ("2024-03-10",)
+        is_planned = status == "planned"
+        jobs.append(
+            PlannedJob(
+                job=job(f"job_{area}.{_STEMS[one % 4]}_{one}"),
+                status=status,  # type: ignore[arg-type]
+                level=layer + 1,
+                partitions=keys if is_planned else (),
+                count=(3 if len(keys[0]) > 10 else 1) if is_planned else 0,
+                left_stale=() if is_planned else keys,
+                reason=reason,
+            )
+        )
+    runs = [
+        PlannedRun(
+            id=f"{one.job.name}-{key}",
+            job=one.job,
+            partitions=one.partitions,
+            count=1,
+            wave=one.level,
+            upstream=(),
+            engine=None,
+            reads=(),
+            writes=(),
+        )
+        for one in jobs
+        for key in range(one.count)
+    ]
+    changed = DatasetPartitions(
+        dataset=dataset("raw_orders"), keys=("2024-03-10T10..2024-03-10T12",)
+    )
+    planned = [one for one in jobs if one.status == "planned"]
+    return Plan(
+        now="2024-03-20T00:00:00Z",
+        request={},
+        changed=(changed,),
+        details=Listed(lineage={}, runs=tuple(runs), jobs=tuple(jobs)),
+        totals={"jobs": len(planned), "runs": len(runs), "partitions": len(runs)},
     )

@@ -63,11 +63,13 @@ def test_what_is_not_known_is_said_to_be_unknown(
     events.write_text("\n".join(line for line in lines if '"daily-2"' not in line))
     assert main(ASKED) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "at least 1.7 min" in shown
-    assert "unknown of 1 job, for too few past runs are known" in shown
+    assert "≥ 1.7 min" in shown
+    assert "1 job not estimated (fewer than 3 past runs)" in shown
     events.write_text("\n".join(line for line in lines if '-2"' not in line))
     assert main(ASKED) == 0
-    assert "unknown: too few past runs of its jobs are known" in capsys.readouterr().out
+    assert "time not estimated (fewer than 3 past runs)" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_program_asks_for_the_estimate_and_a_saved_plan_has_none(

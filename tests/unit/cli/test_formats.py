@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,13 +17,14 @@ from lineage_backfill import Plan
 from lineage_backfill.cli.formats import code, markdown, plain, plan_tree
 from lineage_backfill.cli.heatmap import heatmap
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.render import Beside, preview
+from lineage_backfill.cli.options import ListOptions
+from lineage_backfill.cli.render import first, preview
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.timeline import Spans, timeline
 from lineage_backfill.presentation import draw
 from lineage_backfill.presentation.draw import Drawing, Edge, Node
-from lineage_backfill.presentation.plans import drawing
+from lineage_backfill.presentation.plans import SHOWN_JOBS, Beside, drawing
 from lineage_backfill.presentation.text import safe
 from tests.unit.cli import plans
 from tests.unit.cli.test_render import shown
@@ -43,7 +45,7 @@ def test_who_owns_a_job_is_shown(width: int, snapshot: SnapshotAssertion) -> Non
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("plan", [plans.real(), plans.odd()], ids=["real", "odd"])
 def test_tree(plan: Plan, width: int, snapshot: SnapshotAssertion) -> None:
-    assert shown(plan_tree(plan, BESIDE), width) == snapshot
+    assert shown(plan_tree(plan, BESIDE, width), width) == snapshot
 
 
 # --- the map in time ----------------------------------------------------------------------------
@@ -193,6 +195,37 @@ def test_markdown(plan: Plan, snapshot: SnapshotAssertion) -> None:
     assert not re.search(r"@\w", re.sub(r"`[^`]*`", "", text))
 
 
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("jobs", [40, 400, 5_000])
+def test_markdown_fits_a_comment_and_says_what_it_leaves_out(jobs: int, every: bool) -> None:
+    text = markdown(plans.many(jobs), Beside(), ListOptions(every=every))
+    assert len(text) <= 65_000
+    is_cut = every and jobs == 5_000
+    assert ("The rest is left out: a comment holds 65,000 characters" in text) == is_cut
+    assert ("jobs in groups; `--all` lists each" in text) != every
+    assert ("`--format svg` has one" in text) == (jobs > 60 and not is_cut)
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_long_tree_or_drawing_says_what_it_leaves_out(every: bool) -> None:
+    plan, listing = plans.many(400), ListOptions(every=every)
+    text = shown(plan_tree(plan, Beside(), 80, listing), 80)
+    assert ("and 200 more jobs; --all shows them" in text) != every
+    drawn = draw.dot(drawing(plan, most=first(listing, SHOWN_JOBS)))
+    assert ("and 200 more jobs; --all draws them" in drawn) != every
+
+
+def test_deep_guides_leave_names_whole() -> None:
+    jobs = list(plans.many(60).jobs)
+    path: list[dict[str, object]] = []
+    for number, job in enumerate(jobs):
+        path.append({"job": {"namespace": "nyc", "name": job.job.name}})
+        jobs[number] = replace(job, reason={**job.reason, "path": path[-2:]})
+    text = shown(plan_tree(plans.many(60).detailed(jobs=tuple(jobs)), Beside(), 80), 80)
+    assert all(job.job.name in text for job in jobs)
+    assert "(59) ~ job_report" in text
+
+
 def test_markdown_of_hostile_names_is_their_text() -> None:
     assert code("a|b") == r"`a\|b`"
     assert code("a``b") == "``` a``b ```"
@@ -230,10 +263,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ASKED = ["impact", "feed", "--from", "2024-01-02", "--to", "2024-01-04"]
 ASKED += ["--now", "2024-02-01T00:00:00Z"]
 FORMS = {
-    "table": "Total  1 job, 3 partitions, 3 runs",
-    "tree": "└── ~ daily  2024-01-02..2024-01-04  3 runs  team-b",
+    "table": "Will run   1 job, 3 partitions, 3 runs",
+    "tree": "~ daily  2024-01-02..04  3 runs  team-b",
     "heatmap": "are one day in UTC",
-    "markdown": "|`daily`|`2024-01-02..2024-01-04`|3|3|team-b|",
+    "markdown": "|1|`daily`|`2024-01-02..04`|3|team-b|",
     "mermaid": "flowchart LR",
     "dot": "digraph lineage {",
     "svg": '<svg xmlns="http://www.w3.org/2000/svg"',

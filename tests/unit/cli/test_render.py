@@ -13,9 +13,10 @@ from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
 from lineage_backfill import Plan
+from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
-from lineage_backfill.cli.render import Beside, preview
+from lineage_backfill.cli.render import preview
 from lineage_backfill.cli.report_markdown import report_markdown
 from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
 from lineage_backfill.cli.why import explained
@@ -23,8 +24,8 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.explain import Explanation, Hop, explain
 from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.presentation.names import Names, keys_in_words
-from lineage_backfill.presentation.plans import tree
-from lineage_backfill.presentation.words import mapping_in_words
+from lineage_backfill.presentation.plans import Beside, GroupBy, tree
+from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
 
 
@@ -58,21 +59,75 @@ def test_a_job_stands_below_the_one_it_follows() -> None:
     assert {guide for guide, name in rows[2:]} == {"  ├ ", "  └ "}
 
 
-def test_a_long_list_says_how_much_it_leaves_out() -> None:
-    jobs = plans.real().jobs
-    many = tuple(replace(jobs[0], job=plans.job(f"job{n:04}")) for n in range(1000))
-    text = shown(preview(plans.real().detailed(jobs=many), width=80), 80)
-    assert "and 800 more" in text
+WIDTHS = (40, 80, 120, 200)
+LONG = [(10, 40), (10, 80), (10, 200), (400, 40), (400, 80), (5_000, 80)]
+
+
+@pytest.mark.parametrize(("jobs", "width"), LONG)
+def test_a_preview_of_many_jobs(jobs: int, width: int, snapshot: SnapshotAssertion) -> None:
+    assert shown(preview(plans.many(jobs), width=width), width) == snapshot
+
+
+@pytest.mark.parametrize("jobs", [10, 40, 400, 5_000])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_screen_says_what_changed_how_much_runs_and_what_needs_a_decision(
+    jobs: int, width: int
+) -> None:
+    plan = plans.many(jobs)
+    lines = shown(preview(plan, width=width), width).splitlines()
+    brief = " ".join(" ".join(lines[: lines.index("")]).split())
+    assert brief.startswith("Changed raw_orders: 2024-03-10T10..T12 Will run ")
+    assert f"Will run {plan.totals['jobs']:,} jobs, {plan.totals['partitions']:,} part" in brief
+    assert "Needs you" in brief
+    assert "protected (--allow-protected runs them)" in brief
+    assert len(lines) <= (60 if width >= 80 else 90)
+    assert ("in groups; --all lists each" in " ".join(" ".join(lines).split())) == (jobs > 30)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_names_every_job_whole(width: int) -> None:
+    plan = plans.many(400)
+    for listing in (ListOptions(every=True), ListOptions(details=True)):
+        text = shown(preview(plan, width=width, listing=listing), width)
+        planned = [job.job.name for job in plan.jobs if job.status == "planned"]
+        assert all(name in "".join(text.split()) for name in planned)
+        assert all(name in text for name in planned if width >= 80)
+        assert all(job.job.name in text for job in plan.jobs if width >= 120)
+        assert "--all " not in text
+
+
+@pytest.mark.parametrize("by", GroupBy)
+def test_jobs_are_grouped_by_what_is_asked_for(by: GroupBy) -> None:
+    plan = plans.many(12)
+    owners = {job.job: [f"team{number % 2}"] for number, job in enumerate(plan.jobs)}
+    listing, beside = ListOptions(group_by=by), Beside(owners=owners)
+    text = shown(preview(plan, width=80, beside=beside, listing=listing), 80)
+    expected = {
+        GroupBy.WAVE: "   1     3           9     9  job_staging.orders_clean_0",
+        GroupBy.OWNER: " 1-4  team0     6",
+        GroupBy.NAMESPACE: " 1-4  nyc          11",
+    }
+    assert expected[by] in text
+
+
+def test_short_keys_and_reasons() -> None:
     assert keys_in_words(tuple("abcdefgh"), most=3) == "a\nb\nc\nand 5 more"
+    short = {job.job.name: in_short(job.reason, Names(())) for job in plans.real().jobs}
+    assert short["rolling"] == "reads daily and 6 before"
+    assert short["total"] == "reads daily, continues"
+    (odd,) = plans.odd().jobs
+    assert in_short(odd.reason, Names(())) == "asked for, reads in0 +3, inferred"
 
 
 def test_mappings_in_words() -> None:
-    said = {name: mapping_in_words(name) for name in ("offset(1)", "window(1, 2)", "mine:f")}
-    assert said == {
-        "offset(1)": "the key after",
-        "window(1, 2)": "1 key back up to 2 keys ahead",
-        "mine:f": "mine:f",
-    }
+    names = ("offset(1)", "offset(-2)", "window(1, 2)", "window(0, 0)", "mine:f")
+    assert [mapping_in_words(name, "day") for name in names] == [
+        "the day after",
+        "2 days before",
+        "this day and the 1 before it and the 2 after it",
+        "this day",
+        "mine:f",
+    ]
 
 
 def planning() -> Planning:

@@ -6,12 +6,15 @@ import io
 import json
 import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
+from lineage_backfill.cli import terminal
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import UsageError
 from lineage_backfill.presentation import documents
@@ -152,3 +155,38 @@ def test_verbose_says_what_is_read_and_how_long_it_takes(
     ]
     assert main([*PREVIEW, "--json"]) == 0
     assert capsys.readouterr().err == ""  # the next one is not verbose
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+PAGERS = [
+    ("long", "sort -r", "b\na\n" * 40, True),
+    ("short", "sort -r", "b\na\n", False),
+    ("none wanted", "", "b\na\n" * 40, False),
+    ("not installed", "no-such-pager", "b\na\n" * 40, False),
+]
+
+
+@pytest.mark.parametrize(("what", "pager", "text", "is_paged"), PAGERS)
+def test_long_output_on_a_terminal_goes_through_the_pager(
+    what: str, pager: str, text: str, is_paged: bool, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    screen = _Terminal()
+    monkeypatch.setenv("PAGER", pager)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stdin", _Terminal())
+    terminal.page(text.rstrip(), terminal.out())
+    paged = capfd.readouterr().out
+    assert (paged.split() == sorted(text.split(), reverse=True)) == is_paged
+    assert (screen.getvalue().split() == text.split()) != is_paged
+
+
+def test_output_for_a_program_is_never_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setenv("PAGER", "no-such-pager --fails")
+    monkeypatch.setattr(sys, "stdout", file)
+    terminal.page("a\n" * 100, terminal.out())
+    assert file.getvalue().count("a") == 100
