@@ -13,8 +13,10 @@ MASK = "***"
 #: The prefix of a parameter that is a secret whatever its name.
 DECLARED = "secret:"
 _SHORTEST = 4  # a shorter secret stands in too many words that are none
+_SHORTEST_NUMBER, _SHORTEST_UNDECLARED = 6, 8
+_PLAIN = frozenset({"true", "false", "null", "none"})
 _WORDS = (
-    *("passw", "passphrase", "pwd", "secret", "token", "credential", "authorization"),
+    *("passw", "passphrase", "_pwd", "secret", "token", "credential", "authorization"),
     *("api_key", "api-key", "apikey", "access_key", "access-key", "access.key", "accesskey"),
     *("private_key", "private-key", "account_key", "account-key", "account.key"),
 )
@@ -27,7 +29,7 @@ _TOKEN = re.compile(rf"(?<=http://|ttps://)[^{_END}/?#@:]+@")
 _QUERY = re.compile(rf"([?&;])([\w.-]+)=([^&;#{_END}]+)")
 #: `password=…` in what a program has printed. Not `token=`: attempts have tokens, which are none.
 _ASSIGNED = re.compile(
-    r"((?:passw(?:or)?d|passphrase|secret|pwd|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
+    r"((?:passw(?:or)?d|passphrase|secret|(?<=_)pwd|api[-_.]?key|access[-_.]?key|account[-_.]?key)"
     rf"[\w.-]*[\"']?\s*(?:=\s*|:\s*(?=[\"']))[\"']?)[^{_END},;&]+",
     re.IGNORECASE,
 )
@@ -50,7 +52,7 @@ def remember(secrets: Iterable[str]) -> None:
     """Hide these texts from now on, as they are and as addresses, JSON and HTML write them."""
     found = dict.fromkeys(_Known.texts)
     for secret in secrets:
-        if len(secret) >= _SHORTEST and secret != MASK:
+        if _is_telling(secret):
             whole = (secret, quote(secret, safe=""), quote_plus(secret), unquote(secret))
             page = html.escape(secret)
             written = (json.dumps(secret)[1:-1], repr(secret)[1:-1], page)
@@ -59,6 +61,12 @@ def remember(secrets: Iterable[str]) -> None:
             found |= dict.fromkeys((*whole, *written, jinja, *lines))
     if len(found) > len(_Known.texts):
         _Known.texts = tuple(sorted(found, key=len, reverse=True))  # one may hold a shorter one
+
+
+def _is_telling(secret: str) -> bool:
+    """Whether a text stands for this secret wherever it is."""
+    least = _SHORTEST_NUMBER if secret.isdecimal() else _SHORTEST
+    return len(secret) >= least and secret.lower() not in _PLAIN and secret != MASK
 
 
 def forget() -> None:
@@ -129,6 +137,19 @@ def secrets_of(values: Mapping[str, Any]) -> list[str]:
             text = str(value).removeprefix(DECLARED)
             found += [text] if is_secret(name, value) else secrets_in_address(text)
     return found
+
+
+def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
+    """Return the values of variables whose names say that they are secrets.
+
+    They are declared nowhere: short ones, numbers and paths are none.
+    """
+    found = [environ[name] for name in environ if is_secret(name)]
+    return [
+        one
+        for one in found
+        if len(one) >= _SHORTEST_UNDECLARED and not one.isdecimal() and not one.startswith("/")
+    ]
 
 
 def secrets_in_address(text: str) -> list[str]:

@@ -51,7 +51,8 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
         yield value.rpartition(" ")[2]  # of `Bearer …`
     for address in (project.store_url, lineage.marquez or ""):
         yield from redaction.secrets_in_address(address)
-    tables = (environ, project.spark, *(one.settings for one in project.declarations.engines))
+    yield from redaction.secrets_of_environment(environ)
+    tables = (project.spark, *(one.settings for one in project.declarations.engines))
     for table in tables:
         yield from redaction.secrets_of(table)
 

@@ -80,10 +80,29 @@ def test_the_longer_of_two_secrets_is_hidden_whole_and_short_ones_are_not_known(
         ("region", "eu", False),
         ("region", "secret:eu", True),
         ("retries", 3, False),
+        ("PWD", "/work", False),
+        ("OLDPWD", "/work", False),
+        ("DB_PWD", "x", True),
     ],
 )
 def test_which_named_values_are_secrets(name: str, value: object, secret: bool) -> None:
     assert redaction.is_secret(name, value) is secret
+
+
+def test_a_variable_that_only_sounds_like_a_secret_is_none() -> None:
+    given = {
+        "DB_PASSWORD": "abcdefgh",
+        "PWD": "/work/project",
+        "TOKENIZERS_PARALLELISM": "false",
+        "MAX_TOKENS": "100000000",
+        "SECRET_STORE": "/run/secrets/it",
+    }
+    assert redaction.secrets_of_environment(given) == ["abcdefgh"]
+
+
+def test_words_and_numbers_that_stand_everywhere_are_not_hidden() -> None:
+    redaction.remember(["true", "False", "null", "2024", "20240101"])
+    assert redaction.redacted("true false null 2024-01 20240101") == "true false null 2024-01 ***"
 
 
 def test_a_document_hides_its_secret_parameters_at_any_depth_and_keeps_attempt_tokens() -> None:
