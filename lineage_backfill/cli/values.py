@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lineage_backfill.errors import UsageError
+from lineage_backfill.project.run_rules import read_length
 from lineage_backfill.redaction import remember, secrets_of
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
@@ -22,7 +19,7 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
     """
     if text is None:
         return None
-    length = read_duration(text) if _DURATION.fullmatch(text.strip()) else None
+    length = read_length(text)
     return read_instant(text) if length is None else now + sign * length
 
 
@@ -62,7 +59,7 @@ def read_duration(text: str | None) -> timedelta | None:
     """Return the length of time, as `90s`, `30m`, `2h` or `1d`; raises UsageError."""
     if text is None:
         return None
-    found = _DURATION.fullmatch(text.strip())
+    found = read_length(text)
     if found is None:
         raise UsageError(f"{text!r} is not a length of time", hint="Write it as 90s, 30m or 2h.")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    return found

@@ -14,7 +14,8 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
 from lineage_backfill.project.resolver import JobFacts
 
-_OF_SCHEDULED_RUNS: Final = frozenset({"schedule", "schedule_zone", "collect_schedule_gaps"})
+#: What tells when and how often runs are made, and not which.
+_OF_RUNNING: Final = frozenset({"schedule", "schedule_zone", "collect_schedule_gaps", "rules"})
 
 
 def fingerprint(
@@ -65,7 +66,7 @@ def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
     """Return a declaration as text, without what changes no plan."""
     if declared is None:
         return "None"
-    held = (field.name for field in fields(declared) if field.name not in _OF_SCHEDULED_RUNS)
+    held = (field.name for field in fields(declared) if field.name not in _OF_RUNNING)
     values = [f"{name}={getattr(declared, name)!r}" for name in held]
     reads = declared.reads if isinstance(declared, JobDeclaration) else ()
     values += [f"{one.dataset} {one.on_missing}" for one in reads if one.on_missing != "guard"]

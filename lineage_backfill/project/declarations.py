@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
+from lineage_backfill.project.run_rules import RunRules
 
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
@@ -201,8 +202,8 @@ class JobDeclaration:
     `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
     where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
     expression that starts its runs, in `schedule_zone`, or the zone of its calendar; one without
-    keys also covers those since the firing before where it is to `collect_schedule_gaps`. Raises
-    CronError and DeclarationError.
+    keys also covers those since the firing before where it is to `collect_schedule_gaps`. `rules`
+    say how its runs are made. Raises CronError and DeclarationError.
     """
 
     name: str
@@ -221,6 +222,7 @@ class JobDeclaration:
     collect_schedule_gaps: bool = False
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
+    rules: RunRules = field(default=RunRules(), repr=False)
 
     def __post_init__(self) -> None:
         if self.schedule is not None:
@@ -281,6 +283,12 @@ class Declarations:
     limits: Limits = field(default_factory=Limits)
     pools: Mapping[str, int] = field(default_factory=dict)
     engines: tuple[EngineDeclaration, ...] = ()
+    rules: RunRules = field(default_factory=RunRules)
+
+    def rules_of(self, job: JobDeclaration | None) -> RunRules:
+        """Return how the runs of a job are made, in a zone where they have a window."""
+        own = self.rules if job is None else job.rules.over(self.rules)
+        return own.in_zone(self.zone)
 
 
 def calendar_in_words(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -30,6 +31,7 @@ from lineage_backfill.project.declarations import (
 )
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.patterns import completed
+from lineage_backfill.project.run_rules import Failure, RunRules, RunWindow, read_length
 from lineage_backfill.project.table import Table, near_misses
 
 #: The keys of which a calendar has exactly one.
@@ -213,6 +215,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             schedule=table.text("schedule"),
             schedule_zone=check_zone(table, "schedule_zone"),
             collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
+            rules=_rules(table),
             reads=tuple(read_edge(one) for one in table.tables("reads")),
             writes=tuple(_write(one) for one in table.tables("writes")),
         )
@@ -225,6 +228,58 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             )
     table.done()
     return declaration
+
+
+def _rules(table: Table) -> RunRules:
+    return RunRules(
+        timeout=length(table, "timeout"),
+        retries=table.integer("retries", None, minimum=0),
+        retry_wait=length(table, "retry_wait"),
+        retry_on=failures(table, "retry_on"),
+        only_between=window(table, "only_between"),
+    )
+
+
+def length(table: Table, key: str) -> timedelta | None:
+    """Take a length of time that is not 0."""
+    text = table.text(key)
+    found = read_length(text) if text is not None else None
+    if text is not None and not found:
+        raise table.error(
+            f"`{key}` is {text!r}, which is not a length of time",
+            hint="Write it as 90s, 30m, 2h or 1d.",
+        )
+    return found
+
+
+def failures(table: Table, key: str) -> tuple[Failure, ...] | None:
+    """Take the kinds of failures after which a run is tried again."""
+    given = table.texts(key)
+    known: dict[str, Failure] = {one: one for one in get_args(Failure)}
+    for word in given or ():
+        if word not in known:
+            raise table.error(
+                f"`{key}` is {word!r}, but must be one of {', '.join(known)}",
+                hint=near_misses(word, known),
+            )
+    return None if given is None else tuple(known[word] for word in given)
+
+
+def window(table: Table, key: str) -> RunWindow | None:
+    """Take the hours of a day, with or without a time zone."""
+    text = table.text(key)
+    found = RunWindow.read(text) if text is not None else None
+    if text is not None and found is None:
+        raise table.error(
+            f"`{key}` is {text!r}, which is not a window",
+            hint='Write it as "20:00-06:00", or "20:00-06:00 Europe/Berlin".',
+        )
+    if found is not None and found.zone is not None and not _is_zone(found.zone):
+        raise table.error(
+            f"`{key}` names {found.zone!r}, which is not a time zone",
+            hint=near_misses(found.zone, available_timezones()),
+        )
+    return found
 
 
 def _known(table: Table, key: str, known: tuple[str, ...], where: str) -> str | None:

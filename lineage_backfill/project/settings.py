@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,6 +16,7 @@ from lineage_backfill.errors import ConfigError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
 from lineage_backfill.project.references import Reveal, revealed
+from lineage_backfill.project.run_rules import RunRules
 from lineage_backfill.project.table import Table, near_misses
 from lineage_backfill.redaction import MASK, redacted
 
@@ -83,7 +85,8 @@ class Project:
     `root` is the project file's folder, or the working directory where there is none. `code` is
     the folder from which entrypoints import, `outbox` where runs put their lineage events, `spark`
     Spark's own properties (`spark.master`, …), `live_runs` what becomes of a backfill while
-    somebody else runs the same keys.
+    somebody else runs the same keys. After `max_failures` failed runs a backfill starts no more,
+    nor when it `expires`, counted from when it was to begin.
     """
 
     root: Path
@@ -95,6 +98,8 @@ class Project:
     code: Path
     outbox: Path
     live_runs: LiveRunsPolicy
+    max_failures: int | None
+    expires: timedelta | None
     settings: tuple[Setting, ...]
 
 
@@ -149,6 +154,22 @@ def _live_runs(table: Table, key: str, _base: Path) -> Any:
     return table.choice(key, get_args(LiveRunsPolicy))
 
 
+def _length(table: Table, key: str, _base: Path) -> timedelta | None:
+    return declare.length(table, key)
+
+
+def _failures(table: Table, key: str, _base: Path) -> Any:
+    return declare.failures(table, key)
+
+
+def _window(table: Table, key: str, _base: Path) -> Any:
+    return declare.window(table, key)
+
+
+def _number_of(table: Table, key: str, _base: Path) -> int | None:
+    return table.integer(key, None, minimum=0)
+
+
 def _count(table: Table, key: str, _base: Path) -> int | None:
     return table.integer(key, None, minimum=1)
 
@@ -167,6 +188,10 @@ def _number(text: str) -> int | str:
 
 def _paths(text: str) -> list[str]:
     return text.split(":")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -236,6 +261,29 @@ _SPECS: dict[str, _Spec] = {
         help="a run from outside on the same keys: wait for it, refuse, or ignore it",
         read=_live_runs,
         default="wait",
+    ),
+    "run.timeout": _Spec(help="how long one attempt of a run may take, as 2h", read=_length),
+    "run.retries": _Spec(
+        help="how often a run is tried again", read=_number_of, default=2, parse=_number
+    ),
+    "run.retry_wait": _Spec(
+        help="wait before the second attempt; it doubles with each", read=_length, default="1s"
+    ),
+    "run.retry_on": _Spec(
+        help="failures that are tried again: transient, timeout, failure",
+        read=_failures,
+        default="transient",
+        parse=_words,
+    ),
+    "run.fail_fast": _Spec(
+        help="start no more runs once one has failed", read=_flag, default=False, parse=_truth
+    ),
+    "run.max_failures": _Spec(
+        help="start no more runs once so many have failed", read=_count, parse=_number
+    ),
+    "run.only_between": _Spec(help="hours in which runs may start, as 20:00-06:00", read=_window),
+    "run.expires": _Spec(
+        help="start nothing of a backfill so long after it was to begin", read=_length
     ),
     "limits.max_runs": _Spec(
         help="a plan with more runs is refused",
@@ -341,6 +389,7 @@ def read_project(
         limits=Limits(**{key: value[f"limits.{key}"] for key in _TABLES["limits"]}),
         pools=pools,
         engines=tuple(engines[name] for name in sorted(engines)),
+        rules=RunRules(**{one.name: value[f"run.{one.name}"] for one in fields(RunRules)}),
     )
     user.done()
     own.done()
@@ -365,6 +414,8 @@ def read_project(
         code=value["project.code"],
         outbox=value["lineage.outbox"],
         live_runs=value["run.live_runs"],
+        max_failures=1 if value["run.fail_fast"] else value["run.max_failures"],
+        expires=value["run.expires"],
         settings=tuple(settings.values()),
     )
 
@@ -412,6 +463,10 @@ def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]
                     name=name, value=value, origin=document.place, secret=_SPECS[name].secret
                 )
         table.done()
+    if "run.max_failures" in found and "run.fail_fast" in found and found["run.fail_fast"].value:
+        raise document.error(
+            "[run] has `fail_fast` and `max_failures`", hint="Keep one of them; the first means 1."
+        )
     sources = [name for name in SOURCES if name in found]
     if len(sources) > 1:
         raise document.error(

@@ -86,6 +86,8 @@ class Executor:
     live: Callable[[Sequence[PlannedRun]], str] | None = None
     #: Machines that are no more; what they had under way is lost.
     gone: Collection[str] = ()
+    #: After so many failed runs no more are started.
+    max_failures: int | None = None
     #: Returns the parameters of a backfill with what their references stand for.
     reveal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
@@ -297,7 +299,8 @@ class Executor:
             reporter=self.reporter,
             retry=self.retry_policy,
             clock=self.clock,
-            once=frozenset(ref for ref, limits in self.jobs.items() if not limits.idempotent),
+            jobs=self.jobs,
+            max_failures=self.max_failures,
             machine=machine(),
             gone=frozenset(self.gone),
             parameters=self.reveal(record.parameters),

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -42,11 +42,12 @@ from lineage_backfill.ports import (
     RunStore,
     Trace,
 )
+from lineage_backfill.project.run_rules import Failure
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.fairness import shares
 from lineage_backfill.runs.owner import LEASE
 from lineage_backfill.runs.retry import RetryPolicy
-from lineage_backfill.runs.scheduler import Blocked, Scheduler
+from lineage_backfill.runs.scheduler import Blocked, JobLimits, Scheduler
 
 #: Makes the run spec of (run, attempt, token, path of the result file).
 SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
@@ -86,7 +87,8 @@ class Attempt:
 class Services:
     """What a run loop works with, whichever backfill it drives; `engines` are by name.
 
-    Jobs in `once` are never tried again by themselves. `machine` is the name of this one, `gone`
+    `jobs` and `retry`, for those that have no policy, say how runs are made; after `max_failures`
+    failed ones no more are started. `machine` is the name of this one, `gone`
     those that are no more. `parameters` are given to every job, with their secrets as they are.
     """
 
@@ -96,7 +98,8 @@ class Services:
     reporter: Reporter
     retry: RetryPolicy
     clock: Clock
-    once: Collection[JobRef] = ()
+    jobs: Mapping[JobRef, JobLimits] = field(default_factory=dict)
+    max_failures: int | None = None
     machine: str = ""
     gone: Collection[str] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -136,6 +139,13 @@ class RunLoop:
         self._delayed: list[tuple[float, str]] = []
         self._renewed = (0.0, self._clock.now())
         self._stopping = self._pausing = self._cancelling = False
+        self._failed = sum(one is RunState.FAILED for one in scheduler.states.values())
+        self._is_failing = False
+        self._due: list[tuple[datetime, str]] = []  # when attempts have timed out, by token
+        self._timed_out: set[str] = set()
+        every = services.jobs.items()
+        self._windows = {ref: one.window for ref, one in every if one.window is not None}
+        self._shut: set[JobRef] = set()  # the jobs whose window is shut
         self._caps = scheduler.caps
         self._deadline: float | None = None
         self._over = threading.Event()
@@ -155,6 +165,9 @@ class RunLoop:
         try:
             moves += self._adopt_all(runs, records) + self._take(timeout=0)
             while True:
+                moves += self._count_failures()
+                self._time_out()
+                self._mind_windows()
                 starting, skipped = ([], []) if self._stopping else self._next()
                 self._record_moves(moves + skipped, starting)
                 handed_over = self._submit(starting)
@@ -251,7 +264,8 @@ class RunLoop:
             if self._cancelling:
                 blocked = self._scheduler.failed(attempt.run.id, RunState.CANCELLED)
                 return [_move(attempt, RunState.CANCELLED, lost), *_blocked(blocked)]
-            if attempt.run.job in self._services.once and not handed_over:
+            if not self._limits(attempt.run).idempotent and not handed_over:
+                self._failed += 1
                 blocked = self._scheduler.failed(attempt.run.id)
                 return [_move(attempt, RunState.FAILED, _unrepeated(lost)), *_blocked(blocked)]
             self._scheduler.delayed(attempt.run.id)
@@ -259,6 +273,7 @@ class RunLoop:
             return [_move(attempt, RunState.PENDING, lost)]
         self._running[attempt.token] = attempt
         self._handles[attempt.engine, handle] = attempt.token
+        self._await_end(attempt, record.started_at or self._clock.now())
         if engine.poll(handle).state.is_final:  # it ended before anybody listened
             self._notify(attempt.engine, handle)
         return [_handed_over(attempt, handle)] if handed_over else []
@@ -343,6 +358,7 @@ class RunLoop:
                 self._happened.put(partial(self._finish_attempt, attempt, refused))
             else:
                 self._handles[attempt.engine, handle] = attempt.token
+                self._await_end(attempt, self._clock.now())
                 handed_over.append((attempt, handle))
                 self._reporter.run_started(attempt.run, attempt.number)
         return handed_over
@@ -421,28 +437,35 @@ class RunLoop:
     def _finish_attempt(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
         """Return the move of a run whose attempt has ended, then those of its descendants."""
         del self._running[attempt.token]
-        run = attempt.run
+        run, limits = attempt.run, self._limits(attempt.run)
         if outcome.state is AttemptState.SUCCEEDED:
             self._scheduler.succeeded(run.id)
             move = _move(attempt, RunState.SUCCEEDED, outcome)
             if self._cutoff is not None:
                 move = replace(move, trace=self._cutoff.closed(run, outcome.result))
             return [move]
+        failure: Failure = "failure"
+        if attempt.token in self._timed_out:
+            failure = "timeout"
+            outcome = replace(
+                outcome, state=AttemptState.FAILED, error=f"timed out after {limits.timeout}"
+            )
+        elif outcome.transient or outcome.state is AttemptState.LOST:
+            failure = "transient"
         if outcome.state is AttemptState.CANCELLED:
             if self._deadline is not None and not self._cancelling:  # stopped, to be resumed
                 self._scheduler.delayed(run.id)
                 return [_move(attempt, RunState.PENDING, outcome)]
             blocked = self._scheduler.failed(run.id, RunState.CANCELLED)
             return [_move(attempt, RunState.CANCELLED, outcome), *_blocked(blocked)]
-        transient = outcome.transient or outcome.state is AttemptState.LOST
-        if transient and run.job in self._services.once:
-            outcome, transient = _unrepeated(outcome), False
-        delay = self._services.retry.delay(
-            self._tries[run.id],
-            transient=transient and not self._cancelling,
-            chance=random.random(),  # noqa: S311 - not for secrets
-        )
+        chance = random.random()  # noqa: S311 - not for secrets
+        policy = limits.retry or self._services.retry
+        delay = policy.delay(self._tries[run.id], failure=failure, chance=chance)
+        if delay is not None and not limits.idempotent:
+            outcome, delay = _unrepeated(outcome), None
+        delay = None if self._cancelling else delay
         if delay is None:
+            self._failed += 1
             blocked = self._scheduler.failed(run.id)
             return [_move(attempt, RunState.FAILED, outcome), *_blocked(blocked)]
         self._scheduler.delayed(run.id)
@@ -480,6 +503,45 @@ class RunLoop:
         if control is ControlRequest.KILL:
             self._kill()
         return given_up
+
+    def _limits(self, run: PlannedRun) -> JobLimits:
+        return self._services.jobs.get(run.job, _NO_LIMITS)
+
+    def _await_end(self, attempt: Attempt, since: datetime) -> None:
+        timeout = self._limits(attempt.run).timeout
+        if timeout is not None:
+            heapq.heappush(self._due, (since + timeout, attempt.token))
+
+    def _time_out(self) -> None:
+        """Stop the attempts whose time is up; they count as failed once they have ended."""
+        while self._due and self._due[0][0] <= self._clock.now():
+            _, token = heapq.heappop(self._due)
+            for (engine, handle), other in list(self._handles.items()):
+                if other == token:
+                    self._timed_out.add(token)
+                    self._engines[engine].cancel(handle)
+
+    def _mind_windows(self) -> None:
+        """Hold the jobs whose runs may not start at this hour."""
+        now = self._clock.now()
+        shut = {ref: window for ref, window in self._windows.items() if not window.is_open(now)}
+        if shut.keys() != self._shut:
+            self._shut = set(shut)
+            self._scheduler.hold(self._shut)
+            for window in sorted({str(shut[ref]) for ref in self._scheduler.held}):
+                self._reporter.waiting(f"runs start only between {window}")
+
+    def _count_failures(self) -> list[Move]:
+        """Give up what has not started once too many runs have failed."""
+        most = self._services.max_failures
+        if most is None or self._cancelling:
+            return []
+        failed = self._failed
+        if failed < most:
+            return []
+        self._is_failing = True
+        self._reporter.stopping(len(self._running), hard=False)
+        return self._give_up(f"not started: {failed} run{'s' * (failed > 1)} had failed")
 
     @property
     def _is_expired(self) -> bool:
@@ -536,11 +598,11 @@ class RunLoop:
     def _is_over(self) -> bool:
         if self._running:
             return self._deadline is not None and time.monotonic() >= self._deadline
-        return self._stopping or not self._delayed
+        return self._stopping or not (self._delayed or self._scheduler.held)
 
     def _state(self) -> BackfillState:
         states = set(self._scheduler.states.values())
-        if self._cancelling and RunState.CANCELLED in states:
+        if self._cancelling and not self._is_failing and RunState.CANCELLED in states:
             return BackfillState.CANCELLED
         if not all(state.is_final for state in states):
             return BackfillState.PAUSED if self._pausing else BackfillState.INTERRUPTED
@@ -548,6 +610,7 @@ class RunLoop:
         return BackfillState.SUCCEEDED if good else BackfillState.FAILED
 
 
+_NO_LIMITS = JobLimits()
 #: Why a run is skipped.
 _SAME = "its inputs are unchanged since its last run"
 

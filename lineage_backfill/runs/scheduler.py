@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import Use
+from lineage_backfill.project.run_rules import RunWindow
 from lineage_backfill.runs.fairness import ALL
+from lineage_backfill.runs.retry import RetryPolicy
 
 _NONE = -1
 
@@ -19,13 +22,17 @@ _NONE = -1
 class JobLimits:
     """How a job takes part: its pool, its priority (higher goes first) and its own cap in runs.
 
-    One that is not `idempotent` is never tried again by itself.
+    One that is not `idempotent` is never tried again by itself. An attempt may take as long as
+    `timeout`; `retry` None is the policy of the executor, `window` the hours in which runs start.
     """
 
     pool: str | None = None
     priority: int = 0
     idempotent: bool = True
     max_parallel: int | None = None
+    timeout: timedelta | None = None
+    retry: RetryPolicy | None = None
+    window: RunWindow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class _Pool:
 class _Job:
     """The ready runs of one job, how many of its runs are under way, and its run among `heads`."""
 
-    __slots__ = ("active", "cap", "pool", "ready", "shown")
+    __slots__ = ("active", "cap", "is_held", "pool", "ready", "shown")
 
     def __init__(self, cap: int | None, pool: _Pool) -> None:
         self.cap = cap
@@ -65,10 +72,11 @@ class _Job:
         self.active = 0
         self.ready: list[int] = []
         self.shown = _NONE
+        self.is_held = False
 
     @property
     def has_room(self) -> bool:
-        return self.cap is None or self.active < self.cap
+        return not self.is_held and (self.cap is None or self.active < self.cap)
 
 
 class Scheduler:
@@ -94,7 +102,9 @@ class Scheduler:
             name: _Pool(None if name is None else pools.get(name))
             for name in {one.pool for one in limits.values()}
         }
-        by_ref = {ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()}
+        self._by_ref = by_ref = {
+            ref: _Job(one.max_parallel, by_name[one.pool]) for ref, one in limits.items()
+        }
         self._cap = self._room = max_parallel
         self._pools = list(by_name.values())
         self._capped = {name: pool for name, pool in by_name.items() if name and pool.cap}
@@ -143,11 +153,27 @@ class Scheduler:
         for name, pool in self._capped.items():
             pool.cap = caps[name]
 
+    def hold(self, jobs: Collection[JobRef]) -> None:
+        """Start no runs of these jobs until another call leaves them out."""
+        for ref, job in self._by_ref.items():
+            job.is_held = ref in jobs
+            self._show(job)
+
+    @property
+    def held(self) -> set[JobRef]:
+        """The jobs that are held, and have runs that could start."""
+        return {
+            ref
+            for ref, job in self._by_ref.items()
+            if job.is_held and any(self._states[one] is RunState.PENDING for one in job.ready)
+        }
+
     def uses(self) -> dict[str, Use]:
         """Return what is under way and what is wanted: in all, and by pool that has a cap."""
         wanted = dict.fromkeys(self._pools, 0)
         for job in self._all:
-            ready = len(job.ready) if job.cap is None else min(len(job.ready), job.cap - job.active)
+            ready = 0 if job.is_held else len(job.ready)
+            ready = ready if job.cap is None else min(ready, job.cap - job.active)
             wanted[job.pool] += job.active + ready
         active = sum(pool.active for pool in self._pools)
         return {ALL: Use(active, sum(wanted.values()))} | {

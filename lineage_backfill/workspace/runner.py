@@ -89,8 +89,12 @@ class Runner:
             return self._submit(executor, plan, submission or Submission())
 
     def _submit(self, executor: Executor, plan: Plan, submission: Submission) -> str:
+        expires, lasts = submission.expires_at, self._project.expires
+        if expires is None and lasts is not None:
+            expires = (submission.scheduled_for or datetime.now(UTC)) + lasts
         made = replace(
             submission,
+            expires_at=expires,
             submitted_by=account(),
             reason=plan.request.get("reason", ""),
             code_version=code_version(self._project.root),
@@ -282,6 +286,7 @@ class Runner:
                 preflight=context.refuse_incomplete if judges else None,
                 live=self._live_runs(context, opened) if judges else None,
                 gone=options.gone,
+                max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
 

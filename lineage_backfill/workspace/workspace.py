@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from threading import Lock
@@ -24,8 +25,9 @@ from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
-from lineage_backfill.project.declarations import SPARK_ENGINES
+from lineage_backfill.project.declarations import SPARK_ENGINES, JobDeclaration
 from lineage_backfill.project.matching import Matcher
+from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.workspace.environment import (
@@ -114,19 +116,27 @@ class Workspace:
         )
 
     def limits_of(self, runs: Iterable[PlannedRun]) -> dict[JobRef, JobLimits]:
-        """Return the pools and priorities of the jobs that runs belong to, where declared.
+        """Return how the jobs that runs belong to take part.
 
         The lineage is not needed.
         """
         declarations = self.project.declarations
         names = Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
-        return {
-            ref: JobLimits(
-                pool=declared.pool, priority=declared.priority, idempotent=declared.idempotent
-            )
-            for ref in {run.job for run in runs}
-            if (declared := names.find(ref)) is not None
-        }
+        return {ref: self._limits(names.find(ref)) for ref in {run.job for run in runs}}
+
+    def _limits(self, declared: JobDeclaration | None) -> JobLimits:
+        rules = self.project.declarations.rules_of(declared)
+        limits = JobLimits(
+            timeout=rules.timeout, retry=RetryPolicy.of(rules), window=rules.only_between
+        )
+        if declared is None:
+            return limits
+        return replace(
+            limits,
+            pool=declared.pool,
+            priority=declared.priority,
+            idempotent=declared.idempotent,
+        )
 
     @contextmanager
     def open_store(self, *, create: bool = False, read_only: bool = False) -> Iterator[RunStore]:

@@ -33,8 +33,9 @@ from lineage_backfill.ports import (
     RunStore,
     Submission,
 )
+from lineage_backfill.project.run_rules import RunWindow
 from lineage_backfill.runs.executor import Executor, SystemClock
-from lineage_backfill.runs.owner import LEASE
+from lineage_backfill.runs.owner import LEASE, machine
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
@@ -737,6 +738,121 @@ def test_a_job_that_is_not_idempotent_is_not_tried_again_by_itself(bench: Bench)
     assert engine.submitted == [("a", 1)]
     (record,) = bench.store.runs(backfill_id)
     assert record.error == "gone; not tried again: the job is not idempotent"
+
+
+RUN = planned_run("a")
+
+
+def limited(**limits: Any) -> dict[str, Any]:
+    """Return what an executor is given where the job of that run is limited so."""
+    return {"jobs": {RUN.job: JobLimits(**limits)}}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_attempt_whose_time_is_up_is_stopped_and_fails(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    hour = timedelta(hours=1)
+    executor = bench.executor(engine, clock=clock, **limited(timeout=hour))
+    backfill_id = executor.start(plan_of(RUN))
+    with driving(executor, backfill_id, engine):
+        clock.shift = hour
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.FAILED)
+    assert engine.submitted == [("a", 1)]  # a timeout is not tried again unless that is asked for
+    (record,) = bench.store.runs(backfill_id)
+    assert record.error == "timed out after 1:00:00"
+
+
+def test_a_timeout_is_tried_again_where_that_is_asked_for(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    retry = RetryPolicy(max_attempts=2, wait=timedelta(0), on=("timeout",))
+    given = limited(timeout=timedelta(hours=1), retry=retry)
+    executor = bench.executor(engine, clock=clock, **given)
+    backfill_id = executor.start(plan_of(RUN))
+    with driving(executor, backfill_id, engine):
+        clock.shift = timedelta(hours=1)
+        engine.wait_for(2)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
+    first, second = bench.store.attempts(backfill_id)
+    assert (first.state, first.error) == (AttemptState.FAILED, "timed out after 1:00:00")
+    assert second.state is AttemptState.SUCCEEDED
+
+
+@pytest.mark.parametrize(("hours", "stopped"), [(2, True), (0, False)])
+def test_a_timeout_counts_from_the_submission_also_after_its_driver_died(
+    bench: Bench, hours: int, stopped: bool
+) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    engine.known["t-a"] = ("a", 1)
+    backfill_id = left_running(bench, engine, machine())
+    clock.shift = NOW - SystemClock().now() + timedelta(hours=hours)
+    executor = bench.executor(engine, clock=clock, **limited(timeout=timedelta(hours=1)))
+    thread = threading.Thread(target=executor.resume, args=(backfill_id,))
+    thread.start()
+    if stopped:
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.FAILED)
+        assert bench.states(backfill_id)["b"] is RunState.BLOCKED
+    else:
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.RUNNING)
+        engine.release()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert (bench.states(backfill_id)["a"] is RunState.FAILED) is stopped
+    assert engine.submitted == ([] if stopped else [("b", 1)])
+
+
+@pytest.mark.parametrize(("most", "started"), [(1, 1), (2, 2), (None, 4)])
+def test_after_so_many_failures_no_more_runs_are_started(
+    bench: Bench, most: int | None, started: int
+) -> None:
+    engine = FakeEngine({(one, 1): failed() for one in "abcd"})
+    executor = bench.executor(engine, max_parallel=1, max_failures=most)
+    backfill_id = executor.start(plan_of(*(planned_run(one) for one in "abcd")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert len(engine.submitted) == started
+    rest = [run for run in bench.store.runs(backfill_id) if run.state is RunState.CANCELLED]
+    assert len(rest) == 4 - started
+    assert all(
+        run.error == f"not started: {most} run{'s' * (most == 2)} had failed" for run in rest
+    )
+
+
+def test_what_was_not_started_after_a_failure_is_retried(bench: Bench) -> None:
+    engine = FakeEngine({("a", 1): failed()})
+    executor = bench.executor(engine, max_parallel=1, max_failures=1)
+    backfill_id = executor.start(plan_of(RUN, planned_run("b", "a"), planned_run("c")))
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert executor.retry(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
+
+
+def test_runs_wait_for_their_window_and_those_under_way_go_on_past_it(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    now = clock.now()
+    begin, end = (
+        (now + timedelta(hours=n)).time().replace(second=0, microsecond=0) for n in (2, 3)
+    )
+    window = RunWindow(begin=begin, end=end, zone="UTC")
+    executor = bench.executor(engine, clock=clock, max_parallel=2, **limited(window=window))
+    backfill_id = executor.start(plan_of(RUN, planned_run("b", "a", job="a"), planned_run("c")))
+    with driving(executor, backfill_id, engine):
+        assert engine.submitted == [("c", 1)]  # of a job without a window
+        assert f"waiting runs start only between {window}" in bench.told.lines
+        clock.shift = timedelta(hours=2.5)
+        engine.wait_for(2)
+        clock.shift = timedelta(hours=4)
+        time.sleep(1.2)  # seen by the loop
+        engine.release()
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.SUCCEEDED)
+        assert bench.states(backfill_id)["b"] is RunState.PENDING
+        clock.shift = timedelta(hours=26.5)
+        wait_until(lambda: bench.states(backfill_id)["b"] is RunState.SUCCEEDED)
+    assert bench.store.backfill(backfill_id).state is BackfillState.SUCCEEDED
 
 
 class Unreachable:

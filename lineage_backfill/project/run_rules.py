@@ -1,0 +1,97 @@
+"""How runs are made: how long an attempt may take, when it is tried again, and at what hours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, time, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+#: Why an attempt has failed: by what may pass, by its timeout, or by anything else.
+Failure = Literal["transient", "timeout", "failure"]
+
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_HOURS = re.compile(r"(\d\d):(\d\d)\s*-\s*(\d\d):(\d\d)(?:\s+(\S+))?")
+
+
+def read_length(text: str) -> timedelta | None:
+    """Return a length of time, as `90s`, `30m`, `2h` or `1d`; None where it is written otherwise.
+
+    >>> str(read_length("90m"))
+    '1:30:00'
+    """
+    found = _LENGTH.fullmatch(text.strip())
+    try:
+        return found and timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWindow:
+    """The hours of a day in which runs may start; it may span midnight.
+
+    `zone` None stands for the zone of the project.
+    """
+
+    begin: time
+    end: time
+    zone: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> RunWindow | None:
+        """Return the window of a text such as `20:00-06:00 Europe/Berlin`, None where it is none.
+
+        >>> print(RunWindow.read("20:00-06:00"), RunWindow.read("20:00-20:00"))
+        20:00-06:00 None
+        """
+        found = _HOURS.fullmatch(text.strip())
+        if found is None:
+            return None
+        ends = (found[3], found[4]) if (found[3], found[4]) != ("24", "00") else ("0", "0")
+        try:
+            begin, end = (time(int(h), int(m)) for h, m in ((found[1], found[2]), ends))
+        except ValueError:
+            return None
+        return None if begin == end else cls(begin=begin, end=end, zone=found[5])
+
+    def is_open(self, now: datetime) -> bool:
+        """Whether runs may start at an instant; the zone must be known."""
+        local = now.astimezone(ZoneInfo(self.zone or "UTC")).time()
+        if self.begin < self.end:
+            return self.begin <= local < self.end
+        return local >= self.begin or local < self.end
+
+    def __str__(self) -> str:
+        hours = f"{self.begin:%H:%M}-{self.end:%H:%M}"
+        return f"{hours} {self.zone}" if self.zone else hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRules:
+    """How the runs of a job are made; None where that is not said.
+
+    `timeout` is for one attempt from its submission, `retry_wait` goes before the second one.
+    """
+
+    timeout: timedelta | None = None
+    retries: int | None = None
+    retry_wait: timedelta | None = None
+    retry_on: tuple[Failure, ...] | None = None
+    only_between: RunWindow | None = None
+
+    def over(self, defaults: RunRules) -> RunRules:
+        """Return these rules, and those of `defaults` where these say nothing."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(
+            defaults, **{name: value for name, value in said.items() if value is not None}
+        )
+
+    def in_zone(self, zone: str) -> RunRules:
+        """Return the rules with the zone of a window that names none."""
+        window = self.only_between
+        if window is None or window.zone is not None:
+            return self
+        return replace(self, only_between=replace(window, zone=zone))
