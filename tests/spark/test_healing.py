@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lineage_backfill.cli.main import main
 from lineage_backfill.runspec.values import RunResult
 from spark_runtime.configuration import load_project
 from spark_runtime.job import load_job
@@ -68,6 +70,22 @@ class Shop:
         assert silver.merged is not None
         return dict(silver.merged)
 
+    def stale(self, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+        """Return which keys of which jobs `stale` names, whatever the reason."""
+        events = [text for path in Path().rglob("*.ndjson") for text in ("--events", str(path))]
+        now = NOW.isoformat().replace("+00:00", "Z")
+        assert main(["stale", "--json", "--now", now, *events]) == 0
+        jobs = json.loads(capsys.readouterr().out)["jobs"]
+        assert not [job for job in jobs if job["unjudged"]]
+        found = {
+            job["job"]["name"]: [
+                *job["missing"],
+                *(key for one in job["older"] for key in one["partitions"]),
+            ]
+            for job in jobs
+        }
+        return {name: keys for name, keys in found.items() if keys}
+
     def held(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         frame = self.spark.read.format("delta").load(str(Path("data", name).absolute()))
         texts = [f"CAST({column} AS STRING)" for column in columns]
@@ -110,7 +128,9 @@ def at(number: int, hour: int = 8) -> str:
     return f"2024-06-0{number} 0{hour}:00:00"
 
 
-def test_whatever_comes_late_twice_or_again_is_corrected(shop: Shop) -> None:
+def test_whatever_comes_late_twice_or_again_is_corrected(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
     shop.send(day(1), (1, day(1), 10, at(1)), (2, day(1), 20, at(1)))
     assert shop.heal(day(1)) == {"inserted": 2, "updated": 0, "deleted": 0}
     shop.check()
@@ -120,11 +140,14 @@ def test_whatever_comes_late_twice_or_again_is_corrected(shop: Shop) -> None:
     shop.send(day(3), (4, day(3), 40, at(3)), (4, day(3), 40, at(3)), (4, day(3), 41, at(3, 9)))
     shop.send(day(4), (5, day(4), 50, at(4)), (2, day(1), 21, at(4)))
     shop.send(day(5), (6, day(1), 60, at(5)), (2, day(1), 22, at(5)), (7, day(5), 9, at(5)))
+    assert shop.stale(capsys) == {"to_bronze": [f"{day(2)}..{day(7)}"]}
     assert shop.heal(f"{day(2)}..{day(5)}") == {"inserted": 5, "updated": 1, "deleted": 0}
     shop.check()
+    assert shop.stale(capsys) == {"to_bronze": [f"{day(6)}..{day(7)}"]}
 
     # An old slice is extracted again: an amount was wrong, and its time of change is the same.
     shop.send(day(2), (3, day(2), 500, at(2)))
+    assert shop.stale(capsys) == {"to_bronze": [f"{day(6)}..{day(7)}", day(2)]}
     assert shop.heal(day(2)) == {"inserted": 0, "updated": 1, "deleted": 0}
     shop.check()
 
@@ -138,6 +161,9 @@ def test_whatever_comes_late_twice_or_again_is_corrected(shop: Shop) -> None:
     shop.check()
     frame = shop.spark.read.format("delta").load(str(Path("data/silver").absolute()))
     assert [row["id"] for row in frame.where("note = 'new'").collect()] == [8]
+    shop.send(day(7), (9, day(7), 1, at(7)))
+    shop.heal(day(7))
+    assert shop.stale(capsys) == {}
 
 
 def test_an_undone_run_leaves_its_slices_new(shop: Shop) -> None:
