@@ -184,6 +184,11 @@ def place(key: Key) -> int:
     return key[0]
 
 
+def same_static(one: Key, other: Key) -> bool:
+    """Whether two static keys are the same; `*` stands for every present and future one."""
+    return one[1] == other[1] or "*" in (one[1], other[1])
+
+
 def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) -> bool:
     """Whether the run key reads that partition of the input, by the table of mappings."""
     if read.mapping == "none":
@@ -207,7 +212,7 @@ def reads_key(world: World, job: Job, read: Read, run_key: Key, input_key: Key) 
     # Keys that a job declares belong to no column: no dimension of a product bears their name.
     nameless = job.declares_run and not run.grain
     if up.statics and run.statics and not (nameless and up.grain):
-        static_ok = input_key[1] == run_key[1]
+        static_ok = same_static(input_key, run_key)
     return time_ok and static_ok
 
 
@@ -218,7 +223,7 @@ def makes_key(world: World, job: Job, dataset: str, run_key: Key, output_key: Ke
         span = run.all_spans[place(run_key)]
         if not out.all_spans[place(output_key)].meets(span.start, span.end):
             return False
-    return not (out.statics and run.statics) or output_key[1] == run_key[1]
+    return not (out.statics and run.statics) or same_static(output_key, run_key)
 
 
 @dataclass

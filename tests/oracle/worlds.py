@@ -36,6 +36,7 @@ ZONES = (
 #: Where the walked time holds a jump of New York's, Beirut's and Lord Howe's clocks.
 MOMENTS = ("2023-11-02", "2024-03-07", "2024-03-28", "2024-04-04")
 REGIONS = ("eu", "us", "apac")
+EVERY = ("*",)  # runtime keys
 COLUMNS = ("a", "b", "c")
 #: How many periods of a grain make a few days to a few months.
 COUNTS = {"hour": 60, "half": 40, "eight": 12, "day": 12, "week": 4, "month": 3, "quarter": 1}
@@ -47,7 +48,8 @@ def _calendar(rng: random.Random, around: str) -> Cal:
     if shape < 0.08:
         return Cal()
     if shape < 0.16:
-        return Cal(statics=tuple(sorted(rng.sample(REGIONS, rng.randint(1, 3)))))
+        some = tuple(sorted(rng.sample(REGIONS, rng.randint(1, 3))))
+        return Cal(statics=some if shape < 0.14 else EVERY)
     grain = rng.choice(("hour", "hour", "day", "day", "day", "half", "eight", "week", "month"))
     zone = "UTC" if grain == "eight" else rng.choice(ZONES)
     periods = spans(grain, zone)
@@ -56,6 +58,8 @@ def _calendar(rng: random.Random, around: str) -> Cal:
     first -= rng.randint(0, 2)
     last = first + rng.randint(max(1, COUNTS[grain] // 2), COUNTS[grain])
     statics = tuple(sorted(rng.sample(REGIONS, 2))) if shape > 0.88 else None
+    if shape > 0.96:
+        statics = EVERY
     return Cal(
         grain=grain,
         zone=zone,
@@ -110,6 +114,8 @@ def make_world(seed: int) -> World:
             outputs[output] = _shifted(rng, run)
             declares = True
         known = sorted(datasets)
+        if run.statics == EVERY:  # named keys would be planned by their names
+            known = [name for name in known if datasets[name].statics in (None, EVERY)]
         reads = [
             _read(rng, dataset, datasets[dataset], run)
             for dataset in rng.sample(known, min(len(known), rng.randint(1, 3)))
@@ -243,17 +249,21 @@ def time_fields(cal: Cal) -> dict[str, Any]:
     }
 
 
+def _static(cal: Cal) -> CalendarDeclaration:
+    return CalendarDeclaration(keys="runtime" if cal.statics == EVERY else cal.statics)
+
+
 def _declare(cal: Cal) -> dict[str, Any]:
     time = time_fields(cal)
     if cal.statics and cal.grain:
         return {
             "dimensions": (
                 DimensionDeclaration(name="time", calendar=CalendarDeclaration(**time)),
-                DimensionDeclaration(name="region", calendar=CalendarDeclaration(keys=cal.statics)),
+                DimensionDeclaration(name="region", calendar=_static(cal)),
             )
         }
     if cal.statics:
-        return {"calendar": CalendarDeclaration(keys=cal.statics), "columns": {"region": None}}
+        return {"calendar": _static(cal), "columns": {"region": None}}
     return {"calendar": CalendarDeclaration(**(time or {"grain": "none"}))}
 
 
