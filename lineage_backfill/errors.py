@@ -66,6 +66,16 @@ class UnknownNameError(UsageError):
     code = "LB-101"
 
 
+class PrunedError(UnknownNameError):
+    """A backfill that `prune` has removed: its runs, its attempts and its files are gone.
+
+    It can be neither shown nor undone. The data that it wrote stays; to repair that again, `run`
+    the same request.
+    """
+
+    code = "LB-103"
+
+
 class AmbiguousNameError(UsageError):
     """A name that more than one dataset or job bears.
 

@@ -428,8 +428,8 @@ class RunStore(Protocol):
     def backfill(self, backfill_id: str) -> BackfillRecord:
         """Return one backfill; raises UnknownNameError."""
 
-    def backfills(self) -> tuple[BackfillRecord, ...]:
-        """Return the backfills that are not deleted, newest first."""
+    def backfills(self, *, deleted: bool = False) -> tuple[BackfillRecord, ...]:
+        """Return the backfills, newest first; those that are deleted only if asked for."""
 
     def plan(self, backfill_id: str) -> Mapping[str, Any]:
         """Return the plan document of a backfill; raises UnknownNameError."""
@@ -517,6 +517,15 @@ class RunStore(Protocol):
 
     def delete(self, backfill_id: str, *, now: datetime) -> None:
         """Mark a backfill as deleted; raises ConflictError while an executor drives it."""
+
+    def prune(self, backfill_id: str, *, now: datetime) -> None:
+        """Remove all that is kept of a backfill, except traces and that it was there.
+
+        Raises ConflictError while an executor drives it. Later it is a PrunedError to name it.
+        """
+
+    def pruned(self) -> Mapping[str, datetime]:
+        """Return the ids of the backfills that were pruned, and when."""
 
     def close(self) -> None:
         """Close connections."""

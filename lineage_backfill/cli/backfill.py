@@ -29,7 +29,7 @@ from lineage_backfill.cli.plan_forms import show
 from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.values import read_moment, read_parameters
-from lineage_backfill.errors import GuardRailError, StoreError, UnknownNameError, UsageError
+from lineage_backfill.errors import StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
@@ -214,10 +214,7 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
     """Ask before anything is done; above the project's limit the number of runs must be typed."""
     if yes:
         return
-    if not terminal.is_interactive():
-        raise GuardRailError(
-            f"There is nobody to ask whether to {verb.lower()} this", hint="Say so with --yes."
-        )
+    terminal.refuse_unasked(f"{verb.lower()} this")
     number = plan.totals["runs"]
     if number > workspace.project.declarations.limits.confirm_above:
         typed = typer.prompt(

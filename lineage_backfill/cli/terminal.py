@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
+from lineage_backfill.errors import GuardRailError
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import safe
 from lineage_backfill.redaction import redacted
@@ -65,6 +66,15 @@ def talk() -> Console:
 def is_interactive() -> bool:
     """Whether a person can be asked: they see the question and can type the answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def refuse_unasked(what: str) -> None:
+    """Raise GuardRailError where there is no person to ask whether to do something."""
+    if not is_interactive():
+        raise GuardRailError(
+            f"Not a terminal: cannot ask whether to {what}",
+            hint="Pass --yes to do it without confirmation.",
+        )
 
 
 def say(text: str, *, style: str = "", asking: bool = False) -> None:

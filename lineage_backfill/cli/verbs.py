@@ -26,6 +26,7 @@ _VERBS = (
     ("pause", "stop:pause", "Start no more runs of a backfill."),
     ("cancel", "stop:cancel", "Give up what a backfill has not started."),
     ("delete", "stop:delete", "List a backfill no more; what it has written stays."),
+    ("prune", "prune:prune", "Remove what is kept of old backfills."),
     ("status", "status:status", "Show where a backfill and each of its runs stand."),
     ("report", "status:report", "Show what a backfill has touched beside what it had planned."),
     ("history", "status:history", "List the backfills of this project."),

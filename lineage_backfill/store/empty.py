@@ -24,7 +24,7 @@ class EmptyRunStore(RunStore):
     ) -> NoReturn:
         raise StoreError(f"backfill {record.id} cannot be kept: there is no run store")
 
-    def backfills(self) -> tuple[BackfillRecord, ...]:
+    def backfills(self, *, deleted: bool = False) -> tuple[BackfillRecord, ...]:
         return ()
 
     def tallies(self, backfills: Collection[str]) -> Mapping[str, Mapping[RunState, int]]:
@@ -40,7 +40,10 @@ class EmptyRunStore(RunStore):
         raise unknown_backfill(backfill_id, ())
 
     backfill = plan = tails = runs = attempts = events = _unknown
-    acquire = holder = request_control = delete = _unknown
+    acquire = holder = request_control = delete = prune = _unknown
+
+    def pruned(self) -> Mapping[str, datetime]:
+        return {}
 
     def _unleased(self, lease: Lease, *_: Any, **__: Any) -> NoReturn:
         raise lease_lost(lease.backfill_id)

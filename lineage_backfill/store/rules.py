@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import accumulate
 from typing import Any
 
-from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError
+from lineage_backfill.errors import ConflictError, PrunedError, StoreError, UnknownNameError
 from lineage_backfill.model import (
     ALLOWED_MOVES,
     BACKFILL_MOVES,
@@ -54,6 +54,14 @@ def refused_state(backfill_id: str, old: BackfillState, new: BackfillState) -> S
     return StoreError(
         f"backfill {backfill_id} cannot go from {old} to {new}",
         hint=f"See how it stands with `status {backfill_id}`.",
+    )
+
+
+def pruned_backfill(backfill_id: str, at: datetime) -> PrunedError:
+    """Return the error for a backfill that was there once."""
+    return PrunedError(
+        f"backfill {backfill_id} was pruned at {at:%Y-%m-%dT%H:%M:%SZ}: nothing is kept of it",
+        hint="What it wrote stays, and can no longer be undone.",
     )
 
 

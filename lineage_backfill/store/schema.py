@@ -79,6 +79,13 @@ backfills = sa.Table(
     sa.Index("lb_backfills_submitted", "submitted_at"),
 )
 
+pruned = sa.Table(
+    "lb_pruned",
+    metadata,
+    sa.Column("backfill_id", sa.String(50), primary_key=True),
+    sa.Column("at", Instant, nullable=False),
+)
+
 tails = sa.Table(
     "lb_tails",
     metadata,

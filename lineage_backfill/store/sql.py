@@ -44,6 +44,7 @@ from lineage_backfill.store.rules import (
     lease_lost,
     overlap,
     partitions_locked,
+    pruned_backfill,
     refused_move,
     refused_state,
     span,
@@ -59,6 +60,7 @@ from lineage_backfill.store.schema import (
     leases,
     locks,
     meta,
+    pruned,
     runs,
     tails,
     traces,
@@ -137,8 +139,9 @@ class SqlRunStore(RunStore):
         (row,) = self._rows(query, backfill_id)
         return _backfill(row)
 
-    def backfills(self) -> tuple[BackfillRecord, ...]:
-        query = sa.select(*_RECORD).where(~backfills.c.deleted)
+    def backfills(self, *, deleted: bool = False) -> tuple[BackfillRecord, ...]:
+        query = sa.select(*_RECORD)
+        query = query if deleted else query.where(~backfills.c.deleted)
         rows = self._rows(query.order_by(backfills.c.submitted_at.desc()))
         return tuple(map(_backfill, rows))
 
@@ -382,6 +385,19 @@ class SqlRunStore(RunStore):
             _change(connection, backfill_id, {"deleted": True, "updated_at": now})
             _log(connection, backfill_id, now, "deleted", {})
 
+    def prune(self, backfill_id: str, *, now: datetime) -> None:
+        with self._write() as connection:
+            _lease(connection, backfill_id, now)
+            if not connection.execute(_exists(backfill_id)).all():
+                raise _unknown(connection, backfill_id)
+            for table in (attempts, runs, events, tails, locks, leases):
+                connection.execute(sa.delete(table).where(table.c.backfill_id == backfill_id))
+            connection.execute(sa.delete(backfills).where(backfills.c.id == backfill_id))
+            connection.execute(sa.insert(pruned).values(backfill_id=backfill_id, at=now))
+
+    def pruned(self) -> Mapping[str, datetime]:
+        return {row.backfill_id: row.at for row in self._rows(sa.select(pruned))}
+
     def time(self, local: datetime) -> datetime:
         if self._engine.dialect.name == "sqlite":
             return local
@@ -552,6 +568,10 @@ def _exists(backfill_id: str) -> sa.Select[Any]:
 
 
 def _unknown(connection: sa.Connection, backfill_id: str) -> BackfillError:
+    removed = sa.select(pruned.c.at).where(pruned.c.backfill_id == backfill_id)
+    at = connection.execute(removed).scalar_one_or_none()
+    if at is not None:
+        return pruned_backfill(backfill_id, at)
     known = connection.execute(sa.select(backfills.c.id).where(~backfills.c.deleted)).scalars()
     return unknown_backfill(backfill_id, known)
 

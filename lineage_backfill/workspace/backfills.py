@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from lineage_backfill import redaction
@@ -18,6 +19,7 @@ from lineage_backfill.errors import (
     AmbiguousNameError,
     ConflictError,
     DeclarationError,
+    StoreError,
     UnknownNameError,
 )
 from lineage_backfill.lineage.snapshot import LineageSnapshot
@@ -33,6 +35,7 @@ from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import reports
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.owner import LEASE, is_dead, owner, standing
+from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.runs.watching import follow
@@ -181,7 +184,7 @@ class Backfills:
             return file.read(most).decode(errors="replace")
 
     def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
-        files = AttemptFiles(spec_file(self._state_dir / "backfills" / backfill, run_id, number))
+        files = AttemptFiles(spec_file(self._folder(backfill), run_id, number))
         with self.workspace.open_store() as store, suppress(OSError, ValueError, UnknownNameError):
             given = files.spec().get("parameters", {}) if self._is_ours(files.spec_path) else {}
             kept = store.backfill(backfill).parameters
@@ -259,6 +262,58 @@ class Backfills:
                 store.request_control(record.id, ControlRequest.PAUSE, now=now)
         return BackfillOutcome(id=record.id, state=record.state)
 
+    def prunable(self, before: datetime) -> dict[str, Any]:
+        """Return the document of the backfills that `prune` would remove, and of those it keeps."""
+        with self.workspace.open_store() as store:
+            found, kept = prunable(store.backfills(deleted=True), before=before)
+            tallies = store.tallies([one.id for one in found])
+        going = [
+            {
+                "id": one.id,
+                "state": one.state,
+                "ended_at": reports.instant(one.ended_at),
+                "runs": sum(tallies[one.id].values()),
+                **_size(self._folder(one.id)),
+            }
+            for one in found
+        ]
+        return {
+            "schema_version": 1,
+            "kind": "prune",
+            "before": reports.instant(before),
+            "removed": False,
+            "backfills": going,
+            "kept": [{"id": id_, "why": why} for id_, why in kept.items()],
+            "totals": {
+                "backfills": len(going),
+                **{name: sum(one[name] for one in going) for name in ("runs", "files", "bytes")},
+            },
+        }
+
+    def prune(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove the backfills of a document of `prunable` and their files; return it anew.
+
+        So are files left here of those that another machine has pruned. A backfill that is driven
+        by now is a ConflictError, and stays with all that comes after it.
+        """
+        now = datetime.now(UTC)
+        with self.workspace.open_store() as store:
+            for one in document["backfills"]:
+                store.prune(one["id"], now=store.time(now))
+            gone = store.pruned()
+        for id_ in gone:
+            rmtree(self._folder(id_), ignore_errors=True)
+        left = [str(self._folder(id_)) for id_ in gone if self._folder(id_).exists()]
+        if left:
+            raise StoreError(
+                f"the folder of a pruned backfill cannot be removed: {left[0]}",
+                hint="Give the right to remove it, and `prune` again.",
+            )
+        return {**document, "removed": True}
+
+    def _folder(self, backfill: str) -> Path:
+        return self._state_dir / "backfills" / backfill
+
     def delete(self, backfill: str) -> BackfillRecord:
         """Mark a backfill as deleted, and release the partitions that it has locked; returns it.
 
@@ -281,6 +336,11 @@ class Backfills:
                 store.release(lease)
             store.delete(record.id, now=store.time(now))
             return store.backfill(record.id)
+
+
+def _size(folder: Path) -> dict[str, int]:
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def find(store: RunStore, backfill: str | None) -> BackfillRecord:

@@ -13,7 +13,13 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
-from lineage_backfill.errors import ConflictError, EngineError, UnknownNameError, UsageError
+from lineage_backfill.errors import (
+    ConflictError,
+    EngineError,
+    PrunedError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.files import private, private_folder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
@@ -322,6 +328,6 @@ def _forget(store: RunStore, backfill_id: str) -> None:
 def _holds(store: RunStore, backfill_id: str) -> bool:
     try:
         store.backfill(backfill_id)
-    except UnknownNameError:
-        return False
+    except UnknownNameError as error:
+        return isinstance(error, PrunedError)
     return True

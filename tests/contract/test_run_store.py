@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError, UsageError
+from lineage_backfill.errors import (
+    ConflictError,
+    PrunedError,
+    StoreError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.model import (
     ALLOWED_MOVES,
     BACKFILL_MOVES,
@@ -575,3 +581,32 @@ def test_a_store_opened_to_be_read_only_is_never_written(
             with pytest.raises(StoreError, match=r"read-?only"):
                 reading.record(lease, [submitted()], now=NOW)
         assert reading.runs("b-1")[0].state is RunState.PENDING
+
+
+def test_what_is_pruned_leaves_its_name_and_its_traces(store: RunStore) -> None:
+    lease = create(store)
+    trace = Trace(job=JobRef("n", "r0"), keys=("2024-03-01..2024-03-03",))
+    moves = [
+        Move(run_id="r0", state=RunState.SUBMITTED, attempt=1, token="t", machine="m", trace=trace),
+        Move(
+            run_id="r0", state=RunState.SUCCEEDED, attempt=1, attempt_state=AttemptState.SUCCEEDED
+        ),
+    ]
+    store.record(lease, moves, now=NOW)
+    store.lock(lease, [DatasetPartitions(dataset=DatasetRef("n", "d"), keys=("2024-03-01",))])
+    with pytest.raises(ConflictError):
+        store.prune("b-1", now=NOW)
+    store.release(lease)
+    create(store, "b-2")
+    store.prune("b-1", now=NOW)
+    assert store.pruned() == {"b-1": NOW}
+    assert [one.id for one in store.backfills(deleted=True)] == ["b-2"]
+    for ask in (store.backfill, store.plan, store.runs, store.attempts, store.events, store.holder):
+        with pytest.raises(PrunedError, match="b-1 was pruned at 2024"):
+            ask("b-1")
+    assert [one.backfill_id for one in store.traces(trace.job, trace.keys)] == ["b-1"]
+    assert len(store.runs("b-2")) == 2
+    with pytest.raises(PrunedError):
+        store.prune("b-1", now=NOW)
+    with pytest.raises(UnknownNameError, match="b-9"):
+        store.prune("b-9", now=NOW)

@@ -36,6 +36,7 @@ def test_all_verbs_are_there() -> None:
             ("config", "show"),
             ("config", "check"),
             ("doctor",),
+            ("prune",),
             ("init",),
             ("demo",),
         ],

@@ -47,6 +47,11 @@ def upgrade() -> None:
     )
     op.create_index("lb_backfills_submitted", "lb_backfills", ["submitted_at"])
     op.create_table(
+        "lb_pruned",
+        sa.Column("backfill_id", sa.String(50), primary_key=True),
+        sa.Column("at", INSTANT, nullable=False),
+    )
+    op.create_table(
         "lb_tails",
         sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
         sa.Column("number", sa.Integer, primary_key=True),
