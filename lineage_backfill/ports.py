@@ -218,9 +218,11 @@ class Submission:
     """What is kept with a new backfill beside its plan; instants are aware, in UTC.
 
     It begins at `scheduled_for`, and starts nothing from `expires_at` on. `parameters` are given to
-    every job. `undo_of` is the backfill that this one takes back.
+    every job. `undo_of` is the backfill that this one takes back. Without a `title` the executor
+    makes one from the plan.
     """
 
+    title: str = ""
     submitted_by: str = ""
     description: str = ""
     reason: str = ""
@@ -232,11 +234,14 @@ class Submission:
     undo_of: str | None = None
 
     def __post_init__(self) -> None:
-        if len(self.description) > MAX_DESCRIPTION:
-            raise UsageError(
-                f"the description has {len(self.description)} characters",
-                hint=f"Use at most {MAX_DESCRIPTION}.",
-            )
+        for what, text, most in (
+            ("title", self.title, MAX_TITLE),
+            ("description", self.description, MAX_DESCRIPTION),
+        ):
+            if len(text) > most:
+                raise UsageError(
+                    f"the {what} has {len(text)} characters", hint=f"Use at most {most}."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +265,8 @@ class BackfillRecord(Submission):
     undone_by: str | None = None
 
 
-#: How many characters the description of a backfill may have.
-MAX_DESCRIPTION = 1000
+#: How many characters the title and the description of a backfill may have.
+MAX_TITLE, MAX_DESCRIPTION = 200, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -29,11 +30,11 @@ from lineage_backfill.cli.plan_forms import show
 from lineage_backfill.cli.planning import PlannedRequest, estimate, load_plan, make_plan
 from lineage_backfill.cli.progress import progress
 from lineage_backfill.cli.values import read_moment, read_parameters
-from lineage_backfill.errors import StoreError, UnknownNameError, UsageError
+from lineage_backfill.errors import BackfillError, StoreError, UnknownNameError, UsageError
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.ports import Reporter, Settings, Submission
-from lineage_backfill.presentation import documents
+from lineage_backfill.presentation import backfills, documents
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import counted
@@ -117,7 +118,7 @@ def carry_out(
         terminal.say(f"It runs on its own, and writes to {log}")
         terminal.say(_ENDS[BackfillState.RUNNING][1].format(cli="lineage-backfill", id=backfill))
         return
-    with _reporting(takes) as reporter:
+    with _reporting(takes, submission.title) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
     _finish(workspace, outcome, as_json=as_json, strict=how.strict)
 
@@ -128,6 +129,7 @@ def _submission(how: RunOptions) -> Submission:
         settings=Settings(
             cutoff=not how.no_cutoff, tail=not how.no_tail, max_parallel=how.max_parallel
         ),
+        title=how.title or "",
         description=how.description or "",
         parameters=read_parameters(how.parameter or ()),
         scheduled_for=read_moment(how.at, now, sign=1),
@@ -140,9 +142,9 @@ def _drive_options(how: RunningOptions) -> DriveOptions:
 
 
 @contextmanager
-def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
+def _reporting(takes: Estimate | None, title: str = "") -> Iterator[Reporter]:
     """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
-    reporter = progress(terminal.talk(), takes)
+    reporter = progress(terminal.talk(), takes, title)
     with reporter.showing():
         yield reporter
 
@@ -231,6 +233,15 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
         raise typer.Exit(1)
 
 
+def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
+    """Return how a backfill ended; what it rewrote only where the report can be made."""
+    report = None
+    if status["state"] == BackfillState.SUCCEEDED:
+        with suppress(BackfillError):
+            report = Backfills(workspace).report(status["id"])
+    return backfills.outcome(status, report)
+
+
 def _finish(
     workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
 ) -> None:
@@ -245,8 +256,10 @@ def _finish(
     if as_json:
         documents.emit(document)
     if outcome.is_orphan:
-        terminal.say("Nobody drives it any more: its process has ended without a word.")
+        terminal.say("Its driver process is gone.")
     code, then = _ENDS[outcome.state]
+    if not outcome.state.is_under_way:
+        terminal.say(_outcome(workspace, document))
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))

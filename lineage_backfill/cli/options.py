@@ -268,6 +268,13 @@ class RunOptions(RunningOptions):
             "--detach", help="Run in a process of its own, and print the id; `watch` follows it."
         ),
     ] = False
+    title: Annotated[
+        str | None,
+        _drive(
+            help="Name of the backfill, as 'VAT fix, INC-812'; by default what changed.",
+            metavar="TEXT",
+        ),
+    ] = None
     description: Annotated[
         str | None, _drive(help="What it is, for others; at most 1,000 characters.", metavar="TEXT")
     ] = None

@@ -77,11 +77,12 @@ class Remaining:
 class PlainProgress(Reporter):
     """One line for each thing that happens; `console` is usually that of stderr.
 
-    With an `estimate` of the plan the lines say how long it still takes.
+    With an `estimate` of the plan the lines say how long it still takes. `title` names it.
     """
 
-    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
+    def __init__(self, console: Console, estimate: Estimate | None = None, title: str = "") -> None:
         self.console = console
+        self._title = title
         self._remaining = Remaining(estimate)
         self._began = time.monotonic()
         self._names = Names(())
@@ -97,7 +98,8 @@ class PlainProgress(Reporter):
         self._began = time.monotonic()
         self._names = Names.of(plan)
         self._total = len(plan.runs or ())
-        self._line(f"backfill {backfill_id}: {counted(self._total, 'run')}")
+        title = safe(self._title or plan.title)
+        self._line(f"{title} ({backfill_id}): {counted(self._total, 'run')}")
 
     def waiting(self, what: str) -> None:
         self._line(f"  waiting: {safe(what)}", style="yellow")
@@ -173,8 +175,8 @@ class PlainProgress(Reporter):
 class LiveProgress(PlainProgress):
     """A bar for the whole and one for each job under way; what has ended stays as a line."""
 
-    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
-        super().__init__(console, estimate)
+    def __init__(self, console: Console, estimate: Estimate | None = None, title: str = "") -> None:
+        super().__init__(console, estimate, title)
         self._bars = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}", markup=False),
@@ -220,7 +222,7 @@ class LiveProgress(PlainProgress):
                 self._bars.remove_task(self._tasks.pop(run.job))
 
 
-def progress(console: Console, estimate: Estimate | None = None) -> PlainProgress:
+def progress(console: Console, estimate: Estimate | None = None, title: str = "") -> PlainProgress:
     """Return the progress that fits the console: a live one only where a person looks on."""
     lives = console.is_terminal and not console.quiet
-    return LiveProgress(console, estimate) if lives else PlainProgress(console, estimate)
+    return (LiveProgress if lives else PlainProgress)(console, estimate, title)

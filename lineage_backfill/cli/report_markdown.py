@@ -18,14 +18,16 @@ def report_markdown(document: Document) -> str:
 
 def _parts(document: Document) -> Iterator[str]:
     names = backfills.names_in(document)
-    yield f"### Backfill {code(document['id'])}: {plain(document['state'])}"
-    yield f"Run {plain(backfills.who_and_when(document))}. Plan {code(document['plan'])}."
+    yield f"### {plain(document['title'] or 'Backfill')}: {plain(document['state'])}"
+    run = f"Backfill {code(document['id'])}, run {plain(backfills.who_and_when(document))}"
+    yield f"{run}. Plan {code(document['plan'])}."
     for one, words in (("undo_of", "It takes back"), ("undone_by", "It was taken back by")):
         if document[one]:
             yield f"{words} {code(document[one])}."
     if document["reason"]:
         yield f"> {plain(document['reason'])}"
-    yield f"**{backfills.verdict(document)}**"
+    sentences = dict.fromkeys((backfills.repaired(document), backfills.verdict(document)))
+    yield f"**{' '.join(sentences)}**"
     outputs = list(backfills.outputs(document, names))
     if outputs:
         rows = ((code(dataset), *cells) for _, dataset, cells in outputs)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from lineage_backfill.cli import terminal
+from lineage_backfill.cli.completion import complete_datasets
 from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.report_markdown import report_markdown
 from lineage_backfill.cli.tables import history_table, report_table, status_table
+from lineage_backfill.cli.values import read_moment
 from lineage_backfill.errors import UsageError
-from lineage_backfill.workspace.backfills import Backfills
+from lineage_backfill.model import BackfillState
+from lineage_backfill.workspace.backfills import Backfills, Wanted
 
 
 @takes_options
@@ -39,6 +44,39 @@ def report(
 
 
 @takes_options
-def history(source: SourceOptions, as_json: JsonOption = False) -> None:
+def history(
+    source: SourceOptions,
+    state: Annotated[
+        list[BackfillState] | None,
+        typer.Option(help="Only those in this state; repeatable.", metavar="STATE"),
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Only those submitted by this account.", metavar="NAME")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those that repair a change of this dataset, or ran this job.",
+            metavar="NAME",
+            autocompletion=complete_datasets,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only those submitted since: 7d or an instant.", metavar="T")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Only those with this in title, description or reason.", metavar="TEXT"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the backfills of this project, the newest first."""
-    terminal.show(Backfills(source.open()).history(), history_table, as_json=as_json)
+    wanted = Wanted(
+        states=state or (),
+        owner=owner,
+        dataset=dataset,
+        since=read_moment(since, datetime.now(UTC)),
+        text=text,
+    )
+    found = Backfills(source.open()).history(wanted)
+    terminal.show(found, partial(history_table, all_of_them=wanted == Wanted()), as_json=as_json)

@@ -13,7 +13,7 @@ from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.presentation import backfills
 from lineage_backfill.presentation.backfills import ended, to_the_second
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
-from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.text import UNKNOWN, counted, safe
 from lineage_backfill.presentation.words import in_words
 
 _STYLES = {
@@ -38,15 +38,22 @@ _SHOWN_NAMES = 8
 Document = Mapping[str, Any]
 
 
-def history_table(document: Document) -> RenderableType:
-    """Return the list of backfills."""
+def history_table(document: Document, *, all_of_them: bool = True) -> RenderableType:
+    """Return the list of backfills, or of those that were asked for."""
     if not document["backfills"]:
-        return Text("No backfill has been run here yet.")
+        none = "No backfill has been run here yet." if all_of_them else "No backfill matches."
+        return Text(none)
     rows = (
-        (safe(one["id"]), state(one["state"]), to_the_second(one["submitted_at"]), ended(one))
+        (
+            Text(safe(one["title"]), style="bold"),
+            state(one["state"]),
+            Text(to_the_second(one["submitted_at"])),
+            Text(safe(one["submitted_by"]) or UNKNOWN),
+            Text(safe(one["id"]), style="dim"),
+        )
         for one in document["backfills"]
     )
-    return table("Backfill", "State", "Started", "Ended", rows=rows)
+    return table("Backfill", "State", "Submitted", "By", "Id", rows=rows)
 
 
 def status_table(document: Document) -> RenderableType:
@@ -80,7 +87,7 @@ def _runs(document: Document) -> RenderableType:
         if run["error"]:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
         elif run["cut_off"]:
-            keys.append(f"\nwithout {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
+            keys.append(f"\nnot needed: {keys_on_a_line(tuple(run['cut_off']))}", style="dim")
         job, took = Text(names(JobRef(**run["job"]))), backfills.took(run)
         return state(run["state"]), job, keys, str(run["attempt"] or ""), took
 
@@ -102,9 +109,9 @@ def report_table(document: Document) -> RenderableType:
         (mark(one["exact"]), Text(dataset), *cells) for one, dataset, cells in outputs
     )
     touched = table("", "Dataset", *backfills.OUTPUTS, rows=rows, right=range(2, 8))
-    verdict = Text(
-        backfills.verdict(document), style=backfills.colour(document["touched_is_planned"])
-    )
+    style = backfills.colour(document["touched_is_planned"])
+    sentences = dict.fromkeys((backfills.repaired(document), backfills.verdict(document)))
+    verdict = Text("\n".join(sentences), style=style)
     for one, dataset, _ in outputs:
         for what, number, keys in backfills.notes(one):
             style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")
@@ -179,8 +186,9 @@ def _moved(names: Sequence[str]) -> Text:
 
 def _title(document: Document) -> Text:
     title = Text.assemble(
-        ("Backfill ", "bold"), f"{safe(document['id'])}  ", state(document["state"])
+        (safe(document["title"] or "Backfill"), "bold"), "  ", state(document["state"])
     )
+    title.append(f"\n{safe(document['id'])}", style="dim")
     for what, words in (("undo_of", "the undo of"), ("undone_by", "undone by")):
         if document[what]:
             title.append(f", {words} {safe(document[what])}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,11 @@ from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
 #: A set of partition keys as FORMATS prints it: keys, `A..B` ranges (both ends included), or
 #: boxes (`{"day": [...], "region": [...]}`) for product keys; `("*",)` for unpartitioned data.
 KeySet = tuple[str | Mapping[str, Any], ...]
+
+#: What the end of a range of hours, days or weeks need not repeat of its start.
+_REPEATED = tuple(
+    map(re.compile, (r"\d{4}-\d\d-\d\d(?=T)", r"\d{4}-\d\d-(?=\d\d$)", r"\d{4}-(?=W)"))
+)
 
 
 def parse_partitions(text: str) -> KeySet:
@@ -63,6 +69,33 @@ def render(calendar: Calendar, keys: PartitionSet) -> KeySet:
                 parts[calendar.time.name] = times
             boxes.append({name: parts[name] for name in calendar.order})
     return tuple(sorted(boxes, key=lambda box: [box[name] for name in calendar.order]))
+
+
+def as_text(key: str | Mapping[str, Any]) -> str:
+    """Return a key, a range or a box of keys as one text."""
+    if isinstance(key, str):
+        return key
+    return "/".join(f"{name}={','.join(keys)}" for name, keys in key.items())
+
+
+def in_short(keys: KeySet) -> str:
+    """Return the first range of a set, its end without what repeats its start, and how many more.
+
+    >>> in_short(("2024-03-10T22..2024-03-10T23",)), in_short(("2024-03-10..2024-03-16",))
+    ('2024-03-10T22..T23', '2024-03-10..16')
+    >>> in_short(("2024-01..2024-03", "2024-05"))
+    '2024-01..2024-03 +1'
+    """
+    if not keys or tuple(keys) == (EVERY,):
+        return "whole" if keys else ""
+    more = f" +{len(keys) - 1:,}" if len(keys) > 1 else ""
+    text = as_text(keys[0])
+    first, dots, last = text.partition("..")
+    for form in _REPEATED if dots else ():
+        start = form.match(first)
+        if start is not None and last.startswith(start[0]):
+            return f"{first}..{last[start.end() :]}{more}"
+    return text + more
 
 
 def _ranges(axis: TimeAxis, ordinals: OrdinalSet) -> Iterator[str]:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 from lineage_backfill.model import DatasetRef, JobRef, named
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.partitions.text import KeySet, in_short
 
 #: A plan of more runs makes them each time that its document is written, and does not hold them.
 HELD_RUNS = 10_000
@@ -163,6 +163,19 @@ class Plan:
                 add(encode(value))
         add("}")
         return "sha256:" + digest.hexdigest()
+
+    @property
+    def title(self) -> str:
+        """What changed, in a few words: the first dataset or job with its keys."""
+        changed = [(one.dataset.name, one.keys) for one in self.changed]
+        for one in self.request.get("jobs", ()):
+            keys = one.get("partitions")
+            changed.append((f"job {one['job']['name']}", None if keys is None else tuple(keys)))
+        if not changed:
+            return ""
+        (name, first), more = changed[0], len(changed) - 1
+        text = f"{name} {in_short(('*',) if first is None else first)}"
+        return text + (f" and {more:,} more" if more else "")
 
     def detailed(self, **given: Any) -> Plan:
         """Return the plan with other `jobs`, `runs` or `lineage`."""

@@ -7,16 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from lineage_backfill.model import DatasetRef, JobRef, RunState
+from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.presentation.names import Names, keys_on_a_line
-from lineage_backfill.presentation.text import safe
+from lineage_backfill.presentation.text import UNKNOWN, counted, safe
 from lineage_backfill.presentation.words import in_words
 
 Document = Mapping[str, Any]
 
 #: The columns of a report's outputs, beside their names.
-OUTPUTS = ("Planned", "Touched", "Changed", "Rows before", "Rows after", "Took")
+OUTPUTS = ("Planned", "Rewritten", "Changed", "Rows before", "Rows after", "Took")
+#: What is noted of partitions, where its name does not say it.
+_NOTES = {"cut_off": "not needed (inputs unchanged)"}
 #: The states in which the runs of one job need not be told apart.
+_GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 
 
@@ -50,9 +53,10 @@ def outputs(document: Document, names: Names) -> Iterator[tuple[Document, str, t
     """Yield each output of a report, its name and the cells of its row, as OUTPUTS names them."""
     took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
     for one in document["outputs"]:
+        seen = bool(one["touched"]["count"])
         cells = (
             *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
-            *(f"{one[what]:,}" for what in ("rows_before", "rows")),
+            *(f"{one[what]:,}" if seen else UNKNOWN for what in ("rows_before", "rows")),
             seconds(took.get(JobRef(**one["job"]))),
         )
         yield one, names(DatasetRef(**one["dataset"])), cells
@@ -63,7 +67,7 @@ def notes(output: Document) -> Iterator[tuple[str, str, str]]:
     for what in ("missing", "unexpected", "emptied", "appeared", "vanished", "cut_off"):
         if output[what]["count"]:
             keys = keys_on_a_line(tuple(output[what]["partitions"]))
-            yield what, f"{output[what]['count']:,} {what.replace('_', ' ')}", keys
+            yield what, f"{output[what]['count']:,} {_NOTES.get(what, what)}", keys
 
 
 def not_succeeded(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
@@ -93,10 +97,54 @@ def missing_inputs(document: Document, names: Names) -> Iterator[tuple[str, str,
 
 
 def verdict(document: Document) -> str:
-    """Return whether a backfill touched what it had planned, as a sentence."""
-    if document["touched_is_planned"] is None:
-        return "What was touched is unknown: jobs succeeded without a result file."
-    return f"Touched is {'' if document['touched_is_planned'] else 'not '}what was planned."
+    """Return whether a backfill rewrote what it had planned, as a sentence."""
+    match document["touched_is_planned"]:
+        case None:
+            return "What was rewritten is unknown: jobs succeeded without a result file."
+        case True:
+            return "Every planned partition was rewritten, and no other."
+    return "The partitions rewritten are not those planned."
+
+
+def outcome(status: Document, report: Document | None = None) -> str:
+    """Return how a backfill ended, in one sentence; a `report` says what it rewrote."""
+    runs = counted(status["totals"]["runs"], "run")
+    if status["state"] == BackfillState.SUCCEEDED:
+        return f"Done: {runs} succeeded or were not needed." if report is None else repaired(report)
+    failed = status["totals"].get("failed", 0)
+    done = sum(status["totals"].get(state, 0) for state in _GOOD)
+    stale = sum(run["count"] for run in status["runs"] if run["state"] not in _GOOD)
+    what = f"{failed:,} of {runs} failed" if failed else f"{done:,} of {runs} done"
+    return f"Stopped: {what}; {_still_stale(stale)}."
+
+
+def repaired(report: Document) -> str:
+    """Return what a backfill repaired, in one sentence, by its report alone."""
+    outputs = report["outputs"]
+    if report["state"] != BackfillState.SUCCEEDED:
+        lost = (one["runs"] for one in report["not_succeeded"] if one["state"] == RunState.FAILED)
+        stale = sum(one["missing"]["count"] for one in outputs)
+        return f"Stopped: {counted(sum(lost), 'run')} failed; {_still_stale(stale)}."
+    if not report["touched_is_planned"]:
+        return verdict(report)
+    rewritten = [one for one in outputs if one["touched"]["count"]]
+    skipped = {
+        tuple(one["job"].values())
+        for one in outputs
+        if one["cut_off"]["count"] and not one["touched"]["count"]
+    }
+    if skipped and not any(one["changed"]["count"] for one in outputs):
+        jobs, were = counted(len(skipped), "downstream job"), "was" if len(skipped) == 1 else "were"
+        same = "what was rewritten came out as before"
+        return f"Your fix changed nothing: {same}, {jobs} {were} not needed."
+    partitions = sum(one["touched"]["count"] for one in rewritten)
+    much = f"{counted(len(rewritten), 'table')}, {counted(partitions, 'partition')}"
+    verb = "Put back" if report["undo_of"] else "Repaired"
+    return f"{verb}: {much} rewritten exactly as planned."
+
+
+def _still_stale(number: int) -> str:
+    return f"{counted(number, 'partition')} {'is' if number == 1 else 'are'} still stale"
 
 
 def mark(holds: bool | None) -> str:

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState, 
 from lineage_backfill.planning.document import plan_from_dict, plan_to_dict
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedJob, PlannedRun
 from lineage_backfill.ports import (
+    MAX_TITLE,
     BackfillRecord,
     Clock,
     ControlRequest,
@@ -133,6 +134,7 @@ class Executor:
             updated_at=now,
             **{one.name: getattr(submission, one.name) for one in fields(Submission)},
         )
+        record = replace(record, title=record.title or plan.title[:MAX_TITLE])
         self.store.create(record, plan_to_dict(plan), plan.runs)
         self._started[record.id] = plan
         return record.id

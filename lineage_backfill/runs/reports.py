@@ -342,6 +342,7 @@ def _backfill(record: BackfillRecord) -> Document:
         "id": record.id,
         "state": record.state,
         "plan": record.plan_id,
+        "title": record.title,
         "description": record.description,
         "reason": record.reason,
         "parameters": redaction.document(dict(record.parameters), inside=True),

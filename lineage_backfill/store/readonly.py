@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def newest_backfills(file: Path, *, most: int) -> list[tuple[str, str]]:
-    """Return the ids and states of the newest backfills; raises sqlite3.Error."""
+    """Return the ids of the newest backfills with state and title; raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
         return store.execute(
-            "SELECT id, state FROM lb_backfills WHERE NOT deleted"
+            "SELECT id, state || ': ' || title FROM lb_backfills WHERE NOT deleted"
             " ORDER BY submitted_at DESC LIMIT ?",
             (most,),
         ).fetchall()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -58,6 +58,31 @@ class BackfillOutcome:
     is_orphan: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which backfills a list holds; what is empty or None holds for all.
+
+    `dataset` is the name of what changed, `text` a part of id, title, description or reason.
+    """
+
+    states: Sequence[BackfillState] = ()
+    owner: str | None = None
+    dataset: str | None = None
+    since: datetime | None = None
+    text: str | None = None
+
+    def holds(self, one: BackfillRecord, plan: Callable[[str], Mapping[str, Any]]) -> bool:
+        """Whether a backfill is wanted; its plan is only read where a dataset is named."""
+        words = f"{one.id} {one.title} {one.description} {one.reason}".casefold()
+        return (
+            (not self.states or one.state in self.states)
+            and self.owner in (None, one.submitted_by)
+            and (self.since is None or one.submitted_at >= self.since)
+            and (self.text or "").casefold() in words
+            and (self.dataset is None or self.dataset in _changed(plan(one.id)))
+        )
+
+
 class Backfills:
     """The backfills in the run store of a workspace; None names the newest one."""
 
@@ -67,14 +92,16 @@ class Backfills:
 
     # --- documents ------------------------------------------------------------------------------
 
-    def history(self) -> dict[str, Any]:
-        """Return the document that lists all backfills but those that have expired."""
+    def history(self, wanted: Wanted | None = None) -> dict[str, Any]:
+        """Return the document that lists the backfills that are wanted, but those expired."""
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:
             records = [
                 standing(store, one.id, now)[0] if one.state.is_under_way else one
                 for one in store.backfills()
             ]
+            if wanted is not None:
+                records = [one for one in records if wanted.holds(one, store.plan)]
         return reports.history(
             one
             for one in records
@@ -344,21 +371,32 @@ def _size(folder: Path) -> dict[str, int]:
 
 
 def find(store: RunStore, backfill: str | None) -> BackfillRecord:
-    """Return the backfill whose id begins so, the newest one for None; a deleted one by its id."""
+    """Return the backfill whose id begins so or that has this title, the newest one for None.
+
+    A deleted one is found by its id.
+    """
     records = store.backfills()
     if not records and backfill is None:
         raise UnknownNameError(
             "no backfill has been run here", hint="Start one with `lineage-backfill run`."
         )
     found = [one for one in records if one.id.startswith(backfill or "")]
+    found = found or [one for one in records if one.title == backfill]
     if backfill is None or len(found) == 1:
         return found[0]
     if not found:
         return store.backfill(backfill)  # raises, with what it may have meant
     raise AmbiguousNameError(
-        f"{len(found)} backfills begin with {backfill}",
-        hint="Write more of it: " + " or ".join(one.id for one in found[:3]),
+        f"{len(found)} backfills are called {backfill}",
+        hint="Name one by its id: " + " or ".join(one.id for one in found[:3]),
     )
+
+
+def _changed(plan: Mapping[str, Any]) -> set[str]:
+    """Return the names of what a plan document says has changed, bare and in full."""
+    refs = [one["dataset"] for one in plan["changed"]]
+    refs += [one["job"] for one in plan["request"].get("jobs", ())]
+    return {name for ref in refs for name in (ref["name"], f"{ref['namespace']}:{ref['name']}")}
 
 
 def plans_of(store: RunStore, backfill_id: str) -> list[Plan]:

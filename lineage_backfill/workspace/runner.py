@@ -24,7 +24,7 @@ from lineage_backfill.files import private, private_folder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Engine, Reporter, RunStore, Submission
+from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Submission
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor
 from lineage_backfill.runs.live import LiveRuns
@@ -170,7 +170,8 @@ class Runner:
                         f"{record.id} has written nothing", hint="There is nothing to put back."
                     )
                 confirm(plan)
-                undo = Submission(submitted_by=account(), undo_of=record.id)
+                title = f"Undo {record.title}"[:MAX_TITLE]
+                undo = Submission(submitted_by=account(), undo_of=record.id, title=title)
                 with self._executor([plan], store, undo_of=record.id, must_open=True) as executor:
                     undo_id = executor.start(plan, undo)
                     return self._drive(executor, executor.drive, undo_id)

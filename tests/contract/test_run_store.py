@@ -97,6 +97,7 @@ def ended(state: RunState, run_id: str = "r0", attempt: int = 1, error: str | No
 
 def test_a_backfill_comes_back_as_it_was_written(store: RunStore) -> None:
     record = backfill_record(
+        title="t" * 200,
         description="d" * 1000,
         reason="three bad hours",
         submitted_by="ann",
@@ -116,7 +117,9 @@ def test_a_backfill_comes_back_as_it_was_written(store: RunStore) -> None:
     assert (first.state, first.attempt, first.token) == (RunState.PENDING, 0, None)
 
 
-def test_a_description_is_at_most_1000_characters_long() -> None:
+def test_a_title_and_a_description_are_of_limited_length() -> None:
+    with pytest.raises(UsageError, match="the title has 201 characters"):
+        backfill_record(title="t" * 201)
     with pytest.raises(UsageError, match="1001 characters"):
         backfill_record(description="d" * 1001)
 

@@ -180,7 +180,7 @@ def test_each_verb_of_a_fix_starts_from_cold(shop: Shop) -> None:
     assert "Will run" in shop.cold("impact", *FIX).stdout
     assert "succeeded" in shop.cold("run", *FIX, "--yes").stderr
     assert "2 succeeded" in shop.cold("status").stdout
-    assert "Touched is what was planned." in shop.cold("report").stdout
+    assert "Every planned partition was rewritten, and no other." in shop.cold("report").stdout
 
 
 def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
@@ -208,7 +208,7 @@ def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
     ]
     history = shop.document("history", schema="history")
     assert [one["id"] for one in history["backfills"]] == [status["id"]]
-    assert "Touched is what was planned." in shop("report").stdout
+    assert "Every planned partition was rewritten, and no other." in shop("report").stdout
     assert "2 succeeded" in shop("status").stdout
 
 
@@ -514,6 +514,45 @@ def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(sh
     assert shop.document("resume", schema="status")["state"] == "succeeded"
     assert [line.split()[0] for line in shop.journal()] == ["clean", "daily"]
     assert shop.document("resume", schema="status")["state"] == "succeeded"
+
+
+def test_a_backfill_is_named_by_its_fix_and_found_again(shop: Shop) -> None:
+    done = shop("run", *FIX, "--yes", "--title", "VAT fix, INC-812", "--reason", "wrong rate")
+    assert "VAT fix, INC-812 (b-" in done.stderr
+    assert "\nRepaired: 2 tables, 4 partitions rewritten exactly as planned.\n" in done.stderr
+    shop("run", *FIX, "--yes")
+    titles = {
+        tuple(options): [
+            one["title"]
+            for one in shop.document("history", *options, schema="history")["backfills"]
+        ]
+        for options in (
+            [],
+            ["--text", "inc-812"],
+            ["--text", "WRONG"],
+            ["--dataset", "shop:feed"],
+            ["--dataset", "daily"],
+            ["--state", "failed"],
+            ["--owner", "nobody-here"],
+            ["--since", "1h"],
+            ["--since", "2100-01-01T00:00:00Z"],
+        )
+    }
+    made, given = "feed 2024-01-02T00..T02", "VAT fix, INC-812"
+    assert list(titles.values()) == [
+        [made, given],
+        [given],
+        [given],
+        [made, given],
+        [],
+        [],
+        [],
+        [made, given],
+        [],
+    ]
+    assert shop.document("status", given, schema="status")["title"] == given
+    assert given in shop("report", given).stdout
+    assert "No backfill matches." in shop("history", "--text", "none").stdout
 
 
 def test_detached_watched_and_deleted(shop: Shop) -> None:

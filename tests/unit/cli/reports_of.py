@@ -28,6 +28,7 @@ def record(state: BackfillState = BackfillState.FAILED) -> BackfillRecord:
         updated_at=ENDED,
         ended_at=ENDED,
         submitted_by="me",
+        title="VAT fix, INC-812",
         reason="delays came in *seconds*, see @feed",
     )
 

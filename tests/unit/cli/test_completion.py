@@ -135,13 +135,18 @@ def test_backfills_are_those_of_the_run_store_the_newest_first(
         at = datetime(2024, 1, day, tzinfo=UTC)
         state = BackfillState.SUCCEEDED
         record = BackfillRecord(
-            id=f"2024-{day}", plan_id="p", state=state, submitted_at=at, updated_at=at
+            id=f"2024-{day}",
+            plan_id="p",
+            state=state,
+            title="VAT fix",
+            submitted_at=at,
+            updated_at=at,
         )
         store.create(record, {}, ())
     store.close()
     assert completed("status 2", monkeypatch, capsys) == ["2024-2", "2024-1"]
     told = completed("status 2024-2", monkeypatch, capsys, "fish")
-    assert told == ["2024-2\tsucceeded"]
+    assert told == ["2024-2\tsucceeded: VAT fix"]
 
 
 def test_completing_a_name_imports_little(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

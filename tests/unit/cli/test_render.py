@@ -23,8 +23,10 @@ from lineage_backfill.cli.why import explained
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.explain import Explanation, Hop, explain
 from lineage_backfill.planning.planner import Planner, Planning
+from lineage_backfill.presentation.backfills import names_in, outcome, outputs
 from lineage_backfill.presentation.names import Names, keys_in_words
 from lineage_backfill.presentation.plans import Beside, GroupBy, tree
+from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
 
@@ -207,6 +209,82 @@ def test_tables(
     snapshot: SnapshotAssertion,
 ) -> None:
     assert shown(make(document()), width) == snapshot
+
+
+def ended(state: BackfillState, **states: int) -> dict[str, Any]:
+    """The status of a backfill whose runs of two partitions each ended in these states."""
+    runs = [
+        {"job": {"namespace": "n", "name": f"{one}{number}"}, "state": one, "count": 2}
+        for one, many in states.items()
+        for number in range(many)
+    ]
+    totals = {"runs": len(runs), **states}
+    return {"state": state, "totals": totals, "runs": runs}
+
+
+def rewritten(*changed: int, exact: bool | None = True, **more: Any) -> dict[str, Any]:
+    """The report on tables of which 5 partitions each were rewritten, or not needed (-1)."""
+    outputs = [
+        {
+            "job": {"namespace": "n", "name": f"{number}"},
+            "touched": {"count": 0 if one < 0 else 5},
+            "changed": {"count": max(one, 0)},
+            "cut_off": {"count": 5 if one < 0 else 0},
+        }
+        for number, one in enumerate(changed)
+    ]
+    state = BackfillState.SUCCEEDED
+    document = {"state": state, "touched_is_planned": exact, "outputs": outputs, "undo_of": None}
+    return {**document, **more}
+
+
+DONE = ended(BackfillState.SUCCEEDED, succeeded=2)
+OUTCOMES: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
+    (DONE, rewritten(1, 0), "Repaired: 2 tables, 10 partitions rewritten exactly as planned."),
+    (
+        DONE,
+        rewritten(5, undo_of="b-1"),
+        "Put back: 1 table, 5 partitions rewritten exactly as planned.",
+    ),
+    (
+        ended(BackfillState.SUCCEEDED, succeeded=1, skipped=4),
+        rewritten(0, -1, -1, -1, -1),
+        (
+            "Your fix changed nothing: what was rewritten came out as before,"
+            " 4 downstream jobs were not needed."
+        ),
+    ),
+    (
+        ended(BackfillState.FAILED, succeeded=24, failed=2, blocked=3),
+        None,
+        "Stopped: 2 of 29 runs failed; 10 partitions are still stale.",
+    ),
+    (
+        ended(BackfillState.PAUSED, succeeded=3, pending=1),
+        None,
+        "Stopped: 3 of 4 runs done; 2 partitions are still stale.",
+    ),
+    (DONE, None, "Done: 2 runs succeeded or were not needed."),
+    (
+        DONE,
+        rewritten(5, exact=False),
+        "The partitions rewritten are not those planned.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "report", "sentence"), OUTCOMES)
+def test_the_outcome_is_one_sentence(
+    status: dict[str, Any], report: dict[str, Any] | None, sentence: str
+) -> None:
+    assert outcome(status, report) == sentence
+
+
+def test_rows_of_what_was_not_rewritten_are_unknown_not_0() -> None:
+    document = reports_of.report()
+    cells = {name: row for _, name, row in outputs(document, names_in(document))}
+    assert cells["clean"][3:5] == ("30", "22")
+    assert cells["daily"][3:5] == (UNKNOWN, UNKNOWN)
 
 
 @pytest.mark.parametrize("made", [reports_of.report, reports_of.report_of_success])

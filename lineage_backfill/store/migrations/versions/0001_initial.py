@@ -27,6 +27,7 @@ def upgrade() -> None:
         sa.Column("plan_id", sa.String(100), nullable=False),
         sa.Column("plan", sa.JSON, nullable=False),
         sa.Column("state", sa.String(20), nullable=False),
+        sa.Column("title", sa.String(200), nullable=False),
         sa.Column("description", sa.String(1000), nullable=False),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("parameters", sa.JSON, nullable=False),
