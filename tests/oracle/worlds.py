@@ -73,6 +73,8 @@ def _finer_or_same(cal: Cal, run: Cal) -> bool:
     """Whether one run key makes whole partitions of the output (the planner refuses others)."""
     if run.statics and not cal.statics:
         return False
+    if EVERY in (run.statics, cal.statics) and run.statics and run.statics != cal.statics:
+        return False  # named keys would be planned by their names
     if run.statics and not run.grain and cal.grain:
         # A job's plain static keys have no column, so no dimension of a product bears their name.
         return False
