@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     terminal.manner = terminal.Manner()
+    terminal.follow_log()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # an encoding without ✓ shows ? instead
             stream.reconfigure(errors="replace")

@@ -123,15 +123,15 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
 
 
 def follow_log() -> None:
-    """Say what the program logs from now on, as long as it is to be verbose."""
+    """Say what the program logs from now on: warnings, and all as long as it is to be verbose."""
     log = logging.getLogger("lineage_backfill")
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.INFO if manner.verbose else logging.WARNING)
     log.handlers = [_LogHandler()]
 
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if manner.verbose:
+        if manner.verbose or record.levelno >= logging.WARNING:
             say(record.getMessage(), style="dim")
 
 

@@ -237,7 +237,10 @@ _SPECS: dict[str, _Spec] = {
     ),
     "lineage.ca_bundle": _Spec(help="file of certificates to trust", read=_read_path),
     "lineage.timeout": _Spec(
-        help="seconds that one HTTP request may take", read=_count, default=30, parse=_number
+        help="seconds that one HTTP request may take, with all retries",
+        read=_count,
+        default=30,
+        parse=_number,
     ),
     "lineage.fold": _Spec(
         help="a Spark application is one job, in place of its actions",

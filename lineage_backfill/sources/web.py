@@ -1,4 +1,8 @@
-"""JSON over HTTP: GET only, one host, one budget of retries, answers whole or an error."""
+"""JSON over HTTP: GET only, one host, one budget of retries, answers whole or an error.
+
+A request has one deadline for all that it takes: to connect, to wait for a busy server and ask it
+again, and to read the answer to its end.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,24 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
-from threading import Lock
-from typing import Any, Self
+from queue import Empty, Queue
+from threading import Lock, Thread
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
-from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    DecodeError,
+    InvalidHeader,
+    NameResolutionError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+)
 from urllib3.util import Retry
 
 from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
@@ -24,18 +37,18 @@ from lineage_backfill.sources.parsing import parse
 _log = logging.getLogger(__name__)
 #: Answers after which the same request may succeed; a 500 of Marquez stays one.
 _PASSING = frozenset({429, 502, 503, 504})
-_MAX_RETRY_AFTER = 20.0
 _CONNECT_TIMEOUT = 5
 _CONNECT_RETRIES = 3
+_BACKOFF = 0.3  # seconds; twice as long each time
 _MAX_REDIRECTS = 3
 _CHUNK = 1024 * 1024
 #: An unpacked answer of more bytes than this, of which fewer come in a second, comes from further
 #: away than its address says, as through a tunnel: the next ones are asked for packed.
 _TELLING = 256 * 1024
 _SLOW = 8 * 1024 * 1024
-#: An answer may take so many times `timeout` from its first byte to its last.
-_LONGEST = 20
-_MORE_TIME = "Allow more time (`timeout` in [lineage]), or see what the server is doing."
+#: After so many seconds, and each time as many more, it is said that an answer is waited for.
+_PATIENCE = 5.0
+_MORE_TIME = "Raise lineage.timeout (`timeout` in [lineage]), or see what the server is doing."
 _ITSELF = "Name the service by the address under which it answers itself."
 #: The hint where an answer cannot be believed.
 AGAIN = "Try again; nothing is planned from a part of the lineage."
@@ -45,8 +58,8 @@ AGAIN = "Try again; nothing is planned from a part of the lineage."
 class WebSettings:
     """How a service is spoken to.
 
-    `timeout` is in seconds, without any byte; `max_bytes` bounds one answer, `retries` the whole
-    read.
+    `timeout` is in seconds, for all of one request; `max_bytes` bounds one answer, `retries` the
+    whole read.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -81,20 +94,7 @@ class WebClient:
     def __init__(self, address: str, settings: WebSettings) -> None:
         self._address = address.rstrip("/") + "/"
         self._settings = settings
-        adapter = HTTPAdapter(
-            max_retries=_PatientRetry(
-                total=settings.retries,
-                # A person waits: that nothing listens there is said within seconds.
-                connect=min(_CONNECT_RETRIES, settings.retries),
-                # A request that was given up goes on in the server: again would double its load.
-                read=0,
-                allowed_methods=["GET"],
-                status_forcelist=_PASSING,
-                backoff_factor=0.3,
-                raise_on_status=False,
-                budget=_Budget(settings.retries),
-            )
-        )
+        self._budget = _Budget(settings.retries)
         self._session = _Session()
         own = CaseInsensitiveDict(settings.headers)
         self._session.headers.update(own)
@@ -102,8 +102,6 @@ class WebClient:
         #: them takes longer than sending them.
         self._unpacked = _is_loopback(address) and "Accept-Encoding" not in own
         self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, adapter)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -116,55 +114,111 @@ class WebClient:
     def ask(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Return the answer of `path`, which is parsed when its value is asked for."""
         url = self._address + path
+        deadline = time.monotonic() + self._settings.timeout
         for _ in range(_MAX_REDIRECTS):
-            response, body = self._ask(url, query or {})
+            response, body = self._ask(url, query or {}, deadline)
             if not response.is_redirect:
                 return self._accepted(response, body)
             # The query is asked again: a redirect of Marquez loses it.
             url = self._redirect(url, response.headers["Location"])
         raise LineageError(f"{url}: redirects without end", hint=_ITSELF)
 
-    def _ask(self, url: str, query: Mapping[str, str]) -> tuple[requests.Response, bytes]:
+    def _ask(
+        self, url: str, query: Mapping[str, str], deadline: float
+    ) -> tuple[requests.Response, bytes]:
+        """Return the first answer of a server that is not busy, or the last one."""
+        for attempt in count():
+            pause = _BACKOFF * 2**attempt
+            try:
+                response, body = self._awaited(url, query, deadline)
+            except requests.ConnectionError as error:
+                # A request that was given up goes on in the server: again would double its load.
+                if attempt >= _CONNECT_RETRIES or not _is_unheard(error) or not self._budget.take():
+                    raise _unreachable(url, error) from error
+                said = "cannot be reached"
+            else:
+                if response.status_code not in _PASSING or not self._budget.take():
+                    return response, body
+                said = f"answers {response.status_code}"
+                pause = _retry_after(response) or pause
+            if time.monotonic() + pause > deadline:
+                raise ServiceUnreachableError(
+                    f"{url}: {said}, and is to be asked again in {pause:.0f} s at the earliest,"
+                    f" later than lineage.timeout ({self._settings.timeout:g} s) allows",
+                    hint=f"Try again then. {_MORE_TIME}",
+                )
+            if pause >= 1:
+                _log.warning("%s: %s; asked again in %.0f s", url, said, pause)
+            time.sleep(pause)
+        raise AssertionError("counts without end")
+
+    def _awaited(
+        self, url: str, query: Mapping[str, str], deadline: float
+    ) -> tuple[requests.Response, bytes]:
+        """Return an answer that has come until the deadline; raises what `_once` raises."""
+        came: Queue[tuple[requests.Response, bytes] | Exception] = Queue(1)
+
+        def fetch() -> None:
+            try:
+                came.put(self._once(url, query, deadline))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                came.put(error)
+
+        # A thread of its own can be left alone, whatever the server does and however slowly.
         began = time.monotonic()
+        Thread(target=fetch, name="request", daemon=True).start()
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                answer = came.get(timeout=min(left, _PATIENCE))
+            except Empty:
+                waited = time.monotonic() - began
+                _log.warning("%s: no whole answer for %.0f s; waited for still", url, waited)
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        raise self._late(url)
+
+    def _once(
+        self, url: str, query: Mapping[str, str], deadline: float
+    ) -> tuple[requests.Response, bytes]:
+        began = time.monotonic()
+        left = max(0.001, deadline - began)
         try:
             with self._session.get(
                 url,
                 params=query,
                 headers={"Accept-Encoding": "identity"} if self._unpacked else None,
-                timeout=(_CONNECT_TIMEOUT, self._settings.timeout),
+                timeout=(min(_CONNECT_TIMEOUT, left), left),
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                body = b"" if response.is_redirect else self._body(response)
+                body = b"" if response.is_redirect else self._body(response, deadline)
                 asked, took = response.request.path_url, time.monotonic() - began
                 said = asked, response.status_code, len(body), took
                 _log.info("GET %s: %d, %d bytes in %.2f s", *said)
                 return response, body
+        except requests.ConnectionError:
+            raise  # it may be tried again
         except (requests.Timeout, ReadTimeoutError) as error:
-            raise ServiceUnreachableError(
-                f"{url}: no answer within {self._settings.timeout} s",
-                hint=_MORE_TIME,
-            ) from error
+            raise self._late(url) from error
         except (ProtocolError, DecodeError) as error:
             raise LineageError(f"{url}: the answer is cut off: {error}", hint=AGAIN) from error
         except requests.RequestException as error:
-            raise ServiceUnreachableError(
-                f"{url}: cannot be reached: {_reason(error)}",
-                hint="Check the address (`marquez` in [lineage], --marquez) and that it runs.",
-            ) from error
+            raise _unreachable(url, error) from error
 
-    def _body(self, response: requests.Response) -> bytes:
+    def _late(self, url: str) -> ServiceUnreachableError:
+        seconds = f"{self._settings.timeout:g}"
+        return ServiceUnreachableError(f"{url}: took longer than {seconds} s", hint=_MORE_TIME)
+
+    def _body(self, response: requests.Response, deadline: float) -> bytes:
         body = bytearray()
         began = time.monotonic()
-        deadline = began + _LONGEST * self._settings.timeout
         # What has come, at once: whoever sends byte by byte meets the deadline all the same.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             body += chunk
             if time.monotonic() > deadline:
-                raise ServiceUnreachableError(
-                    f"{response.url}: an answer without end, of {len(body)} bytes so far",
-                    hint=_MORE_TIME,
-                )
+                raise self._late(response.url)
             if len(body) > self._settings.max_bytes:
                 raise LineageError(
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
@@ -214,6 +268,27 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def _is_unheard(error: requests.ConnectionError) -> bool:
+    """Return whether the server has not heard of the request."""
+    reason = getattr(error.args[0] if error.args else error, "reason", error)
+    return isinstance(reason, (NewConnectionError, ConnectTimeoutError, NameResolutionError))
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Return after how many seconds a busy server wants to be asked again, where it says so."""
+    try:
+        return Retry().get_retry_after(response.raw)
+    except InvalidHeader:
+        return None
+
+
+def _unreachable(url: str, error: requests.RequestException) -> ServiceUnreachableError:
+    return ServiceUnreachableError(
+        f"{url}: cannot be reached: {_reason(error)}",
+        hint="Check the address (`marquez` in [lineage], --marquez) and that it runs.",
+    )
+
+
 def _reason(error: requests.RequestException) -> str:
     """Return what urllib3 says at the bottom of its message about pools and retries."""
     inner = error.args[0] if error.args else error
@@ -241,25 +316,3 @@ class _Budget:
         with self._lock:
             self._left -= 1
             return self._left >= 0
-
-
-class _PatientRetry(Retry):
-    """Waits as long as the server asks for, within reason; all requests share one budget."""
-
-    def __init__(self, *, budget: _Budget | None = None, **how: Any) -> None:
-        super().__init__(**how)
-        self._budget = budget
-
-    def new(self, **how: Any) -> Self:
-        fresh = super().new(**how)
-        fresh._budget = self._budget
-        return fresh
-
-    def increment(self, *args: Any, **how: Any) -> Self:
-        """Return what is left after one more failure; raises MaxRetryError where nothing is."""
-        left = self if self._budget is None or self._budget.take() else self.new(total=0)
-        return super(_PatientRetry, left).increment(*args, **how)
-
-    def get_retry_after(self, response: Any) -> float | None:
-        seconds = super().get_retry_after(response)
-        return None if seconds is None else min(seconds, _MAX_RETRY_AFTER)

@@ -48,7 +48,7 @@ FAULTS: dict[str, tuple[dict[str, Any], type[LineageError], str]] = {
         ServiceUnreachableError,
         "cannot be reached",
     ),
-    "silence": ({"body": requests.ReadTimeout()}, ServiceUnreachableError, "no answer within"),
+    "silence": ({"body": requests.ReadTimeout()}, ServiceUnreachableError, "took longer than 30 s"),
     "an end too early": (
         {"body": ProtocolError("incomplete")},
         LineageError,
@@ -143,6 +143,47 @@ def test_a_passing_fault_is_asked_again_within_the_budget(mock: responses.Reques
         mock.get(f"{API}/events/lineage", status=status, headers={"Retry-After": "0"})
     mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
     assert names(ask("events", retries=2)) == []
+
+
+@pytest.mark.parametrize("after", ["21600", "Fri, 31 Dec 2999 23:59:59 GMT"])
+def test_who_asks_for_more_patience_than_there_is_gets_none(
+    mock: responses.RequestsMock, after: str
+) -> None:
+    mock.get(f"{API}/events/lineage", status=503, headers={"Retry-After": after})
+    began = time.monotonic()
+    with pytest.raises(ServiceUnreachableError, match=r"later than lineage\.timeout") as caught:
+        ask("events", timeout=4)
+    assert time.monotonic() - began < 2
+    assert "lineage.timeout" in caught.value.hint
+
+
+def test_a_date_to_come_back_at_that_is_none_is_no_answer(mock: responses.RequestsMock) -> None:
+    mock.get(f"{API}/events/lineage", status=503, headers={"Retry-After": "soon"})
+    mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
+    assert names(ask("events")) == []
+
+
+def test_who_waits_is_told(
+    mock: responses.RequestsMock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mock.get(f"{API}/events/lineage", status=503, headers={"Retry-After": "1"})
+    mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
+    monkeypatch.setattr("lineage_backfill.sources.web._PATIENCE", 0.2)
+    ask("events")
+    assert f"{API}/events/lineage: answers 503; asked again in 1 s" in caplog.messages
+    server = HTTPServer(("127.0.0.1", 0), _Dripping)
+    Thread(target=server.serve_forever, daemon=True).start()
+    mock.add_passthru("http://127.0.0.1")
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(ServiceUnreachableError, match=r"took longer than 0\.5 s"):
+            MarquezSource(address, settings=WebSettings(timeout=0.5)).read()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert any("no whole answer for 0 s; waited for still" in said for said in caplog.messages)
 
 
 @pytest.mark.parametrize("retries", [1, 2])
@@ -257,6 +298,18 @@ class _Dripping(_Endless):
     header, part, pause = ("Content-Length", "1000000"), b" ", 0.01
 
 
+class _DrippingHeader(_Cut):
+    """Sends byte after byte of a header."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.flush_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                self.wfile.write(b"x")
+                time.sleep(0.01)
+
+
 class _EndlessRedirect(_Endless):
     """Sends elsewhere, and on and on of it."""
 
@@ -288,25 +341,23 @@ class _Bomb(_Cut):
     ("handler", "kind", "message"),
     [
         (_Cut, LineageError, "cut off"),
-        (_Endless, ServiceUnreachableError, "without end"),
-        (_Dripping, ServiceUnreachableError, "without end"),
+        (_Endless, ServiceUnreachableError, "took longer than 0.5 s"),
+        (_Dripping, ServiceUnreachableError, "took longer than 0.5 s"),
+        (_DrippingHeader, ServiceUnreachableError, "took longer than 0.5 s"),
         (_EndlessRedirect, LineageError, "redirects to another host"),
         (_GarbledRedirect, LineageError, "redirects without end"),
         (_Bomb, LineageError, "more than 300000 bytes"),
     ],
 )
 def test_a_body_that_is_not_whole_is_an_error(
-    handler: type[BaseHTTPRequestHandler],
-    kind: type[LineageError],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    handler: type[BaseHTTPRequestHandler], kind: type[LineageError], message: str
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, daemon=True).start()
-    if handler in (_Endless, _Dripping):
-        monkeypatch.setattr("lineage_backfill.sources.web._LONGEST", 0.01)
+    patience = 0.5 if message.startswith("took") else 30
     try:
-        address, settings = f"http://127.0.0.1:{server.server_port}", WebSettings(max_bytes=300_000)
+        address = f"http://127.0.0.1:{server.server_port}"
+        settings = WebSettings(max_bytes=300_000, timeout=patience)
         with pytest.raises(kind, match=message):
             MarquezSource(address, settings=settings).read()
     finally:
