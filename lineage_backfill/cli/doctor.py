@@ -31,6 +31,7 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import safe
+from lineage_backfill.workspace.configuration import lineage_origin
 from lineage_backfill.workspace.environment import state_dir
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -118,7 +119,8 @@ class _Doctor:
     def _check_lineage(self) -> str:
         snapshot = self._workspace.snapshot
         warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
-        return f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
+        found = f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
+        return f"{found}, {lineage_origin(self._project)}"
 
     def _check_store(self) -> str:
         with self._workspace.open_store() as store:

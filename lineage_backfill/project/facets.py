@@ -1,7 +1,7 @@
 """The partitioning facet that jobs send with their lineage, read as declarations.
 
-Its members bear the names of the project file: `grain`, `zone`, `start`, `dimensions`, `columns`;
-for jobs also `reads` and `writes`.
+Its members bear the names of the project file: `grain`, `zone`, `start`, `dimensions`, `column`,
+`columns`; for jobs also `reads` and `writes`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def read_calendar(
     """
     try:
         calendar, dimensions = _calendar(facet), _dimensions(facet)
-        columns = tuple(str(name) for name in facet.get("columns") or ())
+        alone = facet.get("column")
+        columns = tuple(str(name) for name in facet.get("columns") or ([alone] if alone else ()))
     except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
     if calendar is None and not dimensions:
@@ -74,7 +75,9 @@ def dataset_facet(declared: DatasetDeclaration, zone: str) -> dict[str, Any]:
     """Return the facet that tells what a project file declares of a dataset."""
     facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
     if facet and declared.columns:
-        facet["columns"] = dict(declared.columns)
+        (name, pattern), *more = declared.columns.items()
+        # As `column = "day"` in a project file: Marquez drops what is null.
+        facet |= {"column": name} if pattern is None and not more else {"columns": declared.columns}
     return facet
 
 

@@ -31,6 +31,9 @@ _NO_SETTING = re.compile(
 )
 #: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
+#: Variables that tell senders of lineage its address, the first one first: read where no project
+#: file, no variable of ours and no option names a source.
+SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
 View = Literal["events", "graph", "both"]
 LiveRunsPolicy = Literal["wait", "refuse", "ignore"]
 _SQLITE = "sqlite:///"
@@ -374,6 +377,7 @@ def read_project(
     reveal = partial(revealed, environ=environ, read=read)
     settings = _layered(
         _settings(Table(_nested(_defaults()), "default"), root, reveal),
+        _of_senders(environ),
         _settings(user, user_file.parent, reveal),
         _settings(own, root, reveal),
         _environment(environ, start, reveal),
@@ -513,6 +517,16 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
     }
     settings = _settings(Table(_nested(values), "environment"), base, reveal)
     return {name: replace(one, origin=_variable(name)) for name, one in settings.items()}
+
+
+def _of_senders(environ: Mapping[str, str]) -> dict[str, Setting]:
+    """Return the address that those who send lineage are told, where it is one."""
+    name = "lineage.marquez"
+    for variable in SENDERS:
+        address = environ.get(variable, "")
+        if address.startswith(("http://", "https://")):
+            return {name: Setting(name=name, value=address, origin=variable)}
+    return {}
 
 
 def _variable(name: str) -> str:

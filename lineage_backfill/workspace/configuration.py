@@ -41,6 +41,27 @@ def load_project(
     return found
 
 
+def lineage_origin(project: Project, environ: Mapping[str, str] | None = None) -> str:
+    """Return where the lineage is read from and who says so, with variables that others overrule.
+
+    Empty where no source is named.
+    """
+    variables = os.environ if environ is None else environ
+    named = {one.name: one for one in project.settings}
+    source = next((named[name] for name in settings.SOURCES if named[name].value), None)
+    if source is None:
+        return ""
+    overruled = [
+        name
+        for name in settings.SENDERS
+        if variables.get(name)
+        and name != source.origin
+        and variables[name].rstrip("/") != str(source.value).rstrip("/")
+    ]
+    said = f"; {' and '.join(overruled)} not read, which it overrules" if overruled else ""
+    return f"from {source.name} of {source.origin}{said}"
+
+
 def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets that the project file and the environment hold."""
     lineage = project.lineage

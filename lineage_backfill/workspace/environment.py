@@ -18,7 +18,7 @@ from lineage_backfill import redaction
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.project import Project
 from lineage_backfill.project.references import revealed
-from lineage_backfill.workspace.configuration import load_project, read_file
+from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
 #: Where each adapter is found: what one of them imports is needed only where it is used.
 EVENT_SOURCE = "lineage_backfill.sources.events:EventSource"
@@ -55,6 +55,7 @@ def open_project(
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))
     _log.info("project file: %s", project.file or "none")
+    _log.info("lineage %s", lineage_origin(project) or "from nowhere: no source is named")
     return project
 
 

@@ -149,6 +149,7 @@ def test_verbose_says_what_is_read_and_how_long_it_takes(
     events = SHOP / "events.ndjson"
     assert lines == [
         f"project file: {SHOP / 'lineage-backfill.toml'}",
+        f"lineage from lineage.events of {SHOP / 'lineage-backfill.toml'}",
         f"reading {events}, {events.stat().st_size} bytes",
         "lineage: 5 jobs, 7 datasets, in N s",
         "plan: 4 runs of 4 jobs, in N s",

@@ -187,6 +187,16 @@ def test_what_a_project_file_declares_survives_being_sent_as_a_facet() -> None:
     assert [(w.dataset, w.mode, w.lookback) for w in sent.writes] == [("d", "merge", 3)]
 
 
+def test_a_plain_column_is_sent_so_that_marquez_keeps_it() -> None:
+    (one,) = declarations('dataset = [{ name = "a", grain = "day", column = "ds" }]').datasets
+    facet = facets.dataset_facet(one, "UTC")
+    assert facet == {"grain": "day", "zone": "UTC", "column": "ds"}
+    for sent in (facet, {"grain": "day", "columns": {"ds": None}}):
+        read = facets.read_calendar(sent, "it")
+        assert read is not None
+        assert read[2] == ("ds",)
+
+
 def test_a_facet_without_a_calendar_says_nothing() -> None:
     assert facets.read_calendar({"columns": {"day": None}}, "it") is None
     assert facets.read_job({}, "it") == facets.JobFacet()

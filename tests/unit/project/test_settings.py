@@ -16,7 +16,7 @@ from lineage_backfill.project.declarations import (
     DimensionMapping,
     EngineDeclaration,
 )
-from lineage_backfill.workspace.configuration import find_file, load_project
+from lineage_backfill.workspace.configuration import find_file, lineage_origin, load_project
 
 FULL = """
 [project]
@@ -271,6 +271,44 @@ def test_a_wrong_file_is_refused_with_its_place_and_the_next_step(
 def test_contradictions_are_declaration_errors(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         load(tmp_path, text)
+
+
+FROM_BOTH = {"OPENLINEAGE_URL": "http://sent:5000/", "MARQUEZ_URL": "http://marquez:5000"}
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "address", "said"),
+    [
+        ("", FROM_BOTH, "http://sent:5000/", "of OPENLINEAGE_URL; MARQUEZ_URL not read, which"),
+        ("", {"MARQUEZ_URL": "http://marquez:5000"}, "http://marquez:5000", "of MARQUEZ_URL"),
+        ("", {"OPENLINEAGE_URL": "console"}, None, ""),
+        (
+            '[lineage]\nmarquez = "http://own:5000"',
+            FROM_BOTH,
+            "http://own:5000",
+            "toml; OPENLINEAGE_URL and MARQUEZ_URL not read, which it overrules",
+        ),
+        (
+            '[lineage]\nmarquez = "http://sent:5000"',
+            {"OPENLINEAGE_URL": "http://sent:5000/"},
+            "http://sent:5000",
+            "lineage-backfill.toml",
+        ),
+        ('[lineage]\nevents = ["a"]', FROM_BOTH, None, "from lineage.events of "),
+        (
+            "",
+            FROM_BOTH | {"LINEAGE_BACKFILL_LINEAGE_MARQUEZ": "http://ours:5000"},
+            "http://ours:5000",
+            "of LINEAGE_BACKFILL_LINEAGE_MARQUEZ; OPENLINEAGE_URL and MARQUEZ_URL not read",
+        ),
+    ],
+)
+def test_what_senders_are_told_is_read_where_nothing_else_is_named(
+    text: str, environ: dict[str, str], address: str | None, said: str, tmp_path: Path
+) -> None:
+    project = load(tmp_path, text, environ=environ)
+    assert project.lineage.marquez == address
+    assert said in lineage_origin(project, environ)
 
 
 def test_flag_beats_environment_beats_project_beats_user_beats_default(tmp_path: Path) -> None:
