@@ -412,6 +412,16 @@ class Holder:
     until: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A JSON document that has to reach a hook; `tries` failed so far."""
+
+    id: str
+    hook: str
+    body: Mapping[str, Any]
+    tries: int = 0
+
+
 class RunStore(Protocol):
     """The record of backfills, written before anything is done.
 
@@ -531,6 +541,23 @@ class RunStore(Protocol):
 
     def pruned(self) -> Mapping[str, datetime]:
         """Return the ids of the backfills that were pruned, and when."""
+
+    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
+        """Put notices into the outbox; they are due at once."""
+
+    def take_notice(
+        self, hooks: Collection[str], *, now: datetime, until: datetime
+    ) -> Notice | None:
+        """Return the first notice that is due to one of these hooks, None if there is none.
+
+        No other process gets it before `until`, unless it is put off or dropped.
+        """
+
+    def put_off(self, notice: Notice, *, until: datetime) -> None:
+        """Keep a notice that has not reached its hook until a later instant; counts as a try."""
+
+    def drop_notice(self, notice: Notice) -> None:
+        """Remove a notice from the outbox."""
 
     def close(self) -> None:
         """Close connections."""

@@ -216,6 +216,8 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
     """Ask before anything is done; above the project's limit the number of runs must be typed."""
     if yes:
         return
+    if not terminal.is_interactive():
+        Runner(workspace).ask_for_approval(plan)
     terminal.refuse_unasked(f"{verb.lower()} this")
     number = plan.totals["runs"]
     if number > workspace.project.declarations.limits.confirm_above:

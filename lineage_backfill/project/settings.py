@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from lineage_backfill.errors import ConfigError
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
+from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
 from lineage_backfill.project.run_rules import RunRules
 from lineage_backfill.project.table import Table, near_misses
@@ -101,6 +102,8 @@ class Project:
     code: Path
     outbox: Path
     live_runs: LiveRunsPolicy
+    notify: tuple[NotifyDeclaration, ...]
+    notify_hosts: tuple[str, ...]
     max_failures: int | None
     expires: timedelta | None
     settings: tuple[Setting, ...]
@@ -143,6 +146,10 @@ def _read_headers(table: Table, key: str, _base: Path) -> Mapping[str, str] | No
 
 def _text(table: Table, key: str, _base: Path) -> str | None:
     return table.text(key)
+
+
+def _texts(table: Table, key: str, _base: Path) -> tuple[str, ...] | None:
+    return table.texts(key)
 
 
 def _zone(table: Table, key: str, _base: Path) -> str | None:
@@ -291,6 +298,9 @@ _SPECS: dict[str, _Spec] = {
     "run.expires": _Spec(
         help="start nothing of a backfill so long after it was to begin", read=_length
     ),
+    "run.notify_hosts": _Spec(
+        help="the hosts that webhooks of [[notify]] may go to", read=_texts, parse=_words
+    ),
     "limits.max_runs": _Spec(
         help="a plan with more runs is refused",
         read=_count,
@@ -398,6 +408,8 @@ def read_project(
         engines=tuple(engines[name] for name in sorted(engines)),
         rules=RunRules(**{one.name: value[f"run.{one.name}"] for one in fields(RunRules)}),
     )
+    notify_hosts = value["run.notify_hosts"] or ()
+    notify = read_notify(own.tables("notify"), notify_hosts)
     user.done()
     own.done()
     return Project(
@@ -421,6 +433,8 @@ def read_project(
         code=value["project.code"],
         outbox=value["lineage.outbox"],
         live_runs=value["run.live_runs"],
+        notify=notify,
+        notify_hosts=notify_hosts,
         max_failures=1 if value["run.fail_fast"] else value["run.max_failures"],
         expires=value["run.expires"],
         settings=tuple(settings.values()),

@@ -10,7 +10,7 @@ from lineage_backfill.errors import StoreError
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.ports import BackfillRecord, Lease, PastRun, RunStore, Trace
+from lineage_backfill.ports import BackfillRecord, Lease, Notice, PastRun, RunStore, Trace
 from lineage_backfill.store.rules import lease_lost, unknown_backfill
 
 
@@ -52,6 +52,18 @@ class EmptyRunStore(RunStore):
 
     def time(self, local: datetime) -> datetime:
         return local
+
+    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
+        return
+
+    def take_notice(self, hooks: Collection[str], *, now: datetime, until: datetime) -> None:
+        return None
+
+    def put_off(self, notice: Notice, *, until: datetime) -> None:
+        return
+
+    def drop_notice(self, notice: Notice) -> None:
+        return
 
     def close(self) -> None:
         return

@@ -87,6 +87,18 @@ pruned = sa.Table(
     sa.Column("at", Instant, nullable=False),
 )
 
+#: Notices that have yet to reach a hook.
+outbox = sa.Table(
+    "lb_outbox",
+    metadata,
+    sa.Column("id", sa.String(50), primary_key=True),
+    sa.Column("hook", sa.String(50), nullable=False),
+    sa.Column("body", sa.JSON, nullable=False),
+    sa.Column("due_at", Instant, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Index("lb_outbox_due", "hook", "due_at"),
+)
+
 tails = sa.Table(
     "lb_tails",
     metadata,

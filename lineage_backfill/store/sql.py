@@ -28,6 +28,7 @@ from lineage_backfill.ports import (
     Holder,
     Lease,
     Move,
+    Notice,
     PastRun,
     RunRecord,
     RunStore,
@@ -60,6 +61,7 @@ from lineage_backfill.store.schema import (
     leases,
     locks,
     meta,
+    outbox,
     pruned,
     runs,
     tails,
@@ -397,6 +399,36 @@ class SqlRunStore(RunStore):
 
     def pruned(self) -> Mapping[str, datetime]:
         return {row.backfill_id: row.at for row in self._rows(sa.select(pruned))}
+
+    def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
+        rows = [
+            {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
+            for one in notices
+        ]
+        if rows:
+            with self._write() as connection:
+                connection.execute(sa.insert(outbox), rows)
+
+    def take_notice(
+        self, hooks: Collection[str], *, now: datetime, until: datetime
+    ) -> Notice | None:
+        due = sa.select(outbox).where(outbox.c.hook.in_(hooks), outbox.c.due_at <= now)
+        for row in self._rows(due.order_by(outbox.c.due_at, outbox.c.id).limit(10)):
+            same = sa.and_(outbox.c.id == row.id, outbox.c.due_at == row.due_at)
+            with self._write() as connection:
+                taken = connection.execute(sa.update(outbox).where(same).values(due_at=until))
+            if taken.rowcount:
+                return Notice(id=row.id, hook=row.hook, body=row.body, tries=row.tries)
+        return None
+
+    def put_off(self, notice: Notice, *, until: datetime) -> None:
+        values = {"due_at": until, "tries": notice.tries + 1}
+        with self._write() as connection:
+            connection.execute(sa.update(outbox).where(outbox.c.id == notice.id).values(values))
+
+    def drop_notice(self, notice: Notice) -> None:
+        with self._write() as connection:
+            connection.execute(sa.delete(outbox).where(outbox.c.id == notice.id))
 
     def time(self, local: datetime) -> datetime:
         if self._engine.dialect.name == "sqlite":

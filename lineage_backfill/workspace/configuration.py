@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -72,6 +73,8 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
         yield value.rpartition(" ")[2]  # of `Bearer …`
     for address in (project.store_url, lineage.marquez or ""):
         yield from redaction.secrets_in_address(address)
+    for hook in project.notify:
+        yield from (hook.secret or "", urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
     tables = (project.spark, *(one.settings for one in project.declarations.engines))
     for table in tables:

@@ -27,6 +27,7 @@ SNAPSHOT_SOURCE = "lineage_backfill.sources.snapshot:SnapshotSource"
 IS_SNAPSHOT = "lineage_backfill.sources.snapshot:is_snapshot"
 SAVE_SNAPSHOT = "lineage_backfill.sources.snapshot:save_snapshot"
 WEB_SETTINGS = "lineage_backfill.sources.web:WebSettings"
+COURIER = "lineage_backfill.notify.courier:Courier"
 SQL_STORE = "lineage_backfill.store.sql:SqlRunStore"
 
 _log = logging.getLogger(__name__)
@@ -117,8 +118,12 @@ def _true(name: str, value: Any, base: Path) -> Any:
     if not isinstance(value, str) or not redaction.is_secret(name, value):
         return value
     text = value.removeprefix(redaction.DECLARED)
-    place = f"parameter `{name}`"
-    found = revealed(text, place=place, base=base, environ=os.environ, read=read_file)
+    return true_text(text, base=base, place=f"parameter `{name}`")
+
+
+def true_text(text: str, *, base: Path, place: str = "[[notify]]") -> str:
+    """Return what a reference to a secret stands for, which is hidden from now on."""
+    found: str = revealed(text, place=place, base=base, environ=os.environ, read=read_file)
     redaction.remember([found])
     return found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from lineage_backfill.errors import (
+    BackfillError,
     ConflictError,
     EngineError,
     PrunedError,
@@ -26,16 +27,26 @@ from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Submission
 from lineage_backfill.runs.context import ExecutionContext
-from lineage_backfill.runs.executor import Executor
+from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.live import LiveRuns
+from lineage_backfill.runs.notifying import NotifyingReporter
 from lineage_backfill.runs.owner import is_driving
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
-from lineage_backfill.workspace.environment import account, code_version, state_dir, true_parameters
+from lineage_backfill.workspace.environment import (
+    COURIER,
+    account,
+    code_version,
+    load,
+    state_dir,
+    true_parameters,
+    true_text,
+)
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _GRACE = 15.0  # seconds that runs get to end once the time is up
+_DELIVERY = 5.0  # seconds that the last notices get; what is left is for the next process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +280,10 @@ class Runner:
         used = {run.engine for run in runs}
         engines = options.engines
         limits = project.declarations.limits
-        with nullcontext(engines) if engines else workspace.open_engines(used) as opened:
+        with (
+            nullcontext(engines) if engines else workspace.open_engines(used) as opened,
+            self._notifying(store) as reporter,
+        ):
             if must_open and used <= opened.keys():  # if not, the executor refuses the plan
                 for engine in (engine for name, engine in opened.items() if name in used):
                     engine.open()
@@ -281,7 +295,7 @@ class Runner:
                     if undo_of is None
                     else UndoSpecs(context.spec, store.attempts(undo_of))
                 ),
-                reporter=self._reporter,
+                reporter=reporter,
                 max_parallel=options.max_parallel or max_parallel or limits.max_parallel,
                 pools=project.declarations.pools,
                 jobs=workspace.limits_of(runs),
@@ -296,6 +310,45 @@ class Runner:
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
+
+    @contextmanager
+    def _notifying(self, store: RunStore) -> Iterator[Reporter]:
+        """Give a reporter that also tells the hooks, which get their notices meanwhile."""
+        hooks = self._project.notify
+        if not hooks:
+            yield self._reporter
+            return
+        clock = SystemClock()
+        reporter = NotifyingReporter(
+            self._reporter, store, hooks, clock=clock, project=self._project.root.name
+        )
+        courier = load(COURIER)(
+            store,
+            hooks,
+            clock=clock,
+            reveal=partial(true_text, base=self._project.root),
+            hosts=self._project.notify_hosts,
+            folder=self._project.root,
+            look=reporter.look,
+        )
+        courier.start()
+        try:
+            yield reporter
+        except BackfillError as error:
+            reporter.broke_off(error)
+            raise
+        finally:
+            courier.stop(_DELIVERY)
+
+    def ask_for_approval(self, plan: Plan) -> None:
+        """Tell the hooks that a plan waits for a person."""
+        if any("needs_approval" in hook.on for hook in self._project.notify):
+            with (
+                self._workspace.open_store(create=True) as store,
+                self._notifying(store) as reporter,
+            ):
+                assert isinstance(reporter, NotifyingReporter)
+                reporter.needs_approval(plan)
 
     def _live_runs(
         self, context: ExecutionContext, engines: Mapping[str, Engine]

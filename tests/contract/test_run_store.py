@@ -35,6 +35,7 @@ from lineage_backfill.ports import (
     Holder,
     Lease,
     Move,
+    Notice,
     RunStore,
     Settings,
     Trace,
@@ -613,3 +614,18 @@ def test_what_is_pruned_leaves_its_name_and_its_traces(store: RunStore) -> None:
         store.prune("b-1", now=NOW)
     with pytest.raises(UnknownNameError, match="b-9"):
         store.prune("b-9", now=NOW)
+
+
+def test_a_notice_is_taken_by_one_process_until_it_is_delivered(store: RunStore) -> None:
+    notice = Notice(id="n-1", hook="h", body={"event": "failed"})
+    store.add_notices([notice, replace(notice, id="n-2", hook="other")], now=NOW)
+    assert store.take_notice(["h"], now=NOW - TTL, until=LATER) is None
+    assert store.take_notice(["h"], now=NOW, until=LATER) == notice
+    assert store.take_notice(["h"], now=NOW, until=LATER) is None
+    assert store.take_notice(["h"], now=LATER, until=LATER + TTL) == notice
+    store.put_off(notice, until=NOW)
+    tried = replace(notice, tries=1)
+    assert store.take_notice(["h"], now=NOW, until=LATER) == tried
+    store.drop_notice(tried)
+    assert store.take_notice(["h"], now=LATER + TTL, until=LATER + TTL) is None
+    assert store.take_notice(["h", "other"], now=NOW, until=LATER) is not None

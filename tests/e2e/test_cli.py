@@ -584,6 +584,41 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     assert "--timeout" in shop("run", *FIX, "--detach", "--timeout", "1s", code=64).stderr
 
 
+def test_hooks_are_told_of_a_backfill_also_where_one_fails(shop: Shop) -> None:
+    tell = "import sys, uuid; open(f'told-{uuid.uuid4()}', 'w').write(sys.stdin.read())"
+    every = '["started", "failed", "finished", "needs_approval", "stalled"]'
+    shop.declare(f"""
+[[notify]]
+on = {every}
+command = {json.dumps([sys.executable, "-c", tell])}
+[[notify]]
+on = {every}
+command = ["no-such-program"]
+""")
+
+    def told() -> dict[str, Any]:
+        files = list(shop.folder.glob("told-*"))
+        found = [json.loads(file.read_text()) for file in files]
+        for file in files:
+            file.unlink()
+        assert all(fits(one, "notification") for one in found)
+        return {one["event"]: one for one in found}
+
+    assert shop("run", *FIX, code=9).stderr
+    assert told().keys() == {"needs_approval"}
+    shop.does({"clean": "fail"})
+    done = shop("run", *FIX, "--yes", "--parameter", "password=no such", code=3)
+    assert "no-such-program" in done.stderr
+    found = told()
+    assert found.keys() == {"started", "failed", "finished"}
+    assert found["failed"]["run"]["job"]["name"] == "clean"
+    assert found["failed"]["run"]["error"] == "ValueError: no [such] column"
+    assert found["finished"]["state"] == "failed"
+    shop.does({})
+    assert shop("retry").stderr
+    assert told()["finished"]["state"] == "succeeded"
+
+
 def test_old_backfills_are_pruned_with_their_files(shop: Shop) -> None:
     for _ in range(2):
         shop("run", *FIX, "--yes", "--no-cutoff")

@@ -53,6 +53,15 @@ def upgrade() -> None:
         sa.Column("at", INSTANT, nullable=False),
     )
     op.create_table(
+        "lb_outbox",
+        sa.Column("id", sa.String(50), primary_key=True),
+        sa.Column("hook", sa.String(50), nullable=False),
+        sa.Column("body", sa.JSON, nullable=False),
+        sa.Column("due_at", INSTANT, nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
+    )
+    op.create_index("lb_outbox_due", "lb_outbox", ["hook", "due_at"])
+    op.create_table(
         "lb_tails",
         sa.Column("backfill_id", sa.String(50), sa.ForeignKey("lb_backfills.id"), primary_key=True),
         sa.Column("number", sa.Integer, primary_key=True),

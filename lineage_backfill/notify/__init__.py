@@ -1,0 +1,1 @@
+"""Brings notices to their hooks: commands and webhooks."""
