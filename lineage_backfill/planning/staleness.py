@@ -473,7 +473,9 @@ class _Evidence:
         known = [version for version in versions if version is not None]
         found: dict[int, PartitionSet] = defaultdict(lambda: NOTHING)
         for build, keys in self._groups.items():
-            if dataset in build.read and len(known) == len(changes):
+            # One that began after that has numbers of its own: it was dropped and made again.
+            is_it = len(known) == len(changes) and not (times and times[0] > build.at)
+            if dataset in build.read and is_it:
                 place = bisect_right(known, build.read[dataset])
             else:
                 place = bisect_right(times, build.read_at or build.at)

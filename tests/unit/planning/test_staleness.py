@@ -203,6 +203,18 @@ def test_the_versions_that_were_read_decide() -> None:
         assert world.says("clean") == ({"older than raw": older} if older else {})
 
 
+def test_versions_of_a_table_that_was_made_again_since_say_nothing() -> None:
+    world = World()
+    world.table("raw", (ALL, 1), ("2024-01-03", 5))
+    for made, older in ((0.5, ALL), (2, "2024-01-03"), (6, "")):
+        read = 0 if made == 2 else 50
+        build = PartitionBuild(
+            keys=world.parse("tidy", ALL), at=at(made), read={dataset("raw"): read}
+        )
+        world.tables[dataset("tidy")] = TableRecord(builds=(build,))
+        assert world.says("clean") == ({"older than raw": older} if older else {})
+
+
 def test_what_was_undone_is_as_old_as_what_it_holds_again() -> None:
     world = World()
     world.table("raw", (ALL, 1), ("2024-01-05..2024-01-06", 5))
