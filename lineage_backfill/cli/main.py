@@ -53,6 +53,12 @@ def _verbose(wanted: bool) -> None:
         terminal.follow_log()
 
 
+def _log_format(wanted: terminal.LogFormat | None) -> None:
+    if wanted is not None:
+        terminal.manner = replace(terminal.manner, log_format=wanted)
+        terminal.follow_log()
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(import_module("importlib.metadata").version("lineage-backfill"))
@@ -68,6 +74,7 @@ def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) 
 
 _QUIET = "Say nothing on stderr but errors and questions."
 _VERBOSE = "Say on stderr what is read and asked, and how long it takes."
+_LOG_FORMAT = "How stderr is written: text, or json, an object for each change of state."
 _COLOR = "When to use colours; else on a terminal, unless NO_COLOR is set."
 
 
@@ -82,6 +89,10 @@ def _options(
         terminal.Color | None,
         _shared(callback=_colour, is_eager=True, text=_COLOR),  # help has colours, too
     ] = None,
+    log_format: Annotated[
+        terminal.LogFormat | None,
+        _shared("--log-format", callback=_log_format, text=_LOG_FORMAT),
+    ] = None,
     debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
     """Options of the whole program; those of the panel stand with every verb as well."""
@@ -91,7 +102,7 @@ def program() -> TyperGroup:
     """Return the whole command line."""
     group = get_command(_app)
     assert isinstance(group, TyperGroup)  # it has a callback
-    add_verbs(group, shared=("quiet", "verbose", "color", "debug"))
+    add_verbs(group, shared=("quiet", "verbose", "color", "log_format", "debug"))
     return group
 
 
@@ -124,6 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: BackfillError) -> None:
+    if terminal.manner.is_log:
+        facts = {"code": error.code, "hint": error.hint, "lines": list(error.lines)}
+        terminal.log_line("error", str(error), **facts)
+        return
     console = terminal.err()
     console.print(f"error[{error.code}]: {safe(error)}", style="red", soft_wrap=True)
     if error.hint:
@@ -136,6 +151,9 @@ def _tell_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     console = terminal.err()
     message = error.format_message()
+    if message and terminal.manner.is_log:
+        terminal.log_line("error", message, code=UsageError.code)
+        message = ""
     if message:  # none where the help has just been shown
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
     if message and context is not None:
@@ -149,6 +167,10 @@ def _tell_unexpected(
 ) -> None:
     if terminal.manner.debug:
         sys.stderr.write(redacted("".join(format_exception(kind, error, trace))))
+        return
+    if terminal.manner.is_log:
+        said = f"{kind.__name__}: {error}"
+        terminal.log_line("error", said, code=BackfillError.code, lines=format_exception(error))
         return
     console = terminal.err()
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import shlex
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
+from lineage_backfill import redaction
 from lineage_backfill.errors import GuardRailError
 from lineage_backfill.presentation import documents
 from lineage_backfill.presentation.text import safe
@@ -35,6 +38,13 @@ class Color(StrEnum):
     NEVER = "never"
 
 
+class LogFormat(StrEnum):
+    """How stderr is written: for a person, or a JSON object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
     """How this process speaks, as the options of the whole program say."""
@@ -43,6 +53,12 @@ class Manner:
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
+    log_format: LogFormat = LogFormat.TEXT
+
+    @property
+    def is_log(self) -> bool:
+        """Whether stderr is for programs."""
+        return self.log_format is LogFormat.JSON
 
 
 manner = Manner()
@@ -60,7 +76,7 @@ def err() -> Console:
 
 def talk() -> Console:
     """Return the console for everything else: it is silent where quiet is asked for."""
-    return _console(sys.stderr, quiet=manner.quiet)
+    return _console(sys.stderr, quiet=manner.quiet or manner.is_log)
 
 
 def is_interactive() -> bool:
@@ -79,6 +95,9 @@ def refuse_unasked(what: str) -> None:
 
 def say(text: str, *, style: str = "", asking: bool = False) -> None:
     """Print one sentence on stderr; where quiet is asked for only one that leads to a question."""
+    if manner.is_log:
+        log_line("info", text)
+        return
     (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
@@ -125,13 +144,25 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
 def follow_log() -> None:
     """Say what the program logs from now on: warnings, and all as long as it is to be verbose."""
     log = logging.getLogger("lineage_backfill")
-    log.setLevel(logging.INFO if manner.verbose else logging.WARNING)
+    everything = manner.verbose or manner.is_log
+    log.setLevel(logging.INFO if everything else logging.WARNING)
     log.handlers = [_LogHandler()]
+
+
+def log_line(level: str, message: str, **facts: Any) -> None:
+    """Write a line of JSON on stderr, without secrets."""
+    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"at": at, "level": level, "message": message, **facts}
+    sys.stderr.write(json.dumps(redaction.document(line)) + "\n")
+    sys.stderr.flush()
 
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if manner.verbose or record.levelno >= logging.WARNING:
+        if manner.is_log:
+            facts = record.__dict__.get("facts", {})
+            log_line(record.levelname.lower(), record.getMessage(), **facts)
+        elif manner.verbose or record.levelno >= logging.WARNING:
             say(record.getMessage(), style="dim")
 
 

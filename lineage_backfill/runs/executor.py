@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import signal
 import threading
@@ -37,6 +38,7 @@ from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.run_loop import RunLoop, Services, SpecBuilder
 from lineage_backfill.runs.scheduler import JobLimits, Scheduler
 
+_log = logging.getLogger(__name__)
 #: Makes the judge of a backfill's plans.
 CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
 #: Returns what has become complete since the plans were made, None for nothing.
@@ -218,6 +220,7 @@ class Executor:
         record = self.store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
         self.reporter.backfill_started(record.id, self._to_run(record, plans))
+        self._log_state(record.id, BackfillState.RUNNING)
         self._await_start(lease, record)
         while True:
             state = self._drive_once(lease, record, plans)
@@ -232,8 +235,13 @@ class Executor:
                     continue
                 left = [_left(job) for job in tail.jobs]
             self._patient.enter(lease, state, now=self.clock.now(), left=left)
+            self._log_state(record.id, state)
             self.reporter.backfill_finished(record.id, state)
             return state
+
+    def _log_state(self, backfill_id: str, state: BackfillState) -> None:
+        facts = {"backfill": backfill_id, "state": state}
+        _log.info("backfill %s is %s", backfill_id, state, extra={"facts": facts})
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait for the start of the backfill, or a control request."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import random
 import secrets
 import threading
@@ -49,6 +50,7 @@ from lineage_backfill.runs.owner import LEASE
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import Blocked, JobLimits, Scheduler
 
+_log = logging.getLogger(__name__)
 #: Makes the run spec of (run, attempt, token, path of the result file).
 SpecBuilder = Callable[[PlannedRun, int, str, Path], dict[str, Any]]
 #: Something that happened; the loop calls it for the moves that follow.
@@ -143,6 +145,7 @@ class RunLoop:
         self._is_failing = False
         self._due: list[tuple[datetime, str]] = []  # when attempts have timed out, by token
         self._timed_out: set[str] = set()
+        self._tokens: dict[str, str] = {}  # of the latest attempts, for the log
         every = services.jobs.items()
         self._windows = {ref: one.window for ref, one in every if one.window is not None}
         self._shut: set[JobRef] = set()  # the jobs whose window is shut
@@ -212,6 +215,8 @@ class RunLoop:
         self._refuse_unjudged(runs, records)
         for record in records:
             self._attempts[record.run_id] = record.attempt
+            if record.token:
+                self._tokens[record.run_id] = record.token
             if record.state.is_under_way and record.token:
                 run = runs[record.run_id]
                 if self._cutoff is not None:
@@ -333,10 +338,29 @@ class RunLoop:
         ]
         if moves or intents:
             self._store.record(self._lease, moves + intents, now=self._clock.now())
+            self._log_moves(moves + intents)
         for move in moves:
             if move.state.is_final:
                 run = self._needed.get(move.run_id) or self._scheduler.run(move.run_id)
                 self._reporter.run_finished(run, move.state, move.error or "")
+
+    def _log_moves(self, moves: Iterable[Move]) -> None:
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        for move in moves:
+            if move.token is not None:
+                self._tokens[move.run_id] = move.token
+            facts = {
+                "backfill": self._lease.backfill_id,
+                "run": move.run_id,
+                "job": self._scheduler.run(move.run_id).job.name,
+                "state": move.state,
+                "attempt": move.attempt,
+                "token": self._tokens.get(move.run_id),
+                "error": move.error,
+            }
+            said = f": {move.error}" if move.error else ""
+            _log.info("run %s is %s%s", move.run_id, move.state, said, extra={"facts": facts})
 
     def _submit(self, starting: Sequence[Attempt]) -> list[tuple[Attempt, str]]:
         """Submit attempts to their engines; returns the accepted ones with their handles."""

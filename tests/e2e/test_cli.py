@@ -619,6 +619,26 @@ command = ["no-such-program"]
     assert told()["finished"]["state"] == "succeeded"
 
 
+def test_stderr_may_be_a_log_of_json_lines_with_each_change_of_state(shop: Shop) -> None:
+    shop.does({"daily": "fail"})
+    done = shop("run", *FIX, "--yes", "--log-format", "json", "--json", code=3)
+    backfill = json.loads(done.stdout)["id"]
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all({"at", "level", "message"} <= line.keys() for line in lines)
+    changes = [line for line in lines if line.get("backfill") == backfill and "run" in line]
+    assert {one["attempt"] for one in changes} == {1}
+    ends = {(one["job"], one["state"]) for one in changes}
+    assert ends >= {("clean", "submitted"), ("clean", "succeeded"), ("daily", "failed")}
+    assert len({one["token"] for one in changes}) == 2
+    assert all(one["token"] for one in changes)
+    assert changes[-1]["error"] == "ValueError: no [such] column"
+    states = [line["state"] for line in lines if "state" in line and "run" not in line]
+    assert states == ["running", "failed"]
+    error = shop("status", "b-none", "--log-format", "json", code=64).stderr
+    assert json.loads(error.splitlines()[-1])["code"] == "LB-101"
+    assert "is not one of" in shop("status", "--log-format", "xml", code=64).stderr
+
+
 def test_old_backfills_are_pruned_with_their_files(shop: Shop) -> None:
     for _ in range(2):
         shop("run", *FIX, "--yes", "--no-cutoff")
