@@ -46,6 +46,7 @@ from lineage_backfill.workspace.workspace import Workspace
 
 _NOT_ALL = 3
 _TIMED_OUT = 8
+_DECLINED = 130  # as for Ctrl-C at the question
 #: The exit code by the state that a backfill is left in, and what to do next.
 _ENDS = {
     BackfillState.SCHEDULED: (_TIMED_OUT, "It waits for its time; see how: {cli} watch {id}"),
@@ -232,7 +233,7 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
         agreed = typer.confirm(f"{verb} {counted(number, 'run')}?", err=True)
     if not agreed:
         terminal.say("Nothing was run.")
-        raise typer.Exit(1)
+        raise typer.Exit(_DECLINED)
 
 
 def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:

@@ -47,9 +47,9 @@ def _colour(wanted: terminal.Color | None) -> None:
         rich_utils.COLOR_SYSTEM = terminal.color_system()
 
 
-def _verbose(wanted: bool) -> None:
+def _verbose(wanted: int) -> None:
     if wanted:
-        terminal.manner = replace(terminal.manner, verbose=True)
+        terminal.manner = replace(terminal.manner, verbose=wanted)
         terminal.follow_log()
 
 
@@ -73,18 +73,26 @@ def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) 
 
 
 _QUIET = "Say nothing on stderr but errors and questions."
-_VERBOSE = "Say on stderr what is read and asked, and how long it takes."
+_VERBOSE = "Say on stderr what is read and asked, and how long it takes; -vv says more."
 _LOG_FORMAT = "How stderr is written: text, or json, an object for each change of state."
 _COLOR = "When to use colours; else on a terminal, unless NO_COLOR is set."
 
 
 @_app.callback()
-def _options(
+def _options(  # noqa: PLR0913 - each is an option of its own
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     quiet: Annotated[bool, _shared("--quiet", "-q", callback=_note, text=_QUIET)] = False,
-    verbose: Annotated[bool, _shared("--verbose", "-v", callback=_verbose, text=_VERBOSE)] = False,
+    verbose: Annotated[
+        int, _shared("--verbose", "-v", callback=_verbose, count=True, text=_VERBOSE)
+    ] = 0,
+    no_input: Annotated[
+        bool, _shared("--no-input", callback=_note, text="Never ask; refuse what needs --yes.")
+    ] = False,
+    utc: Annotated[
+        bool, _shared("--utc", callback=_note, text="Show times in UTC, not in the local zone.")
+    ] = False,
     color: Annotated[
         terminal.Color | None,
         _shared(callback=_colour, is_eager=True, text=_COLOR),  # help has colours, too
@@ -102,7 +110,8 @@ def program() -> TyperGroup:
     """Return the whole command line."""
     group = get_command(_app)
     assert isinstance(group, TyperGroup)  # it has a callback
-    add_verbs(group, shared=("quiet", "verbose", "color", "log_format", "debug"))
+    shared = ("quiet", "verbose", "no_input", "utc", "color", "log_format", "debug")
+    add_verbs(group, shared=shared)
     return group
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage_backfill.cli.options import ListOptions
+from lineage_backfill.cli.terminal import moment
 from lineage_backfill.planning.plan import Plan, PlannedJob
 from lineage_backfill.presentation import backfills
 from lineage_backfill.presentation.names import Names, keys_in_short, keys_in_words
@@ -298,9 +299,9 @@ def footer(plan: Plan, beside: Beside, names: Names) -> Text:
     if beside.untouched:
         told = listed([names(ref) for ref in beside.untouched], SHOWN_NAMES)
         text.append(f"Not affected: {counted(len(beside.untouched), 'job')} ({told})\n")
-    text.append(f"as of {safe(plan.now[:19])}Z", style="dim")
+    text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
-        text.append(f"\nfrom a lineage snapshot of {safe(taken[:19])}Z, {old}", style="dim")
+        text.append(f"\nfrom a lineage snapshot of {moment(taken)}, {old}", style="dim")
     return text

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lineage_backfill.cli.formats import code, markdown_table, plain
+from lineage_backfill.cli.terminal import moment
 from lineage_backfill.presentation import backfills
 
 Document = Mapping[str, Any]
@@ -19,7 +20,7 @@ def report_markdown(document: Document) -> str:
 def _parts(document: Document) -> Iterator[str]:
     names = backfills.names_in(document)
     yield f"### {plain(document['title'] or 'Backfill')}: {plain(document['state'])}"
-    run = f"Backfill {code(document['id'])}, run {plain(backfills.who_and_when(document))}"
+    run = f"Backfill {code(document['id'])}, run {plain(backfills.who_and_when(document, moment))}"
     yield f"{run}. Plan {code(document['plan'])}."
     for one, words in (("undo_of", "It takes back"), ("undone_by", "It was taken back by")):
         if document[one]:

@@ -22,6 +22,9 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation import documents
 from lineage_backfill.workspace.environment import account
 
+#: How the names of files end that are given in the place of a dataset.
+_FILES = (".json", ".ndjson", ".toml", ".gz")
+
 
 class NameLookup:
     """Finds datasets and jobs by what a person calls them."""
@@ -75,6 +78,11 @@ class NameLookup:
                 return located, None
             families = self._folding.families(self._snapshot)
             refuse_families(families, (one.dataset for one in families if one.is_called(text)))
+            if text.endswith(_FILES):
+                raise UnknownNameError(
+                    f"{text!r} is neither a file here nor a dataset",
+                    hint="See that the path is right. `impact … --out PLAN.json` saves a plan.",
+                ) from None
             if any(text in (ref.name, str(ref)) for ref in self._jobs):
                 raise UnknownNameError(
                     f"{text!r} is a job, and a dataset is expected here",

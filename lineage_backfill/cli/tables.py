@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import apart, mark, table
+from lineage_backfill.cli.terminal import moment
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.presentation import backfills
-from lineage_backfill.presentation.backfills import ended, to_the_second
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.text import UNKNOWN, counted, safe
-from lineage_backfill.presentation.words import in_words
+from lineage_backfill.presentation.words import ago, in_words
 
 _STYLES = {
     "succeeded": "green",
@@ -38,8 +39,11 @@ _SHOWN_NAMES = 8
 Document = Mapping[str, Any]
 
 
-def history_table(document: Document, *, all_of_them: bool = True) -> RenderableType:
-    """Return the list of backfills, or of those that were asked for."""
+def history_table(
+    document: Document, *, all_of_them: bool = True, now: datetime | None = None
+) -> RenderableType:
+    """Return the list of backfills, or of those that were asked for; `now` is by the clock."""
+    at = now or datetime.now(UTC)
     if not document["backfills"]:
         none = "No backfill has been run here yet." if all_of_them else "No backfill matches."
         return Text(none)
@@ -47,7 +51,7 @@ def history_table(document: Document, *, all_of_them: bool = True) -> Renderable
         (
             Text(safe(one["title"]), style="bold"),
             state(one["state"]),
-            Text(to_the_second(one["submitted_at"])),
+            Text(ago(at - datetime.fromisoformat(one["submitted_at"]))),
             Text(safe(one["submitted_by"]) or UNKNOWN),
             Text(safe(one["id"]), style="dim"),
         )
@@ -72,10 +76,14 @@ def _heading(document: Document) -> Text:
     return Text.assemble(
         _title(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
-        f"\nsubmitted {to_the_second(document['submitted_at'])}"
+        f"\nsubmitted {moment(document['submitted_at'])}"
         f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
-        f"\nstarted {to_the_second(document['started_at'])}, ended {ended(document)}",
-        *(f"\n{words} {safe(text)}" for words, text in backfills.particulars(document) if text),
+        f"\nstarted {moment(document['started_at'])}, ended {moment(document['ended_at'])}",
+        *(
+            f"\n{words} {safe(text)}"
+            for words, text in backfills.particulars(document, moment)
+            if text
+        ),
     )
 
 
@@ -116,7 +124,7 @@ def report_table(document: Document) -> RenderableType:
         for what, number, keys in backfills.notes(one):
             style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")
             verdict.append(f"\n{dataset}: {number}, {keys}", style=style)
-    title = _title(document).append(f"\n{backfills.who_and_when(document)}")
+    title = _title(document).append(f"\n{backfills.who_and_when(document, moment)}")
     if document["reason"]:
         title.append(f"\nwhy: {safe(document['reason'])}")
     parts: list[RenderableType] = [title, touched, verdict]

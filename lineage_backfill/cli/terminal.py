@@ -23,7 +23,7 @@ import typer
 from lineage_backfill import redaction
 from lineage_backfill.errors import GuardRailError
 from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import safe
+from lineage_backfill.presentation.text import UNKNOWN, safe
 from lineage_backfill.redaction import redacted
 
 if TYPE_CHECKING:  # help and completion start without it
@@ -51,7 +51,9 @@ class Manner:
 
     color: Color = Color.AUTO
     quiet: bool = False
-    verbose: bool = False
+    verbose: int = 0
+    no_input: bool = False
+    utc: bool = False
     debug: bool = False
     log_format: LogFormat = LogFormat.TEXT
 
@@ -81,7 +83,7 @@ def talk() -> Console:
 
 def is_interactive() -> bool:
     """Whether a person can be asked: they see the question and can type the answer."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return not manner.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(what: str) -> None:
@@ -99,6 +101,14 @@ def say(text: str, *, style: str = "", asking: bool = False) -> None:
         log_line("info", text)
         return
     (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
+
+
+def moment(text: str | None) -> str:
+    """Return an instant of a document to the second, in the local zone or in UTC, with the zone."""
+    if text is None:
+        return UNKNOWN
+    at = datetime.fromisoformat(text).astimezone(UTC if manner.utc else None)
+    return f"{at:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def show(
@@ -144,8 +154,8 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
 def follow_log() -> None:
     """Say what the program logs from now on: warnings, and all as long as it is to be verbose."""
     log = logging.getLogger("lineage_backfill")
-    everything = manner.verbose or manner.is_log
-    log.setLevel(logging.INFO if everything else logging.WARNING)
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    log.setLevel(levels[min(max(manner.verbose, manner.is_log), 2)])
     log.handlers = [_LogHandler()]
 
 

@@ -27,6 +27,10 @@ _EVERY: Final = re.compile(r"(\d{1,9})\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
+#: A year, a month or a day.
+_PERIOD = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?$")
+
+
 class Grid(ABC):
     """A tiling of the timeline; interval n is [start(n), start(n + 1)).
 
@@ -64,8 +68,28 @@ class Grid(ABC):
     def _wrong(self, label: str) -> KeyFormatError:
         return KeyFormatError(
             f"{label!r} is not a key of this calendar ({self.family[0]}, {self.zone.name})",
-            hint=f"write it like {self.example}",
+            hint=f"write it like {self.example}{self._meant(label)}",
         )
+
+    def _meant(self, label: str) -> str:
+        """Return what a hint adds of the keys of the year, month or day that a text names."""
+        found = _PERIOD.match(label)
+        try:
+            year, month, day = (int(part or 1) for part in found.groups()) if found else (0, 0, 0)
+            first = date(year, month, day)
+        except ValueError:
+            return ""
+        if found is None or not FIRST_YEAR <= year < LAST_YEAR - 1:
+            return ""
+        if found[3]:
+            after = first + timedelta(days=1)
+        else:
+            after = date(year + (month == 12 or not found[2]), month % 12 + 1 if found[2] else 1, 1)
+        keys = self.at(self.zone.midnight(first)), self.at(self.zone.midnight(after) - 1)
+        begin, end = map(self.label, keys)
+        if begin == end:
+            return f"; did you mean {begin}?"
+        return f"; for all of {label}: --from {begin} --to {end}"
 
 
 class _DateGrid(Grid):

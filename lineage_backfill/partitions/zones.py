@@ -126,13 +126,25 @@ def _load(name: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    near = difflib.get_close_matches(name, zoneinfo.available_timezones(), n=3)
-    raise ZoneError(
-        f"unknown time zone {name!r}",
-        hint=f"did you mean {' or '.join(near)}?"
-        if near
-        else "use an IANA name such as Europe/Berlin",
-    )
+    raise ZoneError(f"unknown time zone {name!r}", hint=nearest_zones(name))
+
+
+def nearest_zones(name: str) -> str:
+    """Return a hint with the three names of zones that are the most like `name`.
+
+    >>> nearest_zones("berlin")
+    'Did you mean `Europe/Berlin`, `America/Belize` or `Europe/Dublin`?'
+    """
+    wanted = name.casefold().replace(" ", "_")
+
+    def likeness(zone: str) -> float:
+        known = zone.casefold()
+        parts = (known, known.rpartition("/")[2])
+        return max(difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts)
+
+    found = sorted(zoneinfo.available_timezones(), key=lambda zone: (-likeness(zone), zone))
+    first, second, third = (f"`{zone}`" for zone in found[:3])
+    return f"Did you mean {first}, {second} or {third}?"
 
 
 @cache

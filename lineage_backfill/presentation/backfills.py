@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import UNKNOWN, counted, safe
-from lineage_backfill.presentation.words import in_words
+from lineage_backfill.presentation.words import in_words, lasting
 
 Document = Mapping[str, Any]
+#: Returns an instant of a document as it is shown.
+Moment = Callable[[str | None], str]
 
 #: The columns of a report's outputs, beside their names.
 OUTPUTS = ("Planned", "Rewritten", "Changed", "Rows before", "Rows after", "Took")
@@ -23,7 +25,7 @@ _GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 
 
-def particulars(document: Document) -> Iterator[tuple[str, str]]:
+def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]:
     """Yield what is kept of a backfill beside its runs, with the words that go before it."""
     yield "what", document["description"]
     yield "why", document["reason"]
@@ -31,7 +33,7 @@ def particulars(document: Document) -> Iterator[tuple[str, str]]:
         yield "with", f"{name} = {json.dumps(value)}"
     yield "code", document["code_version"]
     for words, name in (("to start at", "scheduled_for"), ("expires at", "expires_at")):
-        yield words, to_the_second(document[name]) if document[name] else ""
+        yield words, moment(document[name]) if document[name] else ""
     yield "deleted", "yes" if document["deleted"] else ""
     yield "driven by", document["driver"]["owner"] if document["driver"] else ""
 
@@ -165,25 +167,20 @@ def names_in(document: Document) -> Names:
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
 
 
-def who_and_when(document: Document) -> str:
+def who_and_when(document: Document, moment: Moment) -> str:
     """Return who has run a backfill, and from when to when."""
     by = f"by {safe(document['submitted_by'])}, " if document["submitted_by"] else ""
-    return f"{by}from {to_the_second(document['submitted_at'])} to {ended(document)}"
+    return f"{by}from {moment(document['submitted_at'])} to {moment(document['ended_at'])}"
 
 
 def seconds(taken: float | None) -> str:
     """Return how long something took."""
-    return "" if taken is None else f"{taken:,.1f} s"
+    return "" if taken is None else f"{taken:.1f} s" if taken < 60 else lasting(taken)
 
 
 def to_the_second(text: str | None) -> str:
     """Return an instant to the second, in UTC."""
     return "-" if text is None else f"{text[:19]}Z"
-
-
-def ended(document: Document) -> str:
-    """Return when a backfill ended."""
-    return to_the_second(document["ended_at"])
 
 
 def took(run: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -102,15 +103,26 @@ def age(length: timedelta) -> str:
 def lasting(seconds: float) -> str:
     """Return how long something takes, in the unit that says it shortly.
 
-    >>> lasting(0.4), lasting(59.6), lasting(150), lasting(5400), lasting(200_000)
-    ('1 s', '1 min', '2.5 min', '1.5 h', '2.3 days')
+    >>> lasting(0.4), lasting(59.6), lasting(150), lasting(5400), lasting(46_000)
+    ('1 s', '1 min', '2.5 min', '1.5 h', '13 h')
     """
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
-    for unit, size, most in (("min", 60, 90), ("h", 3600, 48)):
-        if seconds < size * most:
-            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{seconds / 86_400:.1f}".removesuffix(".0") + " days"
+    units = (("min", 60, 90), ("h", 3600, 48), ("days", 86_400, math.inf))
+    unit, size = next((unit, size) for unit, size, most in units if seconds < size * most)
+    number = seconds / size
+    text = f"{number:,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
+    return f"{text} {unit}"
+
+
+def ago(length: timedelta) -> str:
+    """Return how long ago something was, in its largest whole unit.
+
+    >>> ago(timedelta(hours=50)), ago(timedelta(minutes=1)), ago(timedelta(seconds=20))
+    ('2 days ago', '1 minute ago', 'just now')
+    """
+    old = age(length)
+    return "just now" if old == "new" else old.removesuffix("old") + "ago"
 
 
 def why_left(reason: Mapping[str, Any]) -> str:

@@ -8,9 +8,10 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from lineage_backfill.errors import DeclarationError
+from lineage_backfill.partitions.zones import nearest_zones
 from lineage_backfill.project.declarations import (
     SPARK_ENGINES,
     CalendarDeclaration,
@@ -96,9 +97,7 @@ def check_zone(table: Table, key: str = "zone") -> str | None:
     """Take a time zone; refuse one that the IANA database does not hold."""
     zone = table.text(key)
     if zone is not None and not _is_zone(zone):
-        raise table.error(
-            f"`{key}` {zone!r} is not a time zone", hint=near_misses(zone, available_timezones())
-        )
+        raise table.error(f"`{key}` {zone!r} is not a time zone", hint=nearest_zones(zone))
     return zone
 
 
@@ -277,7 +276,7 @@ def window(table: Table, key: str) -> RunWindow | None:
     if found is not None and found.zone is not None and not _is_zone(found.zone):
         raise table.error(
             f"`{key}` names {found.zone!r}, which is not a time zone",
-            hint=near_misses(found.zone, available_timezones()),
+            hint=nearest_zones(found.zone),
         )
     return found
 

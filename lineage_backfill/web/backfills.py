@@ -74,7 +74,9 @@ def backfill(backfill: str) -> str:
         "backfill.html",
         status=status,
         names=Names(JobRef(**run["job"]) for run in runs),
-        particulars=[one for one in backfills.particulars(status) if one[1]],
+        particulars=[
+            one for one in backfills.particulars(status, backfills.to_the_second) if one[1]
+        ],
         is_live=is_live,
         rows=rows,
         periods=periods,
@@ -140,7 +142,7 @@ def report(backfill: str) -> str:
         ),
         verdict=backfills.verdict(document).rstrip("."),
         mark=backfills.mark,
-        who_and_when=backfills.who_and_when(document),
+        who_and_when=backfills.who_and_when(document, backfills.to_the_second),
     )
 
 

@@ -53,7 +53,13 @@ def refreshed(page: str, folder: Path) -> str:
 
 def _settings() -> _Environment:
     return _Environment(
-        {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "HOME": "/nonexistent", "LOGNAME": "ann"}
+        {
+            "COLUMNS": str(WIDTH),
+            "NO_COLOR": "1",
+            "TZ": "UTC",
+            "HOME": "/nonexistent",
+            "LOGNAME": "ann",
+        }
     )
 
 

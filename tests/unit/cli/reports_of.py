@@ -16,6 +16,7 @@ from lineage_backfill.runs import reports as accounts
 from tests.unit.cli import plans
 
 BEGUN = datetime(2024, 6, 15, 12, 0, 0, 123456, tzinfo=UTC)
+NOW = datetime(2024, 6, 15, 14, 30, tzinfo=UTC)
 ENDED = datetime(2024, 6, 15, 12, 1, 30, tzinfo=UTC)
 
 

@@ -66,7 +66,7 @@ def test_pull_saves_what_plans_are_then_made_from_offline(
 
     asked = ["impact", "public.orders", "--now", "2020-02-25T00:00:00Z", "--snapshot"]
     plan = told(capsys, *asked, "lineage.json.gz")
-    assert "from a lineage snapshot of 2020-02-22T22:58:02Z, 2 days old" in plan
+    assert "from a lineage snapshot of 2020-02-22 22:58:02 UTC, 2 days old" in plan
     shown = told(capsys, "lineage", "show", "--snapshot", "lineage.json.gz")
     assert "a snapshot of \n2020-02-22T22:58:02Z, " in shown
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -189,7 +190,7 @@ def test_a_long_list_of_differences_says_how_much_it_leaves_out() -> None:
 
 
 TABLES: list[tuple[str, Callable[[Any], RenderableType], Callable[[], dict[str, Any]]]] = [
-    ("history", history_table, reports_of.history),
+    ("history", partial(history_table, now=reports_of.NOW), reports_of.history),
     ("no history", history_table, lambda: {"backfills": []}),
     ("status", status_table, reports_of.status),
     ("report", report_table, reports_of.report),

@@ -6,7 +6,9 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import UsageError
 from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import safe
+from lineage_backfill.presentation.text import UNKNOWN, safe
 from tests.processes import Command
 
 
@@ -191,3 +193,45 @@ def test_output_for_a_program_is_never_paged(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "stdout", file)
     terminal.page("a\n" * 100, terminal.out())
     assert file.getvalue().count("a") == 100
+
+
+def test_times_are_local_with_their_zone_or_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert terminal.moment("2024-06-15T12:00:00.123Z") == "2024-06-15 14:00:00 CEST"
+        monkeypatch.setattr(terminal, "manner", terminal.Manner(utc=True))
+        assert terminal.moment("2024-06-15T12:00:00.123Z") == "2024-06-15 12:00:00 UTC"
+        assert terminal.moment(None) == UNKNOWN
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_no_input_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal())
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    monkeypatch.setattr(terminal, "manner", terminal.Manner())
+    assert terminal.is_interactive()
+    monkeypatch.setattr(terminal, "manner", terminal.Manner(no_input=True))
+    assert not terminal.is_interactive()
+
+
+def test_a_file_that_is_not_there_is_called_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SHOP)
+    assert main(["run", "plan.json", "--no-input"]) == 64
+    assert "'plan.json' is neither a file here nor a dataset" in capsys.readouterr().err
+
+
+def test_no_at_the_question_is_no_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    shutil.copytree(SHOP, shop)
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(terminal, "is_interactive", lambda: True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert main(["run", *PREVIEW[1:]]) == 130
+    assert "Nothing was run." in capsys.readouterr().err

@@ -304,7 +304,7 @@ def test_every_takes_any_length(step: str, label: str) -> None:
     assert grid.find(label) == 1
     with pytest.raises(KeyFormatError) as refused:
         grid.find("2024-01-01")
-    example = refused.value.hint.removeprefix("write it like ")
+    example = refused.value.hint.removeprefix("write it like ").partition(";")[0]
     assert len(example) == len(label), "the example bears the form of the grid's own keys"
 
 
@@ -389,3 +389,22 @@ def test_one_grid_refines_another_where_no_key_straddles_a_border(
 ) -> None:
     around = int(datetime(2024, 8, 1, tzinfo=UTC).timestamp())
     assert refines(grain_grid(fine, zone), grain_grid(coarse, other_zone), around) == wanted
+
+
+@pytest.mark.parametrize(
+    ("grain", "text", "hint"),
+    [
+        ("hour", "2024-03-10", "; for all of 2024-03-10: --from 2024-03-10T00 --to 2024-03-10T23"),
+        ("day", "2024-02", "; for all of 2024-02: --from 2024-02-01 --to 2024-02-29"),
+        ("month", "2024", "; for all of 2024: --from 2024-01-01 --to 2024-12-01"),
+        ("week", "2024-03-13", "; did you mean 2024-W11?"),
+        ("hour", "2024-13", "write it like 2024-06-15T14"),
+        ("hour", "9999", "write it like 2024-06-15T14"),
+    ],
+)
+def test_the_hint_names_the_keys_of_a_longer_or_shorter_period(
+    grain: str, text: str, hint: str
+) -> None:
+    with pytest.raises(KeyFormatError) as found:
+        grain_grid(grain, "Europe/Berlin").find(text)
+    assert (found.value.hint or "").endswith(hint)
