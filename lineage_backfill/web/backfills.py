@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from flask import Response, render_template, request
 from werkzeug.exceptions import NotFound
 
-from lineage_backfill.errors import LineageError, UnknownNameError, UsageError
+from lineage_backfill.errors import (
+    EnvironmentMissingError,
+    LineageError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.document import plan_from_dict
 from lineage_backfill.planning.plan import Plan
@@ -34,6 +40,22 @@ def history() -> str:
         tallies = kept.tallies(one["id"] for one in page.items)
     is_live = any(BackfillState(one["state"]).is_under_way for one in page.items)
     return render_template("history.html", page=page, tallies=tallies, is_live=is_live)
+
+
+@routes.get("/metrics")
+def metrics() -> Response:
+    """Return what Prometheus reads: how many backfills and runs are in which state."""
+    try:
+        found = import_module("lineage_backfill.web.metrics")
+    except ModuleNotFoundError as error:
+        raise EnvironmentMissingError(
+            f"metrics need {error.name}, which is not installed",
+            hint="Install it: pip install 'lineage-backfill[serve]'",
+        ) from error
+    with cache().backfills() as kept:
+        listed = kept.history()["backfills"]
+        tallies = kept.tallies(one["id"] for one in listed)
+    return Response(found.render(listed, tallies), content_type=found.CONTENT_TYPE)
 
 
 @routes.get("/history.json")
