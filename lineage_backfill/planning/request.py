@@ -60,7 +60,8 @@ class Request:
     jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
     `allow` holds names of `RAILS`, the guard rails that are overridden, and `TORN_EVENTS`. `author`
     and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
-    a named instant: what has become complete since then is not its business.
+    a named instant: what has become complete since then is not its business. `ignored_runs` are
+    left out of the lineage.
     """
 
     changed: tuple[ChangedDataset, ...] = ()
@@ -76,3 +77,4 @@ class Request:
     author: str = ""
     reason: str = ""
     as_of: bool = False
+    ignored_runs: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ def request_from_dict(document: Any, place: str) -> Request:
             author=table.text("author") or "",
             reason=table.text("reason") or "",
             as_of=table.flag("as_of", False),
+            ignored_runs=_texts(table, "ignored_runs"),
         )
         table.done()
     except UsageError as error:
@@ -140,7 +141,7 @@ def request_to_dict(request: Request) -> dict[str, Any]:
             }
             for part in request.jobs
         ]
-    for name in ("columns", "select", "exclude"):
+    for name in ("columns", "select", "exclude", "ignored_runs"):
         if getattr(request, name):
             document[name] = list(getattr(request, name))
     for name in ("depth", "exact", "reverse", "include_former", "author", "reason", "as_of"):

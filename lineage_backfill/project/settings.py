@@ -80,6 +80,7 @@ class LineageSetting:
     allow_torn: bool = False  # events: a last line that is cut off is left out
     fold: bool = True  # a Spark application is one job
     cache: bool = True  # what Marquez has told is kept
+    ignore_runs: tuple[str, ...] = ()  # whose events are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +265,9 @@ _SPECS: dict[str, _Spec] = {
         default=True,
         parse=_truth,
     ),
+    "lineage.ignore_runs": _Spec(
+        help="ids of runs whose events are left out", read=_texts, parse=_words
+    ),
     "store.url": _Spec(
         help="database that keeps backfills, SQLite or PostgreSQL",
         read=_read_store,
@@ -427,6 +431,7 @@ def read_project(
             timeout=value["lineage.timeout"],
             fold=value["lineage.fold"],
             cache=value["lineage.cache"],
+            ignore_runs=value["lineage.ignore_runs"] or (),
         ),
         store_url=value["store.url"],
         spark=spark,

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TextIO, cast
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
-from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event
+from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
@@ -41,12 +41,20 @@ class EventSource:
     """Lineage from files, directories and globs of OpenLineage events.
 
     Memory grows with jobs, datasets and runs. A line that is no event is a LineageError naming file
-    and line; with `allow_torn` a last line that is cut off is left out, with a warning.
+    and line; with `allow_torn` a last line that is cut off is left out, with a warning. Events of
+    the runs `ignore` are left out.
     """
 
-    def __init__(self, paths: Sequence[str | Path], *, allow_torn: bool = False) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        allow_torn: bool = False,
+        ignore: Collection[str] = (),
+    ) -> None:
         self._paths = [str(path) for path in paths]
         self._allow_torn = allow_torn
+        self._ignore = frozenset(ignore)
 
     def size(self) -> int:
         """Return how many bytes there are to read; raises LineageError where there is no file."""
@@ -55,13 +63,19 @@ class EventSource:
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError where a part cannot be read."""
         builder = LineageBuilder()
+
+        def add_others(event: Any) -> None:
+            if run_id(event) not in self._ignore:
+                builder.add(event)
+
+        add = add_others if self._ignore else builder.add
         warnings: list[str] = []
         with collector_paused():
             for path in self._paths:
                 for file in _files(path, warnings):
                     _log.info("reading %s, %d bytes", file, file.stat().st_size)
                     torn = warnings if self._allow_torn else None
-                    _fold(file, builder, torn)
+                    _fold(file, add, torn)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
 
@@ -99,12 +113,11 @@ class _Place:
         return f"{self.file}:{self.line}"
 
 
-def _fold(file: Path, builder: LineageBuilder, torn: list[str] | None) -> None:
-    """Fold the events of a file; a last line that is cut off is an error, or noted in `torn`."""
+def _fold(file: Path, add: Callable[[Any], None], torn: list[str] | None) -> None:
+    """Add the events of a file; a last line that is cut off is an error, or noted in `torn`."""
     place = _Place(file)
     try:
         with _open(file) as stream:
-            add = builder.add
             for value in _values(stream, place, torn):
                 if type(value) is dict and "eventTime" in value:
                     add(value)

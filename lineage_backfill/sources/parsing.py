@@ -51,6 +51,12 @@ def parse_event(data: bytes) -> Any:
     return parse(data)
 
 
+def run_id(event: Any) -> Any:
+    """Return the id of the run that an event is of; None where it names none."""
+    run = event.get("run") if isinstance(event, dict) else None
+    return run.get("runId") if isinstance(run, dict) else None
+
+
 class _Listing(TypedDict):
     events: list[Event]
     totalCount: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from lineage_backfill.planning.places import Places
 from lineage_backfill.ports import LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
+from lineage_backfill.project.settings import LineageSetting
 from lineage_backfill.sources.names import keep_names, kept_names
 from lineage_backfill.workspace.environment import (
     EVENT_SOURCE,
@@ -56,7 +58,9 @@ class ProjectLineage:
 
     def read_source(self) -> LineageSnapshot:
         """Return the lineage just as its source gives it, without the declarations."""
-        return self._source().read()
+        snapshot = self._source().read()
+        said = left_out(self._project.lineage)
+        return replace(snapshot, warnings=(*snapshot.warnings, *said)) if said else snapshot
 
     def read_to_draft(self) -> LineageSnapshot:
         """Return the lineage as a project file without declarations makes it."""
@@ -116,7 +120,9 @@ class ProjectLineage:
         lineage = self._project.lineage
         source: LineageSource
         if lineage.events:
-            source = load(EVENT_SOURCE)(lineage.events, allow_torn=lineage.allow_torn)
+            source = load(EVENT_SOURCE)(
+                lineage.events, allow_torn=lineage.allow_torn, ignore=lineage.ignore_runs
+            )
         elif lineage.snapshot:
             source = load(SNAPSHOT_SOURCE)(lineage.snapshot)
         elif lineage.marquez:
@@ -128,6 +134,7 @@ class ProjectLineage:
                     headers=lineage.headers, ca_bundle=lineage.ca_bundle, timeout=lineage.timeout
                 ),
                 cache=self._cache if lineage.cache else None,
+                ignore=lineage.ignore_runs,
             )
         else:
             raise ConfigError(
@@ -152,6 +159,16 @@ class ProjectLineage:
         declarations = self._project.declarations
         named = Places(declarations).tie(Folding(declarations).fold(snapshot))
         return _folded(named, declarations, applications=self._project.lineage.fold)
+
+
+def left_out(lineage: LineageSetting) -> tuple[str, ...]:
+    """Return what is to be said of the runs that `ignore_runs` names."""
+    if not lineage.ignore_runs:
+        return ()
+    runs = ", ".join(lineage.ignore_runs)
+    if lineage.snapshot:
+        return (f"`ignore_runs` changes no saved snapshot: save it anew without {runs}",)
+    return (f"left out of the lineage by `ignore_runs` is what these runs said: {runs}",)
 
 
 def _folded(

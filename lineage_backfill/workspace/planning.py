@@ -47,6 +47,7 @@ from lineage_backfill.runs import observations
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.sources import table_logs
 from lineage_backfill.workspace.environment import load_functions, log_time
+from lineage_backfill.workspace.lineage import left_out
 from lineage_backfill.workspace.workspace import Workspace
 
 _log = logging.getLogger(__name__)
@@ -74,13 +75,15 @@ class Planning:
         workspace = self.workspace
         if self._project.lineage.allow_torn:
             request = replace(request, allow=request.allow | {TORN_EVENTS})
+        lineage = self._project.lineage
+        request = replace(request, ignored_runs=() if lineage.snapshot else lineage.ignore_runs)
         found = self._families(request)
         began = time.monotonic()
         plan = self._planner().plan(request)
         log_time(began, f"plan: {plan.totals['runs']} runs of {plan.totals['jobs']} jobs")
         if found:
             refuse_families(found, written(plan, workspace.snapshot))
-        more = tuple(advice(plan, workspace.snapshot))
+        more = (*left_out(lineage), *advice(plan, workspace.snapshot))
         return replace(plan, warnings=(*plan.warnings, *more)) if more else plan
 
     def oldest(self, jobs: Iterable[Staleness], request: Request, most: int) -> Request:

@@ -28,7 +28,7 @@ from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LISTENER, LineageBuilder
 from lineage_backfill.lineage.facets import parse_time
 from lineage_backfill.sources.marquez.api import Api, Name, as_stored
-from lineage_backfill.sources.parsing import outline, parse_events
+from lineage_backfill.sources.parsing import outline, parse_events, run_id
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
 from lineage_backfill.sources.web import AGAIN, Answer
 
@@ -54,7 +54,7 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 9
+_VERSION = 10
 #: Numbers of this size stand for the events of a window.
 _DIGESTS = 2**64
 #: So many events at most are read once more to see that they are those that were read.
@@ -95,8 +95,10 @@ class _Window:
 class EventHistory:
     """All that the events have said, and which windows of time were read for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignore: frozenset[str] = frozenset()) -> None:
         self.builder = LineageBuilder(prepares=True)
+        #: Runs whose events are left out.
+        self.ignore = ignore
         #: Under which parents each job was sent, by the names in the events.
         self.parents: dict[Name, set[Name]] = {}
         #: Datasets as Spark's own listener names what runs have told of.
@@ -111,20 +113,24 @@ class EventHistory:
         self._unsaved = 0
 
     @classmethod
-    def read(cls, api: Api, cache: Path | None) -> EventHistory:
+    def read(
+        cls, api: Api, cache: Path | None, ignore: frozenset[str] = frozenset()
+    ) -> EventHistory:
         """Return the history as the server has it now; `cache` holds what was read before.
 
         A cache that is damaged, of another version or not of this server's history is not used.
         Raises LineageError where the history cannot be had in full.
         """
         history = cls.load(cache) if cache else None
+        if history is not None and history.ignore != ignore:
+            history = None
         with _switching_often():
             born = _born(api) if cache else ""
             if history is not None and history.born == born and history._is_continued(api):
                 _log.info("the event history is read on from the cache %s", cache)
             else:
                 _log.info("the event history is read from its beginning")
-                history = cls()
+                history = cls(ignore)
                 history.born = born
                 history._read_on(api)
                 history._repair(api)  # what is removed while it is read was true a moment ago
@@ -238,6 +244,8 @@ class EventHistory:
         if events and not self._oldest:
             self._oldest = events[0]["eventTime"]
         for event in events:
+            if self.ignore and run_id(event) in self.ignore:
+                continue
             job, when = event["job"], event["eventTime"]
             name = (job["namespace"], job["name"])
             if not all(name):
@@ -324,6 +332,7 @@ class EventHistory:
             "format": _FORMAT,
             "version": _VERSION,
             "born": self.born,
+            "ignore": sorted(self.ignore),
             "oldest": self._oldest,
             "newest": self._newest,
             "windows": [astuple(window) for window in self._windows],
@@ -347,6 +356,7 @@ class EventHistory:
             for _ in records:  # to the end, which proves that the file is whole
                 return None
             history.born = header["born"]
+            history.ignore = frozenset(header["ignore"])
             history._oldest, history._newest = header["oldest"], header["newest"]
             history._windows = [_Window(*window) for window in header["windows"]]
             history._nameless = set(header["nameless"])

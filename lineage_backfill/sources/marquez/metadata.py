@@ -169,7 +169,7 @@ class MarquezMetadata:
             return
         item = {"namespace": name[0], "name": name[1]}
         try:
-            told, _ = self._fold_runs(stored, item, newest=True)
+            told, failed = self._fold_runs(stored, item, newest=True)
             if told or not silent:
                 return
             page = self._api.get(job_path(stored))
@@ -181,6 +181,9 @@ class MarquezMetadata:
             ) from error
         # As old as the job itself, so that the runs of the history come after it.
         declared = {side: listed(page, side) for side in ("inputs", "outputs")}
+        named = {(one["namespace"], one["name"]) for side in declared.values() for one in side}
+        if self._history.ignore and failed.issuperset(named):
+            return  # the page shows what a run named that is left out
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
 
     def _is_whole(self, namespace: str) -> bool:
@@ -259,13 +262,15 @@ class MarquezMetadata:
     ) -> tuple[bool, set[Name]]:
         """Fold in a job's runs as events.
 
-        Returns whether a completed one names its datasets, and the datasets of failed ones. With
+        Returns whether a completed one names its datasets, and the datasets of those that failed or
+        are left out. With
         `newest` those before the last one that was started and completed are left out, if it has
         no parent run.
         """
         told, failed = False, set[Name]()
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
             state = _STATES.get(run["state"], "RUNNING")
+            ignored = run["id"] in self._history.ignore
             facets = _run_facets(run)
             event = {
                 "run": {"runId": run["id"], "facets": facets},
@@ -273,10 +278,13 @@ class MarquezMetadata:
                 "inputs": self._known(map(_version, listed(run, "inputDatasetVersions"))),
                 "outputs": self._known(map(_version, listed(run, "outputDatasetVersions"))),
             }
-            told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
-            if state in ("FAIL", "ABORT"):
+            if not ignored:
+                told |= state == "COMPLETE" and bool(event["inputs"] or event["outputs"])
+            if ignored or state in ("FAIL", "ABORT"):
                 sides = (*event["inputs"], *event["outputs"])
                 failed |= {(one["namespace"], one["name"]) for one in sides}
+            if ignored:
+                continue
             began = "START" if run.get("startedAt") else "OTHER"
             started = run.get("startedAt") or run["createdAt"]
             self._builder.add(event | {"eventType": began, "eventTime": started})

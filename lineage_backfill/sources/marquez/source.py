@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +30,8 @@ class MarquezSource:
     `view` "events" reads the event history alone where that is whole, "graph" the catalogue alone;
     "both" takes the edges from the events and asks the catalogue for jobs that have none (left),
     for what was renamed or deleted, and for edges that differ. A partial answer is an error. In
-    the folder `cache` the events are kept, so that the next read asks for new ones only.
+    the folder `cache` the events are kept, so that the next read asks for new ones only. The runs
+    `ignore` are left out.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class MarquezSource:
         api_key: str | None = None,
         settings: WebSettings | None = None,
         cache: Path | None = None,
+        ignore: Collection[str] = (),
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         settings = settings or WebSettings()
@@ -49,6 +51,7 @@ class MarquezSource:
             settings = replace(settings, headers=headers)
         self._address = address
         self._view = view
+        self._ignore = frozenset(ignore)
         self._settings = settings
         self._cache = cache and cache / f"marquez-{self._identity()}.events.gz"
         self._unshown = cache and cache / f"marquez-{self._identity()}.unshown.gz"
@@ -67,7 +70,11 @@ class MarquezSource:
 
     def _read(self, api: Api) -> LineageSnapshot:
         taken_at = self._clock()
-        history = EventHistory() if self._view == "graph" else EventHistory.read(api, self._cache)
+        history = (
+            EventHistory(self._ignore)
+            if self._view == "graph"
+            else EventHistory.read(api, self._cache, self._ignore)
+        )
         builder = history.builder
         unshown, _ = history.unshown
         if self._view == "events" and not unshown:

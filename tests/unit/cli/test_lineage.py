@@ -422,3 +422,46 @@ def test_show_tells_of_names_that_look_like_partitions(
         "pattern": "o_{day:%Y%m%d}",
         "names": ["o_20240101", "o_20240102"],
     }
+
+
+# --- runs that are left out ---------------------------------------------------------------------
+
+
+def test_a_plan_says_which_runs_its_lineage_is_without(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(run_id: str, when: str, reads: str) -> str:
+        names = [{"namespace": "n", "name": name} for name in (reads, "out", "j")]
+        event = {"eventType": "COMPLETE", "eventTime": when, "run": {"runId": run_id}}
+        return json.dumps(event | {"inputs": names[:1], "outputs": names[1:2], "job": names[2]})
+
+    events = [run("good", "2024-01-01T00:00:00Z", "raw"), run("bad", "yesterday", "other")]
+    (folder / "events.ndjson").write_text("\n".join(events))
+    file = folder / "lineage-backfill.toml"
+    text = '[lineage]\nevents = ["events.ndjson"]\n' + "".join(
+        f'[[dataset]]\nname = "{name}"\nnamespace = "n"\ngrain = "day"\nstart = "2024-01-01"\n'
+        for name in ("raw", "out")
+    )
+    asked = (
+        "impact",
+        "n:raw",
+        "--from",
+        "2024-01-02",
+        "--to",
+        "2024-01-02",
+        "--now",
+        "2024-02-01T00:00Z",
+    )
+    file.write_text(text)
+    assert "not an OpenLineage event" in told(capsys, *asked, code=1)
+    file.write_text(text.replace("[lineage]", '[lineage]\nignore_runs = ["bad"]', 1))
+    said = "left out of the lineage by `ignore_runs` is what these runs said: bad"
+    plan = json.loads(told(capsys, *asked, "--json"))
+    assert fits(plan, "plan")
+    assert plan["request"]["ignored_runs"] == ["bad"]
+    assert said in plan["warnings"]
+    assert plan["totals"]["runs"] == 1
+    assert said in told(capsys, "lineage", "show", "--json")
+    told(capsys, "lineage", "pull")
+    file.write_text('[lineage]\nsnapshot = "lineage.json.gz"\nignore_runs = ["good"]\n')
+    assert "`ignore_runs` changes no saved snapshot" in told(capsys, "lineage", "show", "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,17 @@ def event(number: int, second: int | None = None, **more: Any) -> dict[str, Any]
 
 
 def read(
-    server: FakeMarquez, *, view: View = "both", cache: Path | None = None, **web: Any
+    server: FakeMarquez,
+    *,
+    view: View = "both",
+    cache: Path | None = None,
+    ignore: Collection[str] = (),
+    **web: Any,
 ) -> LineageSnapshot:
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         mock.add_callback(responses.GET, re.compile(re.escape(API)), callback=server)
-        source = MarquezSource(ADDRESS, view=view, settings=WebSettings(**web), cache=cache)
+        settings = WebSettings(**web)
+        source = MarquezSource(ADDRESS, view=view, settings=settings, cache=cache, ignore=ignore)
         return source.read()
 
 

@@ -254,3 +254,15 @@ def test_recorded_hive_tables_are_known_by_both_names() -> None:
     assert snapshot.datasets[table].aliases == (
         DatasetRef("hive://dataproc-producer-test-m:9083", "default.t1"),
     )
+
+
+def test_events_of_runs_that_are_to_be_ignored_are_left_out(tmp_path: Path) -> None:
+    job = {"namespace": "n", "name": "j"}
+    good = {"eventType": "COMPLETE", "eventTime": "2024-01-01T00:00:00Z", "run": {"runId": "good"}}
+    bad = {"eventType": "COMPLETE", "eventTime": "yesterday", "run": {"runId": "bad"}}
+    file = tmp_path / "events.ndjson"
+    file.write_text("".join(json.dumps(one | {"job": job}) + "\n" for one in (good, bad)))
+    with pytest.raises(LineageError):
+        EventSource([file]).read()
+    (run,) = EventSource([file], ignore=["bad"]).read().history
+    assert run.run_id == "good"

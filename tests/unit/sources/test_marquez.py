@@ -283,3 +283,33 @@ def test_actions_whose_events_are_gone_are_asked_for_with_all_that_ran_beside_th
     snapshot = read(server)
     reads = snapshot.jobs[JobRef("n", "app.append")].reads
     assert [ref.name for ref in reads] == ["in1", "in3", "in4"]
+
+
+@pytest.mark.parametrize("view", ["events", "graph", "both"])
+def test_runs_that_are_to_be_ignored_are_left_out_of_every_view(view: View, tmp_path: Path) -> None:
+    def bad(number: int, second: int, job: str, **more: Any) -> dict[str, Any]:
+        return event(number, second, job={"namespace": "n", "name": job}, **more)
+
+    spoilt = [
+        bad(8, 20, "j1", inputs=[dataset("\x1b[2J")]),
+        bad(9, 30, "j9", inputs=[dataset("wrong")]),
+    ]
+    server = FakeMarquez([event(1, inputs=[dataset("a")]), event(2), *spoilt])
+    server.jobs["n", "j1"].version = server.jobs["n", "j1"].graph
+    if view == "events":
+        with pytest.raises(LineageError, match="control characters"):
+            read(server, view=view, ignore=["r9"])
+    del server.datasets["n", "\x1b[2J"]  # names alone are refused as well
+    for _ in range(2):  # the second time from the cache
+        snapshot = read(server, view=view, ignore=["r8", "r9"], cache=tmp_path)
+        assert ends(snapshot, "j1") == ["a", "d1"]
+        assert ends(snapshot, "j2") == ["d2"]
+        assert JobRef("n", "j9") not in snapshot.jobs or ends(snapshot, "j9") == []
+        assert {run.run_id for run in snapshot.history} == {"r1", "r2"}
+
+
+def test_what_is_kept_is_not_taken_for_what_leaves_other_runs_out(tmp_path: Path) -> None:
+    server = FakeMarquez([event(n) for n in range(9)])
+    for ignore in ([], ["r3"], ["r4"], []):
+        snapshot = read(server, view="events", ignore=ignore, cache=tmp_path)
+        assert {run.run_id for run in snapshot.history} == {f"r{n}" for n in range(9)} - {*ignore}
