@@ -14,6 +14,7 @@ MASK = "***"
 DECLARED = "secret:"
 _SHORTEST = 4  # a shorter secret stands in too many words that are none
 _SHORTEST_NUMBER, _SHORTEST_UNDECLARED = 6, 8
+_LONG = 8  # a shorter one counts only where it is no part of a word
 _PLAIN = frozenset({"true", "false", "null", "none"})
 _WORDS = (
     *("passw", "passphrase", "_pwd", "secret", "token", "credential", "authorization"),
@@ -81,8 +82,10 @@ def redacted(text: str) -> str:
     'no answer from http://me:***@host:5000/api?api_key=***&page=2'
     """
     for secret in _Known.texts:
-        if secret in text:
+        if secret in text and len(secret) >= _LONG:
             text = text.replace(secret, MASK)
+        elif secret in text:
+            text = _word(secret).sub(MASK, text)
     if "://" in text:
         text = _TOKEN.sub(f"{MASK}@", _USER.sub(rf"\1:{MASK}@", text))
     if "=" in text:
@@ -153,11 +156,23 @@ def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
 
 
 def secrets_in_address(text: str) -> list[str]:
-    """Return the passwords that an address holds, also one that is not written as it should be."""
+    """Return the passwords that an address holds, also one that is not written as it should be.
+
+    One that is also its user, host, database or scheme is hidden in the address alone: elsewhere
+    that word is no secret.
+
+    >>> secrets_in_address("postgresql://postgres:postgres@db/runs")
+    []
+    """
     if "://" not in text:
         return []
     _, _, rest = text.partition("://")
     user, at, _ = rest.rpartition("@")
     password = user.partition(":")[2] if at else ""
     queries = (found[3] for found in _QUERY.finditer(text) if is_secret(found[2]))
-    return [one for one in (password, *queries) if one]
+    found = [one for one in (password, *queries) if one]
+    return [one for one in found if len(_word(one).findall(text)) < 2]
+
+
+def _word(text: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")

@@ -52,6 +52,18 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redaction.redacted(text) == text
 
 
+def test_a_short_secret_is_no_part_of_a_word() -> None:
+    redaction.remember(["data", "ab cd/é"])
+    assert redaction.redacted("raw_data of data/x, database") == "raw_data of ***/x, database"
+
+
+def test_a_password_that_is_also_a_name_hides_no_name() -> None:
+    address = "postgresql://postgres:postgres@127.0.0.1:5432/runs"
+    redaction.remember(redaction.secrets_in_address(address))
+    assert redaction.redacted("reads postgres://h:5432 public") == "reads postgres://h:5432 public"
+    assert redaction.redacted(address) == "postgresql://postgres:***@127.0.0.1:5432/runs"
+
+
 @pytest.mark.parametrize("secret", ['p"w<&>d', "ab cd/é", "line one of it\nline two of it", "x'yz"])
 def test_a_known_secret_is_hidden_however_it_is_written(secret: str) -> None:
     redaction.remember([secret])
