@@ -55,7 +55,7 @@ class UsageError(BackfillError):
 
 
 class UnknownNameError(UsageError):
-    """A dataset, job or backfill that nobody knows.
+    """A dataset, job or backfill that does not exist.
 
     Names are matched against the lineage and the project file, whole: `lineage-backfill lineage
     show` lists them, `lineage-backfill history` lists the backfills. A near miss is offered where
@@ -159,7 +159,7 @@ class DeclarationError(UsageError):
 
 
 class UndeclaredPartitionsError(DeclarationError):
-    """Datasets whose names look like the partitions of one, and nobody has declared that they are.
+    """Datasets whose names look like the partitions of one, which is not declared.
 
     Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage shows
     the names of its last run alone: what reads an older one would be missing from the plan. Add the
@@ -204,7 +204,7 @@ class AddressError(UsageError):
 class LineageError(BackfillError):
     """Lineage that cannot be read in full; nothing is planned from a part.
 
-    A plan from half of the lineage would leave tables wrong without a word. Mend the source, or
+    A plan from half of the lineage would leave tables silently wrong. Fix the source, or
     leave the part out by name (an event file that is damaged, say). `lineage-backfill doctor` tries
     the source.
     """
@@ -244,9 +244,9 @@ class HTTPStatusError(LineageError):
 
 
 class TableLogError(BackfillError):
-    """The log of a table does not tell which of its partitions changed, or does no longer.
+    """The log of a table does not tell which of its partitions changed, or no longer can.
 
-    A part of the changes would leave tables wrong without a word. Only Delta tables keep such a
+    A part of the changes would leave tables silently wrong. Only Delta tables keep such a
     log; it is cleaned up after a while (`delta.logRetentionDuration`). Name the partitions
     instead, with --from and --to or --partitions.
     """
@@ -257,7 +257,7 @@ class TableLogError(BackfillError):
 class StalePlanError(BackfillError):
     """A plan whose lineage or declarations have moved since it was made.
 
-    Make it anew with the same arguments and `--out`, look at what differs with `lineage-backfill
+    Make it again with the same arguments and `--out`, look at what differs with `lineage-backfill
     plan diff OLD NEW`, and run the new one.
     """
 

@@ -53,7 +53,7 @@ class RunState(StrEnum):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an attempt has been handed to an engine, and nobody knows of its end."""
+        """Whether an attempt has been handed to an engine, and its end is unknown."""
         return self in _UNDER_WAY
 
     @property

@@ -152,7 +152,7 @@ def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
 
 
 def _scheduled(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, str]]:
-    """Return the runs of a job that nobody has planned, and its project's Spark settings."""
+    """Return the runs of an unplanned job, and its project's Spark settings."""
     project = load_project(Path(options.project), options.config)
     sys.path.insert(0, str(project.code))
     _, table = find_job(project, options.job)

@@ -140,7 +140,7 @@ def put_back(
 
 
 def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequence[Commit]) -> None:
-    """Take back what was put back over a commit of somebody else that nobody had seen, and raise.
+    """Take back what was put back over a commit by another writer, unseen so far, and raise.
 
     Raises UndoRefusedError. What puts nothing back, or was taken back by then, is passed over.
     """

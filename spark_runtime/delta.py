@@ -212,8 +212,8 @@ class DeltaStorage:
         if column is not None:
             raise UndoRefusedError(
                 f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
-                hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if nobody has "
-                "committed since",
+                hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
+                "came since",
             )
         if state.configuration.get(_APPEND_ONLY) == "true":
             raise UndoRefusedError(

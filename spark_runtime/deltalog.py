@@ -260,7 +260,7 @@ class DeltaLog:
         if version > newest:
             return TableError(
                 f"the log of {self.location} ends with version {newest}, a later one was asked for",
-                hint="the table was made anew or put back from a copy since then; plan again",
+                hint="the table was rebuilt or restored from a copy since then; plan again",
             )
         return TableError(
             f"version {version} of {self.location} is no longer in its log",

@@ -46,7 +46,7 @@ def changed_since(log: TableLog, after: int, until: int) -> list[Values] | None:
     touched: set[Values] = set()
     try:
         if after > until:
-            raise TableError(f"{log.location} was made anew")
+            raise TableError(f"{log.location} was rebuilt")
         for commit in log.commits(after, until):
             if commit.repartitioned:
                 raise TableError(f"{commit} of {log.location} gave it other partition columns")

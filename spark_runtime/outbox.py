@@ -1,6 +1,6 @@
 """The outbox: every lineage event stands in a file before anybody is told, so that none is lost.
 
-Beside each file stands how far each address has been told of it. Whoever goes on there later sends
+Beside each file stands how far each address has been told of it. A later driver there sends
 what is missing, in order, and nothing twice.
 """
 
@@ -100,7 +100,7 @@ def deliver(file: Path, url: str) -> Sent:
 
 
 class Sender:
-    """Sends a file's events to one address from a thread that nobody waits for long."""
+    """Sends a file's events to one address from a thread that is not waited for long."""
 
     def __init__(self, file: Path, url: str) -> None:
         self._file, self._url = file, url

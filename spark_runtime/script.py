@@ -188,7 +188,7 @@ def _begin(spark: SparkSession, spec: RunSpec) -> RunContext:
 def _is_of(asked: _Request) -> bool:
     """Whether the run of this process is the one that is asked for, and nothing has failed since.
 
-    That of a script within that of whoever runs the script is, whatever it asks for.
+    That of a script within that of the script's caller is, whatever it asks for.
     """
     if _running[-1] not in _begun:
         return True

@@ -121,7 +121,7 @@ class Since:
         return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
 
     def problem(self, state: TableState) -> str | None:
-        """Return why this is no longer the same table, None if it is."""
+        """Return why it is another table by now, None if it is."""
         if self.table_id is not None and state.table_id != self.table_id:
             return "was dropped and created again"
         if state.version < self.version:

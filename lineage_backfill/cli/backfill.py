@@ -54,8 +54,8 @@ _ENDS = {
     BackfillState.SUCCEEDED: (0, "See what it touched: {cli} report {id}"),
     BackfillState.FAILED: (_NOT_ALL, "Fix the cause, then: {cli} retry {id}"),
     BackfillState.CANCELLED: (_NOT_ALL, "To run what was given up: {cli} retry {id}"),
-    BackfillState.PAUSED: (130, "It is paused; go on with: {cli} resume {id}"),
-    BackfillState.INTERRUPTED: (130, "Its state is saved; go on with: {cli} resume {id}"),
+    BackfillState.PAUSED: (130, "It is paused; resume it with: {cli} resume {id}"),
+    BackfillState.INTERRUPTED: (130, "Its state is saved; resume it with: {cli} resume {id}"),
 }
 
 
@@ -152,7 +152,7 @@ def _reporting(takes: Estimate | None, title: str = "") -> Iterator[Reporter]:
 
 @takes_options
 def resume(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
-    """Go on with a backfill that was paused or interrupted; what has succeeded is not run again."""
+    """Resume a backfill that was paused or interrupted; what has succeeded is not run again."""
     _go_on(which, how, takeover, again=False)
 
 

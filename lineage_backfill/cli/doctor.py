@@ -42,7 +42,7 @@ _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was checked; `fix` says how to mend it, empty where all is well."""
+    """One thing that was checked; `fix` says how to fix it, empty where all is well."""
 
     name: str
     detail: str
@@ -63,7 +63,7 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to mend each."""
+    """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to fix each."""
     workspace = source.open()
     checks = _Doctor(workspace, None if file is None else load_plan(file)).checks()
     document = {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}

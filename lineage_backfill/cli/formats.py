@@ -97,7 +97,7 @@ def _branch(
 
 
 def markdown(plan: Plan, beside: Beside, listing: ListOptions = SHORT) -> str:
-    """Return the plan as Markdown, for an incident or a pull request; names mention nobody.
+    """Return the plan as Markdown, for an incident or a pull request; names are no mentions.
 
     It holds at most 65,000 characters, and says what it leaves out.
     """

@@ -254,7 +254,7 @@ class RunOptions(RunningOptions):
     expires: Annotated[
         str | None,
         _drive(
-            help="Start nothing from then on, and list it no more: an instant, or after so long.",
+            help="Start nothing after that, and hide it from lists: an instant, or as 2h.",
             metavar="WHEN",
         ),
     ] = None

@@ -51,7 +51,7 @@ def serve(
             typer.get_text_stream("stdout").flush()
             if not server.is_private(listening):
                 terminal.say(
-                    f"warning: whoever can reach {host} can read all of this: there is no login",
+                    f"warning: anyone who can reach {host} can read all of this: there is no login",
                     style="yellow",
                 )
             terminal.say("Serving until Ctrl-C.")

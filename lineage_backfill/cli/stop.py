@@ -39,7 +39,9 @@ def pause(which: BackfillOptions) -> None:
     backfills = Backfills(which.open())
     paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
-        text = f"No more of its runs are started; go on with: lineage-backfill resume {paused.id}"
+        text = (
+            f"No more of its runs are started; resume it with: lineage-backfill resume {paused.id}"
+        )
     else:
         text = f"{paused.id} is not running, but {paused.state}: there is nothing to pause."
     _finish(backfills, paused.id, text, as_json=which.as_json)
@@ -77,7 +79,7 @@ def delete(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """List a backfill no more; what it has written stays, and its whole id still names it."""
+    """Hide a backfill from lists; the data it wrote stays, and its whole id still names it."""
     backfills = Backfills(source.open())
     deleted = backfills.delete(backfill).id
     text = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"

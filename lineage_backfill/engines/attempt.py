@@ -128,7 +128,7 @@ class AttemptFiles:
             )
 
     def give_up(self) -> bool:
-        """See to it that nobody begins to work on the attempt; False if somebody has been asked."""
+        """Prevent any process from starting the attempt; False if somebody has been asked."""
         private_folder(self.spec_path.parent)
         self._given_up.touch()
         return self.claimed_by() is None
@@ -138,7 +138,7 @@ class AttemptFiles:
         return self._beside("given-up")
 
     def claimed_by(self) -> Mapping[str, Any] | None:
-        """Return what `claim` has written, None if nobody was asked."""
+        """Return what `claim` has written, None if it was not claimed."""
         try:
             claim: Mapping[str, Any] = json.loads(self.claim_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -146,7 +146,7 @@ class AttemptFiles:
         return claim
 
     def life_sign(self) -> LifeSign | None:
-        """Return the life sign of who works on the attempt, None if nobody does any more."""
+        """Return the life sign of who works on the attempt, None if no process does."""
         claim = self.claimed_by()
         sign = LifeSign(Path(claim["life_sign"])) if claim is not None else None
         return sign if sign is not None and sign.is_alive() else None

@@ -61,6 +61,6 @@ class LiveCommand:
     def _error(self, what: str, said: str) -> EngineError:
         return EngineError(
             f"what others run is not known: `live` of engine {self._engine!r} {what}",
-            hint="Mend it, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+            hint="Fix it, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
             lines=tuple(said.strip().splitlines()[-5:]),
         )

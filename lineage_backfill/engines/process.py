@@ -54,7 +54,7 @@ class ProcessEngine(Engine):
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        """Return what came of an attempt that nobody works on any more, None if nobody knows.
+        """Return what came of an attempt that no process works on, None if unknown.
 
         `said` is what its result file says, if there is one; `code` the exit code of its process,
         None where an earlier executor had started it. Raises ServiceUnreachableError where that

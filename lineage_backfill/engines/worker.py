@@ -120,7 +120,7 @@ class Worker:
     def stop(self, patience: float = 5.0) -> None:
         """Tell it to end, so that its lineage learns of that; kill what is left after `patience`.
 
-        Does not wait. Children may outlive it until whoever waits for its reply closes it.
+        Does not wait. Children may outlive it until the process that waits closes it.
         """
 
         def kill() -> None:

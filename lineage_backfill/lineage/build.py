@@ -88,7 +88,7 @@ class BuildLimits:
 class LineageBuilder:
     """Folds events, in any order and any number of times each, into one snapshot.
 
-    Memory grows with jobs, datasets and runs, not with events. `prepares` is for whoever calls
+    Memory grows with jobs, datasets and runs, not with events. `prepares` is for a caller of
     `prepare` while there is nothing to fold.
     """
 

@@ -1,4 +1,4 @@
-"""What is read of an OpenLineage event: whoever parses one may leave out all else."""
+"""What is read of an OpenLineage event: a parser may leave out all else."""
 
 from __future__ import annotations
 

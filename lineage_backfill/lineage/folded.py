@@ -31,7 +31,7 @@ SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
 class Unreadable(Enum):
-    """Stands for what a facet says whose shape nobody knows."""
+    """Stands for what a facet says of unknown shape."""
 
     FACET = "unreadable"
 

@@ -1,4 +1,4 @@
-"""What a plan alone cannot know, and whoever reads it should: said among its warnings."""
+"""What a plan alone cannot know, and its reader should: part of its warnings."""
 
 from __future__ import annotations
 

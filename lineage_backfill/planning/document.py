@@ -62,7 +62,7 @@ class RunReader:
 def plan_from_dict(document: Any) -> Plan:
     """Return the plan of a document; raises UsageError where it is none, or was changed by hand."""
     if not isinstance(document, Mapping) or document.get("kind") != "plan":
-        raise UsageError("this is no plan", hint="make one with `lineage-backfill impact … --out`")
+        raise UsageError("not a plan file", hint="make one with `lineage-backfill impact … --out`")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(
@@ -86,12 +86,12 @@ def plan_from_dict(document: Any) -> Plan:
         given, actual = document["id"], plan.id
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"the plan cannot be read: {type(error).__name__} {error}", hint="make it anew"
+            f"the plan cannot be read: {type(error).__name__} {error}", hint="make it again"
         ) from None
     if actual != given:
         raise UsageError(
             "the plan does not match its own content hash: it was changed after it was made",
-            hint="make it anew; a plan is not edited by hand",
+            hint="make it again; a plan is not edited by hand",
         )
     return plan
 

@@ -74,7 +74,7 @@ def explain(
     above: tuple[End, ...] = ()
     if planned and not (why_not and left):
         verdict, shown = "planned", planned
-        sentence = "it reads partitions that changed, or that a planned run makes anew"
+        sentence = "it reads partitions that changed, or that a planned run rewrites"
     elif left:
         blocks = result.cause is not None and result.cause[0] in BLOCKING
         verdict = "blocked" if blocks and not result.planned else "left_stale"

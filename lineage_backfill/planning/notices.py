@@ -1,4 +1,4 @@
-"""What a plan says aloud: what it leaves out, what it believes, what it could not believe."""
+"""Warnings attached to a plan: what it leaves out, what it believes, what it could not believe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 def notices(
     resolver: Resolver, propagation: Propagation, unknown: Iterable[DatasetRef]
 ) -> Iterator[str]:
-    """Yield the sentences; `unknown` are the roots whose partitioning nobody knows."""
+    """Yield the sentences; `unknown` are the roots whose partitioning is unknown."""
     results = propagation.results
     if resolver.troubles:
         yield from _troubles(resolver, results)

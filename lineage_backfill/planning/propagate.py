@@ -94,7 +94,7 @@ class _Ways:
 
 @dataclass(slots=True, kw_only=True)
 class Propagation:
-    """The outcome: results in run order, and what is dirty where, unrepaired where nobody will.
+    """The outcome: results in run order, and what is dirty where, unrepaired where no run will.
 
     Jobs alike share a result, and their declaration: `shares` holds how many do. `levels` holds the
     jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets.
@@ -372,7 +372,7 @@ class _Run:
             bad = self.unrepaired.get(edge.data)
             lost: list[tuple[PartitionSet, LeftCause]] = []
             if isinstance(bad, PartitionSet) and edge.dataset not in result.pruned:
-                text = f"nobody repairs stale partitions of {edge.dataset}"
+                text = f"no run repairs the stale partitions of {edge.dataset}"
                 lost.append((bad, ("unrepaired", text)))
             if constraints.expired and (gone := constraints.expired(edge.data)):
                 text = (

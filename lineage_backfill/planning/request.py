@@ -31,7 +31,7 @@ class ChangedDataset:
     """A dataset that is right again and whose readers are not.
 
     `keys` holds keys, `A..B` ranges, `A..` (to the newest key) and boxes; None only for
-    unpartitioned datasets. `log` says where the keys come from if nobody has named them.
+    unpartitioned datasets. `log` says where the keys come from if they are not named.
     """
 
     dataset: DatasetRef

@@ -1,4 +1,4 @@
-"""Runtime keys: static keys that nobody declares, known from recorded runs and the request."""
+"""Runtime keys: undeclared static keys, known from recorded runs and the request."""
 
 from __future__ import annotations
 

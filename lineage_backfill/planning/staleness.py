@@ -38,7 +38,7 @@ class PartitionBuild:
     """Partitions of a dataset, and how they were made last.
 
     `at` is when that was done, `read_at` when it began to read, `read` the versions of its inputs,
-    each where it is known. `job` is None where nobody tells.
+    each where it is known. `job` is None where unknown.
     """
 
     keys: PartitionSet
@@ -107,7 +107,7 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """What is to be said of the run keys of one job.
+    """The staleness of the run keys of one job.
 
     `missing` were never made, `older` were made before an input changed, `running` are being made.
     Of `unjudged` it cannot be known; `why` says so in words. What the stale keys read and no job
@@ -219,7 +219,7 @@ class _Judge:
         self._changes: dict[DatasetRef, tuple[Change, ...]] = {}
 
     def job(self, facts: JobFacts) -> Staleness:
-        """Return what is to be said of one job."""
+        """Return the staleness of one job."""
         calendar = facts.calendar
         problem = facts.problem or next(
             (f"the partitioning of its input {one.dataset} is unknown" for one in facts.unknown), ""
@@ -518,7 +518,7 @@ def _grouped(by_point: Mapping[Point, PartitionBuild]) -> dict[PartitionBuild, P
 def _joined(
     job: JobRef, calendar: Calendar, found: Sequence[Staleness], running: PartitionSet
 ) -> Staleness:
-    """Return what is to be said of a job with several outputs: stale in one is stale."""
+    """Return the staleness of a job with several outputs: stale in one is stale."""
     missing = PartitionSet.union(one.missing for one in found) - running
     older: dict[DatasetRef, Older] = {}
     for item in (item for one in found for item in one.older):

@@ -242,7 +242,7 @@ class JobDeclaration:
 class Limits:
     """Guard rails; each has a named override on the command line.
 
-    Of more than `confirm_above` runs, a person has to type the number.
+    Of more than `confirm_above` runs, the count must be typed.
     """
 
     max_runs: int = 10_000

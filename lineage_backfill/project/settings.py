@@ -312,7 +312,7 @@ _SPECS: dict[str, _Spec] = {
         parse=_number,
     ),
     "limits.confirm_above": _Spec(
-        help="of more runs, a person has to type the number",
+        help="above this many runs, the count must be typed",
         read=_count,
         default=Limits().confirm_above,
         parse=_number,

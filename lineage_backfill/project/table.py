@@ -1,4 +1,4 @@
-"""One TOML table, read key by key; what nobody asked for is an unknown key."""
+"""One TOML table, read key by key; a key that is not read is unknown."""
 
 from __future__ import annotations
 

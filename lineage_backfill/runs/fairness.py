@@ -25,8 +25,8 @@ def share(cap: int, own: Use, others: Iterable[Use]) -> int:
     """Return how many runs a backfill may have under way, of a cap that it shares.
 
     What it and the others want is filled up evenly, the smallest demand first, so none holds a
-    place that another one needs more. Places become free as runs end; nobody is kept from its one
-    run, and so nobody starves, even where there are more backfills than places.
+    place that another one needs more. Places become free as runs end; every backfill gets its one
+    run, and so none starves, even where there are more backfills than places.
 
     >>> share(4, Use(active=4, wanted=100), [Use(active=0, wanted=100)])
     2

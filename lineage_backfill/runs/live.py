@@ -80,7 +80,7 @@ class LiveRuns:
                 raise EngineError(
                     f"what others run is not known: engine {engine!r} names keys of {job} that it "
                     f"has not: {error}",
-                    hint="Mend what it tells, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+                    hint="Fix what it tells, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
                 ) from error
             if shared:
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])

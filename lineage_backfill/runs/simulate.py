@@ -104,7 +104,7 @@ class Step:
 class JobTime:
     """How much work the runs of one job are, in seconds one after the other.
 
-    `busy` is None where too few past runs are known; `past` is how many are.
+    `busy` is None where there are too few past runs; `past` is how many are.
     """
 
     job: JobRef
@@ -130,7 +130,7 @@ class Estimate:
 
     @property
     def unknown(self) -> tuple[JobRef, ...]:
-        """The jobs of which too few past runs are known."""
+        """The jobs with too few past runs."""
         return tuple(one.job for one in self.jobs if one.busy is None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _backwards(done: Sequence[_Done]) -> Iterator[PlannedRun]:
         waits[earlier].add(later)
     try:
         order = list(TopologicalSorter(waits).static_order())
-    except CycleError:  # a table was made anew, and its versions say nothing of the order
+    except CycleError:  # a table was rebuilt, and its versions say nothing of the order
         waits = readers
         order = list(TopologicalSorter(waits).static_order())
     waves: dict[str, int] = {}

@@ -614,7 +614,7 @@ def _lease(
     now: datetime,
     is_dead: Callable[[str], bool] | None = None,
 ) -> sa.Row[Any] | None:
-    """Return the row of a lease that nobody holds; raises ConflictError for any other."""
+    """Return the row of a free lease; raises ConflictError for any other."""
     query = sa.select(leases).where(leases.c.backfill_id == backfill_id).with_for_update()
     row = connection.execute(query).one_or_none()
     held = row is not None and row.owner and now < row.expires_at

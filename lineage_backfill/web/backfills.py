@@ -128,7 +128,7 @@ def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     if state.is_under_way:
         verbs += [("Start no more of its runs", "pause"), ("Give up what has not begun", "cancel")]
     elif state in (BackfillState.PAUSED, BackfillState.INTERRUPTED):
-        verbs += [("Go on with it", "resume")]
+        verbs += [("Resume it", "resume")]
     elif state is not BackfillState.SUCCEEDED:
         verbs += [("Run again what did not succeed", "retry")]
     if not state.is_under_way:

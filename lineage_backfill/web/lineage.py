@@ -154,7 +154,7 @@ def _in_words(calendar: Calendar) -> str:
 
 
 def _origin_of(workspace: Workspace, ref: Ref) -> str:
-    """Return why it is held to be partitioned so."""
+    """Return why it is taken to be partitioned so."""
     if isinstance(ref, JobRef):
         facts = workspace.resolver.job(ref)
         evidence = workspace.resolver.evidence(facts)

@@ -119,7 +119,7 @@ class Planning:
                 "the plan is stale: since it was made, other edges or declarations hold for "
                 + ", ".join(names[:_SHOWN_NAMES])
                 + (f" and {more:,} more" if more > 0 else ""),
-                hint="Make it anew with `lineage-backfill impact … --out`, and compare the two with"
+                hint="Plan again with `lineage-backfill impact … --out`, and compare the two with"
                 " `lineage-backfill plan diff`.",
             )
 

@@ -288,7 +288,7 @@ def test_a_saved_plan_is_shown_as_it_was(shop: Shop) -> None:
     assert shop("plan", "show", str(plan), "--json").stdout == plan.read_text()
     (shop.folder / "none.json").write_text("[]")
     refused = shop("plan", "show", "../none.json", code=64)
-    assert "../none.json: this is no plan" in refused.stderr
+    assert "../none.json: not a plan file" in refused.stderr
 
 
 def test_two_plans_are_compared(shop: Shop) -> None:

@@ -128,7 +128,7 @@ def odd() -> Plan:
                         "asked": True,
                         "lookback": 3,
                         "inferred": "30 runs at 05:00",
-                        "left": ["nobody repairs stale partitions of x\x07"],
+                        "left": ["no run repairs the stale partitions of x\x07"],
                         "inputs": [
                             {
                                 "dataset": {"namespace": "nyc", "name": f"in{number}"},

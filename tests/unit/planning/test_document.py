@@ -215,7 +215,7 @@ def test_a_plan_that_is_malformed_is_refused(path: str, value: Any) -> None:
 
 @pytest.mark.parametrize("document", [{}, {"kind": "explanation"}, [], "plan", None, 3])
 def test_what_is_no_plan_is_refused(document: Any) -> None:
-    with pytest.raises(UsageError, match="no plan"):
+    with pytest.raises(UsageError, match="not a plan"):
         plan_from_dict(document)
 
 

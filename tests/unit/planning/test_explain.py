@@ -140,7 +140,7 @@ def test_a_left_key_says_why_and_from_what() -> None:
     assert (blocked.verdict, blocked.sentence) == ("blocked", "the job is protected")
     below = explain(planning, job("weekly"), keys("2024-W10"))
     assert below.verdict == "left_stale"
-    assert below.sentence == "nobody repairs stale partitions of w:a"
+    assert below.sentence == "no run repairs the stale partitions of w:a"
     assert changed(below) == {"hours": "2024-03-10T05"}
 
 
@@ -247,7 +247,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"hours": "2024-03-10T05"}, "exclude": ("daily",)},
         "",
         "weekly@2024-W10",
-        ("nobody repairs stale partitions of w:a", "cut daily: excluded by --exclude"),
+        ("no run repairs the stale partitions of w:a", "cut daily: excluded by --exclude"),
     ),
     (
         "depth, with what it leaves",
@@ -362,7 +362,7 @@ def test_an_explanation_as_a_document() -> None:
         "job": {"namespace": "w", "name": "daily"},
         "partitions": ["2024-03-10"],
         "verdict": "planned",
-        "sentence": "it reads partitions that changed, or that a planned run makes anew",
+        "sentence": "it reads partitions that changed, or that a planned run rewrites",
         "hint": "",
         "hops": [
             {

@@ -230,7 +230,7 @@ def test_a_table_that_is_dropped_during_a_write_is_a_conflict(
     day = "d1" if columns else "all"
 
     class Meddler(ParquetLog):
-        """Somebody else drops the table once the rows are staged, and may make it anew."""
+        """Somebody else drops the table once the rows are staged, and may make it again."""
 
         def publish(self, *arguments: Any, **named: Any) -> int:
             shutil.rmtree(self.root)

@@ -1,0 +1,70 @@
+"""No output, page, document or docstring uses a sentence that its reader has to translate."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: What is not written, and what is instead.
+NOT_BUT = {
+    r"\bnobody\b": "no process, no one named: say which",
+    r"say so with": "pass",
+    r"touched is (not )?what was planned": "every planned partition was rewritten, and no other",
+    r"keys? back up to its own": "this day and the 6 before it",
+    r"runs on, for": "continues to the latest partition: it reads its own previous one",
+    r"left alone  |out of reach": "not affected",
+    r"unknown of \d|too few past runs are known": "not estimated (fewer than 3 past runs)",
+    r"is what it (has )?read before": "its inputs are unchanged since its last run",
+    r"(says|tells) where the ways? (to it|from)": "shows where the path stops",
+    r"\b(list|lists) \w+( \w+)? no more\b": "hide from lists",
+    r"\bwho wants\b": "to also get",
+    r"\bmend\b": "fix",
+    r"gone on with|\bgo on with\b": "resume",
+    r"what is to be said": "return the …",
+    r"it is no error": "no-op",
+    r"is told to the listener": "the listener is notified",
+    r"has to type the number": "the count must be typed",
+    r"says aloud": "warnings attached to",
+    r"\bhad (this|that|it|the \w+) not\b": "if …",
+    r"\bdoes no longer\b": "no longer",
+    r"\bthis is no (?!longer)\w+": "not a …",
+    r"has printed nothing": "no output",
+    r"\bmade anew\b|\bmake it anew\b|\bmakes anew\b": "again",
+    r"without a word": "without …",
+    r"\bwhoever\b": "who",
+    r"\bheld to\b": "compared with",
+}
+_SOURCES = ("lineage_backfill", "spark_runtime", "docker")
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Yield every text for a reader with where it stands: pages, documents, strings, outputs."""
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages += ROOT.glob("lineage_backfill/**/*.html")
+    pages += ROOT.glob("tests/unit/**/__snapshots__/*.ambr")
+    for page in pages:
+        yield str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+    for folder in _SOURCES:
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+TEXTS = list(sentences())
+
+
+@pytest.mark.parametrize("pattern", NOT_BUT)
+def test_no_text_has_to_be_translated(pattern: str) -> None:
+    form = re.compile(pattern, re.IGNORECASE)
+    found = [
+        f"{where}: …{' '.join(text[max(0, hit.start() - 40) : hit.end() + 40].split())}…"
+        for where, text in TEXTS
+        if (hit := form.search(" ".join(text.split("\n")) if "  " not in pattern else text))
+    ]
+    assert not found, f"write: {NOT_BUT[pattern]}\n" + "\n".join(found)
