@@ -44,7 +44,7 @@ def prune(
         terminal.err().print(_table(found))
         if not typer.confirm("Remove them? They can no longer be undone.", err=True):
             terminal.say("Nothing was removed.")
-            raise typer.Exit(1)
+            raise typer.Abort
     done = backfills.prune(found)
     if as_json:
         documents.emit(done)

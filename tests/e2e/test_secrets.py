@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -59,7 +60,13 @@ hadoop.fs.s3a.secret.key = '{CANARIES["spark"]}'
         env = f"env = {{ ENGINE_PASSWORD = '{CANARIES['engine']}' }}\n{{TABLES}}"
         assert "[[dataset]]" in text
         text = text.replace("[[dataset]]", env.replace("{TABLES}", "[[dataset]]"), 1)
-        (tmp_path / "lineage-backfill.toml").write_text(text)
+        tell = "import sys; open('told', 'a').write(sys.stdin.read())"
+        hook = f"""
+[[notify]]
+on = ["started", "failed", "finished"]
+command = {json.dumps([sys.executable, "-c", tell])}
+"""
+        (tmp_path / "lineage-backfill.toml").write_text(text + hook)
         yield shop
 
 
@@ -102,6 +109,9 @@ def test_no_verb_shows_a_secret_and_the_job_gets_them_all(shop: Shop) -> None:
     given = [text for one in PARAMETERS for text in ("--parameter", one)]
     said = call(shop, "run", *FIX, "--yes", "-v", *given, code=3)
     assert "cannot log in as ***" in said
+    told = (shop.folder / "told").read_text()
+    check("the hook", told)
+    assert "cannot log in as ***" in told
     assert json.loads((shop.folder / "given.json").read_text()) == [
         CANARIES[place]
         for place in ("parameter", "declared", "variable", "file", "engine", "environment")
@@ -111,7 +121,14 @@ def test_no_verb_shows_a_secret_and_the_job_gets_them_all(shop: Shop) -> None:
             call(shop, *verb.split(), *more, code=None)
     for form in ("markdown", "tree", "dot", "mermaid"):
         call(shop, "impact", *FIX, "--format", form)
-    for verb in ("lineage show", "lineage show --json", "graph", "config check", "retry -v"):
+    for verb in (
+        "lineage show",
+        "lineage show --json",
+        "graph",
+        "config check",
+        "retry -v",
+        "retry --log-format json",
+    ):
         call(shop, *verb.split(), code=None)
     call(shop, "impact", *FIX, "--out", "plan.json")
     check("the plan", (shop.folder / "sub" / "plan.json").read_text())
@@ -132,7 +149,7 @@ def look_at_the_pages(shop: Shop) -> None:
             patch.setenv(name, value)
         project = open_project(shop.folder / "lineage-backfill.toml")
     client = make_pages(project).test_client()
-    todo, seen = ["/", "/settings", "/settings.json", "/history.json"], set()
+    todo, seen = ["/", "/settings", "/settings.json", "/history.json", "/metrics"], set()
     while todo:
         address = todo.pop()
         if address not in seen:
