@@ -109,8 +109,9 @@ def parse(
 ) -> PartitionSet:
     """Return the partitions that a user names as changed.
 
-    A key counts as soon as its interval has begun; a range is clipped to such keys; both are
-    said to `warn`. Raises KeyFormatError, AmbiguousKeyError, MissingKeyError, RangeError.
+    A key counts as soon as its interval has begun; a range is clipped to such keys, of which some
+    may be to come; both are said to `warn`. Raises KeyFormatError, AmbiguousKeyError,
+    MissingKeyError, RangeError.
     """
     if calendar.is_whole:
         if keys is None or tuple(keys) == (EVERY,):
@@ -209,6 +210,8 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
         raise RangeError(
             f"the range {text} ends before it begins", hint="give the earlier key first"
         )
+    if first > axis.begun:
+        raise MissingKeyError(f"{text} lies in the future", hint=_bounds(axis))
     clipped = OrdinalSet.range(first, last).clip(axis.first, axis.begun)
     if len(clipped) < last - first + 1:
         kept = "..".join(grid.label(end) for end in (clipped.lo, clipped.hi)) if clipped else "none"

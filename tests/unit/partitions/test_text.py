@@ -98,6 +98,8 @@ def test_keys_come_out_sorted_in_maximal_ranges(of: Calendar, text: str, wanted:
     [
         (DAYS, "2024-05-31", MissingKeyError, "the first key is 2024-06-01"),
         (DAYS, "2024-08-21", MissingKeyError, "the newest key is 2024-08-19"),
+        (DAYS, "2030-01-01..2030-01-02", MissingKeyError, "the newest key is 2024-08-19"),
+        (DAYS, "2024-08-21..", MissingKeyError, "the newest key is 2024-08-19"),
         (DAYS, "2024-06-15T14", KeyFormatError, "write it like 2024-06-15"),
         (DAYS, "2024-06-15..2024-06-15T14", KeyFormatError, "write it like 2024-06-15"),
         (DAYS, "2024-06-17..2024-06-15", RangeError, "earlier key first"),
@@ -156,12 +158,6 @@ def test_partitioned_data_needs_keys_and_the_whole_none() -> None:
                 CLIPPED.format("2024-08-18..2030-01-01", "2024-08-18..2024-08-20"),
                 "2024-08-20 is not complete yet",
             ],
-        ),
-        (
-            DAYS,
-            "2030-01-01..2030-01-02",
-            [],
-            [CLIPPED.format("2030-01-01..2030-01-02", "none")],
         ),
         (
             DAYS,
