@@ -162,7 +162,7 @@ class ProjectLineage:
 
 
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:
-    """Return what is to be said of the runs that `ignore_runs` names."""
+    """Return warnings about the runs that `ignore_runs` names."""
     if not lineage.ignore_runs:
         return ()
     runs = ", ".join(lineage.ignore_runs)
