@@ -20,6 +20,7 @@ _LOCAL_EPOCH = _EPOCH.replace(tzinfo=None)
 _END = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp())
 _RULES_REPEAT = int(datetime(2040, 1, 1, tzinfo=UTC).timestamp())
 _SCAN_STEP = 10 * 86_400  # no zone has moved its clocks there and back within ten days
+_LIKE = 0.6  # how much a name is like what was meant, from 0 to 1
 
 
 class Zone:
@@ -130,10 +131,12 @@ def _load(name: str) -> zoneinfo.ZoneInfo:
 
 
 def nearest_zones(name: str) -> str:
-    """Return a hint with the three names of zones that are the most like `name`.
+    """Return a hint with at most three names of zones that are much like `name`.
 
     >>> nearest_zones("berlin")
     'Did you mean `Europe/Berlin`, `America/Belize` or `Europe/Dublin`?'
+    >>> nearest_zones("")
+    'Give a name of the IANA database, as `Europe/Berlin`.'
     """
     wanted = name.casefold().replace(" ", "_")
 
@@ -142,9 +145,13 @@ def nearest_zones(name: str) -> str:
         parts = (known, known.rpartition("/")[2])
         return max(difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts)
 
-    found = sorted(zoneinfo.available_timezones(), key=lambda zone: (-likeness(zone), zone))
-    first, second, third = (f"`{zone}`" for zone in found[:3])
-    return f"Did you mean {first}, {second} or {third}?"
+    ratios = {zone: likeness(zone) for zone in zoneinfo.available_timezones()}
+    near = [zone for zone, ratio in ratios.items() if ratio >= _LIKE]
+    near.sort(key=lambda zone: (-ratios[zone], zone))
+    if not near:
+        return "Give a name of the IANA database, as `Europe/Berlin`."
+    *first, last = [f"`{zone}`" for zone in near[:3]]
+    return f"Did you mean {', '.join(first)}{' or ' if first else ''}{last}?"
 
 
 @cache

@@ -345,8 +345,8 @@ def test_a_failure_blocks_what_follows_and_retry_finishes_it(shop: Shop) -> None
 def test_work_to_do_and_nothing_to_do(shop: Shop) -> None:
     shop("impact", *FIX, "--detailed-exitcode", code=2)
     nothing = ("other", "--from", "2024-01-02", "--now", "2024-01-05T00:00:00Z")
-    assert "Nothing to run." in shop("impact", *nothing, "--detailed-exitcode").stdout
-    assert "Nothing to run." in shop("run", *nothing).stderr
+    assert "Will run   nothing" in shop("impact", *nothing, "--detailed-exitcode").stdout
+    assert "Will run   nothing" in shop("run", *nothing).stderr
     assert not (shop.folder / ".lineage-backfill").exists()
 
 
@@ -358,10 +358,10 @@ def test_off_a_terminal_nobody_is_asked(shop: Shop) -> None:
 
 ASKED = [
     ("", "Run 2 runs?", "y", 0, 2),
-    ("", "Run 2 runs?", "n", 1, 0),
+    ("", "Run 2 runs?", "n", 130, 0),
     ("[limits]\nconfirm_above = 1", "Type the number to run them", "2", 0, 2),
-    ("[limits]\nconfirm_above = 1", "Type the number to run them", "y", 1, 0),
-    ("[limits]\nconfirm_above = 1", "Type the number to run them", "", 1, 0),
+    ("[limits]\nconfirm_above = 1", "Type the number to run them", "y", 130, 0),
+    ("[limits]\nconfirm_above = 1", "Type the number to run them", "", 130, 0),
 ]
 
 
@@ -504,7 +504,7 @@ def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(sh
     process.communicate()
     _, watched = watching.communicate(timeout=60)
     assert watching.returncode == 130
-    assert "Nobody drives it any more" in watched
+    assert "Its driver process is gone" in watched
     assert "resume b-" in watched
     orphan = shop.document("status", schema="status")
     assert (orphan["state"], orphan["driver"]) == ("interrupted", None)
