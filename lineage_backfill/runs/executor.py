@@ -129,7 +129,7 @@ class Executor:
                 hint="Name a later instant.",
             )
         record = BackfillRecord(
-            id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             plan_id=plan.id,
             state=BackfillState.SCHEDULED if begins > now else BackfillState.RUNNING,
             submitted_at=now,

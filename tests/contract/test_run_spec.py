@@ -96,6 +96,11 @@ location = "/data/names"
 """
 
 
+FULL = """
+[[job.writes]]
+dataset = "names*"
+mode = "full"
+"""
 _WEEKLY = """
 reads = [{ dataset = "days", mapping = "window", before = 1 }]
 [[dataset]]
@@ -165,7 +170,7 @@ def _toml(job: str, table: str) -> str:
 def test_what_the_tool_writes_the_runtime_reads(
     edges: str, keys: str | None, written: list[dict[str, str]], read: int | None
 ) -> None:
-    (document,) = specs(edges, "j", keys)
+    (document,) = specs(edges, "j", keys, FULL if "names" in edges.rpartition(">")[2] else "")
     stored = json.loads(json.dumps(document))
     jsonschema.validate(stored, SCHEMA)
     spec = parse_spec(stored)
@@ -316,7 +321,7 @@ mode = "merge"
         ("by_region > j > sales", "day=2024-03-09/region=eu", DIMENSIONS),
         ("regions > j > by_region", "month=2024-02-01/region=asia", ""),
         ("regions > j > regions_out", "eu", STATIC_MAP),
-        ("hours, names > j > names_out", None, ALL),
+        ("hours, names > j > names_out", None, ALL + FULL),
         ("hours > j > sales", "day=2024-03-09/region=eu", ALL),
         ("hours > j > days", "2024-03-09T14", MERGE),
     ],
