@@ -33,7 +33,7 @@ _BLOCK = re.compile(
 _EXAMPLE = re.compile(r"<!-- example: (\w+) -->")
 #: What differs each time, and what stands for it: names of backfills, and how long things take.
 _CHANGING = (
-    (re.compile(r"\bb-\d{8}-\d{6}-[0-9a-f]{4}\b"), "b-20240402-080000-c0de"),
+    (re.compile(r"\bb-\d{8}-\d{6}-[0-9a-f]{6}\b"), "b-20240402-080000-c0ffee"),
     (re.compile(r"\b\d+\.\d s\b"), "0.4 s"),
 )
 
