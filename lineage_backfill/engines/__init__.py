@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,6 +18,9 @@ ENGINES: Mapping[str, str] = {
     "spark-submit": "lineage_backfill.engines.spark_submit:SparkSubmitEngine",
 }
 GROUP = "lineage_backfill.engines"
+#: How Python says that a setting is unknown or missing.
+_UNKNOWN = re.compile(r"unexpected keyword argument '([^']+)'")
+_MISSING = re.compile(r"missing \d+ required keyword-only arguments?: (.+)")
 
 
 def create_engine(
@@ -39,7 +43,7 @@ def create_engine(
         engine = engine_class(project=project, state_dir=state_dir, **settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"the settings of engine {kind!r} do not fit: {error}",
+            _misfit(kind, str(error)),
             hint="See the documentation of this engine for its settings.",
         ) from error
     if not isinstance(engine, Engine):
@@ -48,3 +52,12 @@ def create_engine(
             hint="Subclass that protocol: it has defaults for what an engine need not do.",
         )
     return engine
+
+
+def _misfit(kind: str, error: str) -> str:
+    """Return what is wrong with the settings, for whoever knows no Python."""
+    if unknown := _UNKNOWN.search(error):
+        return f"an engine of kind {kind!r} has no setting {unknown[1]!r}"
+    if missing := _MISSING.search(error):
+        return f"an engine of kind {kind!r} needs the setting {missing[1]}"
+    return f"the settings of engine {kind!r} do not fit: {error}"
