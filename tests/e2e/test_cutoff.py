@@ -137,7 +137,7 @@ def test_an_input_repaired_by_a_backfill_that_was_cancelled_before_its_reader(
     daily = next(one for one in report["outputs"] if one["dataset"]["name"] == "daily")
     assert daily["cut_off"] == {"count": 1, "partitions": ["2024-01-02"]}
     assert daily["touched"]["count"] == 0
-    assert "daily: 1 cut off, 2024-01-02" in shop("report").stdout
+    assert "daily: 1 not needed (inputs unchanged), 2024-01-02" in shop("report").stdout
 
     shop(*run, "--no-cutoff")
     assert shop.ran() == ["clean", "daily"]
@@ -158,7 +158,7 @@ def test_a_backfill_is_undone_gone_on_with_and_not_resumed(shop: TableShop) -> N
     assert "engine 'here' would run it again" in refused.stderr
     project = shop.folder / "lineage-backfill.toml"
     project.write_text(project.read_text().replace("[engines.here]", "[engines.here]\nundo = true"))
-    assert "Say so with --yes" in shop("undo", code=9).stderr
+    assert "Pass --yes" in shop("undo", code=9).stderr
 
     shop.ran()
     said = shop("undo", done, "--yes").stderr

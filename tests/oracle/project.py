@@ -8,7 +8,7 @@ from typing import Any
 
 from lineage_backfill.planning.request_json import request_to_dict
 from tests.oracle.definition import Cal, Job, World
-from tests.oracle.worlds import planner_input, time_fields
+from tests.oracle.worlds import EVERY, planner_input, time_fields
 
 PROJECT = """
 [project]
@@ -60,17 +60,21 @@ def _job(job: Job) -> str:
     return toml
 
 
+def _keys(cal: Cal) -> object:
+    return "runtime" if cal.statics == EVERY else cal.statics
+
+
 def _calendar(cal: Cal) -> dict[str, Any]:
     time = time_fields(cal)
     if cal.statics and cal.grain:
         return {
             "dimensions": [
                 {"name": "time", **time},
-                {"name": "region", "keys": cal.statics},
+                {"name": "region", "keys": _keys(cal)},
             ]
         }
     if cal.statics:
-        return {"keys": cal.statics, "column": "region"}
+        return {"keys": _keys(cal), "column": "region"}
     return time or {"grain": "none"}
 
 

@@ -36,6 +36,7 @@
         const top = (part) => part.getBoundingClientRect().top;
         const read = parts.find((part) => part.getBoundingClientRect().bottom > 0) || parts[0];
         const place = top(read);
+        main.style.minHeight = `${main.offsetHeight}px`; // a shorter page could not be scrolled back
         for (const old of parts) {
           const fresh = page.getElementById(old.id);
           if (fresh) exchange(old, document.adoptNode(fresh));
