@@ -55,7 +55,7 @@ def create_engine(
 
 
 def _misfit(kind: str, error: str) -> str:
-    """Return what is wrong with the settings, for whoever knows no Python."""
+    """Return what is wrong with the settings, in the words of the project file."""
     if unknown := _UNKNOWN.search(error):
         return f"an engine of kind {kind!r} has no setting {unknown[1]!r}"
     if missing := _MISSING.search(error):

@@ -105,6 +105,16 @@ class Output:
         calendar = self.data.calendar
         return self.policy.says_mode or bool(calendar and not calendar.is_whole)
 
+    def refuse_undeclared(self) -> None:
+        """Raise DeclarationError where only a default says that a whole table is replaced."""
+        if not self.says_mode:
+            raise DeclarationError(
+                f"{self.dataset} is not partitioned, and nothing declares how it is written: a run "
+                "would replace all of it",
+                hint='declare it in [[job.writes]]: mode = "full" replaces the whole table, '
+                '"append" adds rows, "merge" updates them by their key',
+            )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFacts:

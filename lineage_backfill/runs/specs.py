@@ -108,15 +108,13 @@ class RunSpecs:
                 f"job {run.job} has no entrypoint",
                 hint='declare it: [[job]] entrypoint = "package.module:function"',
             )
-        for part in (*run.writes, *run.reads):
+        outputs = {output.dataset: output for output in facts.outputs}
+        for part in run.writes:
             refuse_unplaced(part.dataset, *self._place(part))
-        for output in facts.outputs:
-            if not output.says_mode:
-                raise DeclarationError(
-                    f"{output.dataset} is not partitioned, and how job {run.job} writes it is not "
-                    "declared",
-                    hint='declare it: [[job.writes]] mode = "full", "append" or "merge"',
-                )
+            if part.dataset in outputs:
+                outputs[part.dataset].refuse_undeclared()
+        for part in run.reads:
+            refuse_unplaced(part.dataset, *self._place(part))
 
     def _lacks(self, part: DatasetPartitions) -> bool:
         return bool(unplaced(*self._place(part)))

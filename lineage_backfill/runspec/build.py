@@ -112,8 +112,10 @@ class SpecBuilder:
         data, policy = output.data, output.policy
         if policy.mode == "overwrite":
             _refuse_repeated(data, scope)
+        table = self._table(data)
+        output.refuse_undeclared()
         return OutputSpec(
-            **self._table(data),
+            **table,
             scope=_partitions(data, scope),
             mode=policy.mode,
             says_mode=output.says_mode,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lineage_backfill.errors import DeclarationError
 from spark_runtime.configuration import load_project
 from spark_runtime.job import load_job
 from spark_runtime.runner import run
@@ -79,13 +80,12 @@ def test_the_default_replaces_no_whole_table(
     declared = declare(
         project, "naming", entrypoint=f"{name}:naming", reads=job.reads, writes=job.writes
     )
+    if expected == ["old"]:
+        with pytest.raises(DeclarationError, match="nothing declares how it is written") as refused:
+            run_specs(declared, project, StartRequest(), datetime.now(UTC))
+        assert 'mode = "full"' in refused.value.hint
+        return
     (spec,) = run_specs(declared, project, StartRequest(), datetime.now(UTC))
-    result = run(spark, spec, Tables(spark))
+    assert run(spark, spec, Tables(spark)).error is None
     rows = spark.read.format("delta").load(place).collect()
     assert sorted(row["name"] for row in rows) == expected
-    if expected == ["old"]:
-        assert result.error is not None
-        assert "nothing declares how it is written" in result.error.message
-        assert 'mode = "full"' in result.error.message
-    else:
-        assert result.error is None

@@ -92,8 +92,8 @@ def test_the_longer_of_two_secrets_is_hidden_whole_and_short_ones_are_not_known(
         ("region", "eu", False),
         ("region", "secret:eu", True),
         ("retries", 3, False),
-        ("PWD", "/work", False),
-        ("OLDPWD", "/work", False),
+        ("PWD", "/srv", False),
+        ("OLDPWD", "/srv", False),
         ("DB_PWD", "x", True),
     ],
 )
@@ -104,7 +104,7 @@ def test_which_named_values_are_secrets(name: str, value: object, secret: bool) 
 def test_a_variable_that_only_sounds_like_a_secret_is_none() -> None:
     given = {
         "DB_PASSWORD": "abcdefgh",
-        "PWD": "/work/project",
+        "PWD": "/srv/project",
         "TOKENIZERS_PARALLELISM": "false",
         "MAX_TOKENS": "100000000",
         "SECRET_STORE": "/run/secrets/it",

@@ -89,5 +89,5 @@ def test_hours_that_merge_into_a_day_are_told_to_merge(place: str) -> None:
 
 @pytest.mark.parametrize("place", WRITES)
 def test_no_default_replaces_a_table_without_partitions(place: str) -> None:
-    with pytest.raises(DeclarationError, match=r"is not partitioned, and how job .* writes it"):
+    with pytest.raises(DeclarationError, match="is not partitioned, and nothing declares"):
         specs(place, {"on_empty": "keep"}, None, "none")
