@@ -82,6 +82,13 @@ class SpecBuilder:
         outputs = {output.dataset: output for output in facts.outputs}
         edges = {edge.dataset: edge for edge in facts.inputs}
         inputs = [(self._resolver.dataset(dataset), wanted) for dataset, wanted in reads]
+        written = tuple(self._output(outputs[dataset], scope) for dataset, scope in writes)
+        if written and not any(output.scope for output in written):
+            named = ", ".join(map(str, render(facts.calendar, keys)))
+            raise DeclarationError(
+                f"a run of {named} writes no partition: its outputs have none then",
+                hint="correct `start` and `end` of the job or of its outputs",
+            )
         return RunSpec(
             backfill_id=identity.backfill_id,
             run_id=identity.run_id,
@@ -93,7 +100,7 @@ class SpecBuilder:
                 RunKey(key=_label(key), start=key.start, end=key.end)
                 for key in expand(facts.calendar, keys)
             ),
-            outputs=tuple(self._output(outputs[dataset], scope) for dataset, scope in writes),
+            outputs=written,
             inputs=tuple(
                 self._input(data, wanted, Needs(facts, edges.get(data.ref), keys))
                 for data, wanted in inputs
