@@ -30,7 +30,7 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         else:
             place.hardlink_to(unfinished)  # at once, and only where nothing is
     finally:
-        with suppress(OSError):  # what stopped it above is what is told
+        with suppress(OSError):  # the error above is the one to report
             unfinished.unlink()
 
 

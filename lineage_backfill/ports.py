@@ -98,7 +98,7 @@ class TableLogs(Protocol):
         after: int | None = None,
         since: datetime | None = None,
     ) -> TableChanges:
-        """Return the changes after a version or since an instant, of which one is given.
+        """Return the changes after a version or since an instant; exactly one is given.
 
         Raises TableLogError.
         """

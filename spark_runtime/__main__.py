@@ -184,7 +184,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
-    """Let a process that is told to end say so in its lineage first."""
+    """Let a terminated process send its lineage first."""
     raise Stopped(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""One attempt of one run: what it reads and writes, and what lineage and the result file are told.
+"""One attempt of one run: reads, writes, lineage and the result file.
 
 A job, a query and a script differ in how they call it, and in nothing else.
 """
@@ -166,7 +166,7 @@ class Attempt:
         if self.result is None:
             described = None if error is None else describe_error(error)
             if described is not None and not is_alive(self.spark):
-                # Whoever's fault it is, with a new JVM it may go well.
+                # Whatever the cause, a new JVM may succeed.
                 described = replace(described, transient=True)
             self._tell(described, stopped=not isinstance(error, Exception | None))
             self.result = RunResult(
@@ -218,7 +218,7 @@ class Attempt:
         return inputs, outputs
 
     def _state(self, target: Target, version: int | None) -> TableState | None:
-        # What cannot be read fails the run where it is needed, not where it is told of.
+        # An unreadable table fails the run where it is read, not where it is reported.
         with contextlib.suppress(Exception):
             return self.tables.state(target, version)
         return None

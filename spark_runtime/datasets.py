@@ -126,7 +126,7 @@ def calendar_of(
     )
 
 
-#: An edge of which nothing is said: its dataset is named beside it.
+#: An edge without declarations: its dataset is named beside it.
 DEFAULT = ReadDeclaration(dataset="")
 
 

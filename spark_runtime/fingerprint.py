@@ -74,7 +74,7 @@ class Fingerprint:
 
 
 def hashed(values: Sequence[tuple[Column, DataType]]) -> Column:
-    """Return the hash of values of these types, each of which may be NULL."""
+    """Return the hash of values of these types; each may be NULL."""
     parts = [part for column, kind in values for part in _parts(column, kind)]
     flags = [column.isNull() for column, _ in parts]
     # One number tells all that are NULL: a flag before each value would double what is hashed.

@@ -49,7 +49,7 @@ class Job(Protocol):
         """Whether it computes several keys at once ("range") or one by one ("key")."""
 
     def run(self, context: RunContext) -> None:
-        """Read, compute and write what the run is told to."""
+        """Read, compute and write as the run spec says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class Missing:
         return some([str(key) for key in self.keys(places)])
 
     def _bare(self, run_keys: Sequence[RunKey]) -> Iterator[tuple[str, Collection[int]]]:
-        """Yield the run keys of which nothing that they need was ever written, and what that is."""
+        """Yield the run keys whose inputs were never written, and those inputs."""
         if self.spec.needs is None:
             if len(self.never) == len(self.needed):
                 yield some([str(one.key) for one in run_keys]) or EVERY, self.never

@@ -1,6 +1,6 @@
-"""The outbox: every lineage event stands in a file before anybody is told, so that none is lost.
+"""The outbox: every lineage event is in a file before it is sent, so that none is lost.
 
-Beside each file stands how far each address has been told of it. A later driver there sends
+Beside each file stands how much of it was sent to each address. A later driver there sends
 what is missing, in order, and nothing twice.
 """
 
@@ -167,7 +167,7 @@ def _told(file: Path) -> dict[str, int]:
 
 
 def _mark(file: Path) -> Path:
-    # Hidden: whoever reads the folder as lineage passes it over.
+    # Hidden: readers of the folder as lineage skip it.
     return file.with_name(f".{file.name}.sent")
 
 

@@ -611,7 +611,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def _take_back(live: Path, kept: Path, inodes: tuple[int, int], files: set[str]) -> None:
-    """Let a folder be the old one again, wherever its writer, or who took it back, has died.
+    """Restore the old folder, at whichever step its writer or an earlier restore died.
 
     A file that others added to the new one goes to the old one, one that they removed is removed
     there. A folder that they replaced, or took all new files out of, is left as they made it.

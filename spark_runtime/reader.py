@@ -127,7 +127,7 @@ class Inputs:
         )
 
     def _types(self, spec: InputSpec) -> Mapping[str, str] | None:
-        """Return the types of the columns whose values are told, by their declared names."""
+        """Return the types of the partition columns, by their declared names."""
         state = self._tables.log(spec).state(spec.version)
         if spec.partitions is not None:
             return Scope.of(state, spec, spec.partitions).types

@@ -6,7 +6,7 @@
     orders = read("orders")
     write_partitions(orders.groupBy("day").count())
 
-Started by a backfill such a script is told its partitions, by its schedule it finds them.
+A backfill gives such a script its partitions; started by its schedule, it finds them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spark_runtime.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The runs that this process is in: that of a script within that of whoever runs the script.
+#: The runs that this process is in: that of a script within that of its caller.
 _running: list[RunContext] = []
 
 

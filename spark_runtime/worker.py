@@ -35,7 +35,7 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
     with os.fdopen(reply_fd, "w", encoding="utf-8") as replies:
         try:
             spark = get_session(conf)
-        except Exception as error:  # noqa: BLE001 (said to whoever started the worker)
+        except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
             _reply(replies, op="raised", id=None, error=_error(error))
             return 1
         worker = _Worker(spark)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for whoever wants one: the one that is given, or one that is started."""
+"""A real PostgreSQL for tests: the one that is given, or one that is started."""
 
 from __future__ import annotations
 

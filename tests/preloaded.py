@@ -1,4 +1,4 @@
-"""Whoever imports this has imported all of the tool, and what the tests run in processes."""
+"""Imports all of the tool, and what the tests run in processes."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def model(mode: str, attempt: int | None, *, foreign: bool) -> list[Row]:
 
 
 class Steps:
-    """What else happens at a step of what works on a table: once, whoever comes there first."""
+    """Another writer at one step of a write: once, at the first arrival."""
 
     def __init__(self) -> None:
         self.actions: dict[tuple[str, str], Callable[[], object]] = {}

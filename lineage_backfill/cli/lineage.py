@@ -41,7 +41,7 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A job or a dataset, of which all is told.",
+            help="A job or a dataset to show in full.",
             metavar="NAME",
             show_default=False,
             autocompletion=complete_nodes,
@@ -50,7 +50,7 @@ def show(
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs with what they read and write, or all that is told of one name."""
+    """List the jobs with what they read and write, or everything known of one name."""
     workspace = source.open()
     snapshot = workspace.snapshot
     jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())

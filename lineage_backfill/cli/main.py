@@ -1,4 +1,4 @@
-"""The command line: its verbs, its exit codes, and how errors are told."""
+"""The command line: its verbs, its exit codes, and how errors are printed."""
 
 from __future__ import annotations
 

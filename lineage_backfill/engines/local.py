@@ -275,7 +275,7 @@ class LocalEngine(Engine):
     def _run(self, handle: str, task: _Task) -> None:
         try:
             task.outcome = self._outcome(task)
-        except Exception as error:  # noqa: BLE001 - else nobody would hear of the end
+        except Exception as error:  # noqa: BLE001 - the end must always be reported
             task.outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
         if task.outcome.result is not None:
             del self._tasks[handle]  # `poll` reads the file; thousands of results are a lot to hold

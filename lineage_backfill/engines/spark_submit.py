@@ -1,6 +1,6 @@
 """Runs each attempt as a Spark application of its own, by spark-submit: the way to a cluster.
 
-What came of it is told by, in this order: the result file, which the job writes after a look into
+Its outcome comes from, in this order: the result file, which the job writes after a look into
 the logs of its tables; those logs, where the driver died before it could; the cluster, where the
 driver runs there; the exit code.
 """
@@ -225,7 +225,7 @@ class SparkSubmitEngine(ProcessEngine):
         return state is not None and not state.is_final
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the driver's end; Python is ended too where only its JVM has died."""
+        """Wait for the driver to end; stop Python too where only its JVM died."""
         # Not reaped before that, so the id cannot have come to mean another process.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         kill_group(process.pid)

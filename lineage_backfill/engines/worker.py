@@ -109,7 +109,7 @@ class Worker:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
-            pass  # it has died; the reply pipe says so, after what it still had to say
+            pass  # the worker is dead; the reply pipe reports that after its last replies
         while True:
             reply = self._reply()
             if reply.get("id") == request["id"]:

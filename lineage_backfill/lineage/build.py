@@ -122,7 +122,7 @@ class LineageBuilder:
             raise LineageError(f"not an OpenLineage event: {error!r}") from error
 
     def add_dataset(self, namespace: str, name: str) -> None:
-        """Make a dataset known of which nothing but the name is known."""
+        """Add a dataset that is known by its name alone."""
         self._seen(({"namespace": namespace, "name": name},), _FIRST)
 
     def dataset_names(self) -> set[Name]:

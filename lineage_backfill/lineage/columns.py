@@ -12,7 +12,7 @@ from typing import Final
 from lineage_backfill.lineage.snapshot import ColumnEdge
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Stands for every column: of a dataset whose columns nobody told apart, or of a whole output.
+#: Stands for every column: of a dataset without known columns, or of a whole output.
 ALL: Final = "*"
 #: A way through a job: the job, an input and an output.
 Path = tuple[JobRef, DatasetRef, DatasetRef]

@@ -148,7 +148,7 @@ def find_families(
 
 
 def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> Iterator[Family]:
-    """Yield families of which each run of a job names others, whatever tells them apart."""
+    """Yield families that differ in each run of a job, whatever the difference."""
     known, ordered = set(names), sorted(names)
     shapes: set[tuple[str, str]] = set()
     for job in snapshot.jobs.values():

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _LOOK = 0.5  # seconds between two looks into the outbox
 _TIMEOUT = (5.0, 10.0)  # seconds to connect, and for each answer
 _COMMAND_TIMEOUT = 30.0
-_HELD = timedelta(minutes=2)  # for so long nobody else delivers what this courier has taken
+_HELD = timedelta(minutes=2)  # other couriers leave a notice alone this long after it was taken
 _FIRST, _LONGEST, _MOST = timedelta(seconds=10), timedelta(hours=1), 30  # tries: more than a day
 
 

@@ -109,8 +109,8 @@ def parse(
 ) -> PartitionSet:
     """Return the partitions that a user names as changed.
 
-    A key counts as soon as its interval has begun; a range is clipped to such keys, of which some
-    may be to come; both are said to `warn`. Raises KeyFormatError, AmbiguousKeyError,
+    A key counts once its interval has begun, complete or not; a range is clipped to such keys.
+    Both cases call `warn`. Raises KeyFormatError, AmbiguousKeyError,
     MissingKeyError, RangeError.
     """
     if calendar.is_whole:

@@ -590,7 +590,7 @@ def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
 
 
 def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
-    """Order jobs of which some are tied: by strongly connected groups."""
+    """Order jobs by strongly connected groups, where cycles tie some."""
     import networkx as nx  # slow to load, and datasets seldom form a cycle
 
     graph: nx.DiGraph[JobFacts] = nx.DiGraph((job, one) for job in nodes for one in followers[job])

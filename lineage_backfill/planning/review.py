@@ -296,7 +296,7 @@ class _Review:
             )
 
     def _contradictions(self) -> Iterator[Finding]:
-        seen: set[DatasetDeclaration | None] = set()  # what a glob says wrongly is told once
+        seen: set[DatasetDeclaration | None] = set()  # a mistake in a glob is reported once
         for ref in sorted(self._touched()):
             try:
                 self._resolver.calendar(ref)

@@ -443,7 +443,7 @@ class _Evidence:
         self.old -= PartitionSet.union(self._groups.values())
 
     def judged(self, wanted: PartitionSet) -> tuple[PartitionSet, tuple[str, ...]]:
-        """Return those of the partitions of which it is known whether they were made."""
+        """Return the partitions for which it is known whether they were made."""
         table = self._table
         if table is not None and table.whole:
             return wanted, ()

@@ -1,1 +1,1 @@
-"""What is told of plans, backfills and lineage, whatever shows it: words, drawings, documents."""
+"""Plans, backfills and lineage as words, drawings and documents, for every output."""

@@ -1,4 +1,4 @@
-"""What is told of the documents that `status`, `report` and `history` print."""
+"""Sentences and columns for the documents of `status`, `report` and `history`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of one job or dataset, and prints as a document of all."""
+"""The document of one job or dataset, and of all of them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Periods:
 
     @classmethod
     def covering(cls, spans: Sequence[Span], zone: str, *, most: int) -> Periods:
-        """Return the shortest periods of which so many cover the spans, of years more if need be.
+        """Return the shortest periods such that this many cover the spans; more of them for years.
 
         There is at least one span.
         """

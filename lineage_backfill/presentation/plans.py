@@ -1,4 +1,4 @@
-"""What is told of a plan: its summary, its jobs in waves or groups, a graph of it, how long."""
+"""Describes a plan: summary, jobs by wave or group, graph, duration."""
 
 from __future__ import annotations
 

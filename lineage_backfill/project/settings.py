@@ -30,9 +30,9 @@ ENV_PREFIX = "LINEAGE_BACKFILL_"
 _NO_SETTING = re.compile(
     rf"{ENV_PREFIX}(JARS|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
 )
-#: Settings of `[lineage]` of which one layer names one, and the layers below are not asked.
+#: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
-#: Variables that tell senders of lineage its address, the first one first: read where no project
+#: Variables that hold the address to which lineage is sent, by priority: read where no project
 #: file, no variable of ours and no option names a source.
 SENDERS = ("OPENLINEAGE_URL", "MARQUEZ_URL")
 View = Literal["events", "graph", "both"]
@@ -539,7 +539,7 @@ def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict
 
 
 def _of_senders(environ: Mapping[str, str]) -> dict[str, Setting]:
-    """Return the address that those who send lineage are told, where it is one."""
+    """Return the address to which lineage is sent, where it is an HTTP address."""
     name = "lineage.marquez"
     for variable in SENDERS:
         address = environ.get(variable, "")

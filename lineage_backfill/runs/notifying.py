@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotifyingReporter(Reporter):
-    """Passes all that it is told on to another reporter, and writes notices for the hooks.
+    """Forwards every event to another reporter, and writes notices for the hooks.
 
     A store that refuses a notice is logged, and never fails the backfill. `project` is its name.
     """

@@ -45,7 +45,7 @@ def is_driving(holder: Holder | None, now: datetime) -> bool:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether an owner is known to have died: a process of this machine that is no more."""
+    """Whether an owner is known to be dead: a process of this machine that has ended."""
     machine, _, pid = owner.rpartition(" process ")
     if machine != _machine() or not pid.isdigit():
         return False

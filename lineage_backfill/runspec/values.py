@@ -27,7 +27,7 @@ class ProductKey(dict[str, str]):
     'day=2024-06-15/region=eu%2Fwest'
     """
 
-    def __hash__(self) -> int:  # type: ignore[override]  # nobody changes one
+    def __hash__(self) -> int:  # type: ignore[override]  # never changed after parsing
         return hash(frozenset(self.items()))
 
     def __str__(self) -> str:

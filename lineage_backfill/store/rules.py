@@ -76,7 +76,7 @@ def lease_held(backfill_id: str, owner: str, until: datetime) -> ConflictError:
     """Return the error for a backfill that another executor drives."""
     return ConflictError(
         f"backfill {backfill_id} is driven by {owner}",
-        hint=f"`watch` follows it; if it has died, try again after {until:%H:%M:%S} UTC.",
+        hint=f"`watch` follows it; if its process died, try again after {until:%H:%M:%S} UTC.",
     )
 
 

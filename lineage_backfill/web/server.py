@@ -1,4 +1,4 @@
-"""Serves the pages until it is told to stop."""
+"""Serves the pages until it is stopped."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_a_backfill_makes_only_allowed_moves(
         assert store.backfill("b-1").state is old
 
 
-def test_whoever_holds_a_lease_is_known(store: RunStore) -> None:
+def test_the_holder_of_a_lease_is_known(store: RunStore) -> None:
     with pytest.raises(UnknownNameError):
         store.holder("b-1")
     store.create(backfill_record(), PLAN, [])

@@ -533,7 +533,7 @@ def test_a_backfill_is_named_by_its_fix_and_found_again(shop: Shop) -> None:
             ["--dataset", "shop:feed"],
             ["--dataset", "daily"],
             ["--state", "failed"],
-            ["--owner", "nobody-here"],
+            ["--owner", "stranger"],
             ["--since", "1h"],
             ["--since", "2100-01-01T00:00:00Z"],
         )

@@ -38,6 +38,8 @@ NOT_BUT = {
     r"without a word": "without …",
     r"\bwhoever\b": "who",
     r"\bheld to\b": "compared with",
+    r"\bof which (some|all|one|none|nothing|each)\b|\bof which \d": "two sentences, or 'with'",
+    r"\b(senders|hooks|what) (is|are) told\b": "sent, shown, reported",
 }
 _SOURCES = ("lineage_backfill", "spark_runtime", "docker")
 

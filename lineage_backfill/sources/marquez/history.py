@@ -455,7 +455,7 @@ def _in_turns(all_pages: list[Iterator[T]]) -> Iterator[T]:
 def _switching_often() -> Iterator[None]:
     """Let no thread wait for long while another one works.
 
-    A body comes in hundreds of small parts, for each of which its reader waits so long.
+    A body comes in hundreds of small parts, and its reader waits that long for each.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -518,7 +518,7 @@ def _unshown_from(api: Api, after: str) -> int:
 
 
 def _proven(api: Api, window: _Window) -> _Window | None:
-    """Return a window of which all is read; None where the server has more events to show in it.
+    """Return the window once it is read in full; None while the server has more events in it.
 
     Where it counts more than were shown, as of jobs and datasets, none may follow those.
     """

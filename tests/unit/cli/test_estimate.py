@@ -1,4 +1,4 @@
-"""How long a plan takes, as people and programs are told, and what is left of it meanwhile."""
+"""How long a plan takes, as people and programs see it, and what is left of it."""
 
 from __future__ import annotations
 

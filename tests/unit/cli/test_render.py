@@ -224,7 +224,7 @@ def ended(state: BackfillState, **states: int) -> dict[str, Any]:
 
 
 def rewritten(*changed: int, exact: bool | None = True, **more: Any) -> dict[str, Any]:
-    """The report on tables of which 5 partitions each were rewritten, or not needed (-1)."""
+    """The report on tables with 5 rewritten partitions each (-1: not needed)."""
     outputs = [
         {
             "job": {"namespace": "n", "name": f"{number}"},

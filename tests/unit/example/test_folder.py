@@ -1,4 +1,4 @@
-"""The demo's folder is begun afresh, and nobody else's folder is."""
+"""The demo's folder is made again, and no other folder."""
 
 from __future__ import annotations
 

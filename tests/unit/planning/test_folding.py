@@ -217,7 +217,7 @@ def test_undeclared_partitions_elsewhere_hinder_nothing(
         '[[dataset]]\nname = "public.orders_*"\ngrain = "none"\n',
     ],
 )
-def test_whoever_says_that_they_are_datasets_of_their_own_is_believed(
+def test_a_declaration_that_they_are_separate_datasets_wins(
     project: Project, capsys: pytest.CaptureFixture[str], declared: str
 ) -> None:
     week = '[[dataset]]\npattern = "/lake/week/ds={day:%Y-%m-%d}"\nstart = "2021-05-01"\n'

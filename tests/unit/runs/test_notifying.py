@@ -1,4 +1,4 @@
-"""What hooks are told of a backfill, and that they can neither delay nor fail it."""
+"""Which notices hooks get, and that no hook delays or fails a backfill."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_two_couriers_share_an_outbox_and_leave_notices_of_others(
     taken = store.take_notice([ALL.id], now=NOW, until=NOW + timedelta(minutes=2))
     assert taken is not None
     assert store.take_notice([ALL.id], now=NOW, until=NOW) is None
-    # Whoever took it has died: it is delivered by another one, once more.
+    # The courier that took it died: another one delivers it again.
     assert store.take_notice([ALL.id], now=NOW + timedelta(minutes=2), until=NOW) is not None
     other = NotifyDeclaration(on=("failed",), command=("other",))
     assert not courier(store, other, Clock(), tmp_path).deliver_one()

@@ -1,4 +1,4 @@
-"""How a service is asked: what it is told besides the question."""
+"""The headers of a request to a service."""
 
 from __future__ import annotations
 
