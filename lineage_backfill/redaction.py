@@ -82,10 +82,9 @@ def redacted(text: str) -> str:
     'no answer from http://me:***@host:5000/api?api_key=***&page=2'
     """
     for secret in _Known.texts:
-        if secret in text and len(secret) >= _LONG:
-            text = text.replace(secret, MASK)
-        elif secret in text:
-            text = _word(secret).sub(MASK, text)
+        if secret in text:
+            is_long = len(secret) >= _LONG
+            text = text.replace(secret, MASK) if is_long else _word(secret).sub(MASK, text)
     if "://" in text:
         text = _TOKEN.sub(f"{MASK}@", _USER.sub(rf"\1:{MASK}@", text))
     if "=" in text:

@@ -27,7 +27,7 @@ from lineage_backfill.runspec.values import (
 )
 from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
-from spark_runtime.errors import EntrypointError, InputMissingError, TableError, full_text
+from spark_runtime.errors import EntrypointError, InputMissingError, full_text
 from spark_runtime.increments import last_read
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.reader import Inputs
@@ -76,13 +76,6 @@ class Attempt:
 
     def _pin(self) -> None:
         for output in self.spec.outputs:
-            if not output.says_mode:
-                raise TableError(
-                    f"{output.dataset} is not partitioned, and nothing declares how it is written:"
-                    " a run would replace all of it",
-                    hint='declare it in [[job.writes]]: mode = "full" replaces the whole table, '
-                    '"append" adds rows, "merge" updates them by their key',
-                )
             self._since[output.dataset] = Since.of(self.tables.state(output))
         self._inputs = Inputs(self.spark, self.spec.inputs, self.tables)
         self._read = self._inputs.results()

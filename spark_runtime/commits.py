@@ -86,7 +86,7 @@ def foreign_change(
             own |= commit.touched
         elif touched := commit.changed(scope):
             return f"{commit} of {log.location}", touched
-    if until is None and since.stamps is not None:
+    if until is None:
         unlogged = [v for v in since.restamped(state) if v in scope and v not in own]
         if unlogged:
             return f"another writer of {log.location}", unlogged

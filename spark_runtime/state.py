@@ -129,8 +129,10 @@ class Since:
         return None
 
     def restamped(self, state: TableState) -> set[Values]:
-        """Return the partitions whose files are others now."""
-        seen, now = self.stamps or {}, state.stamps
+        """Return the partitions whose files are others now, as far as its stamps are known."""
+        seen, now = self.stamps, state.stamps
+        if seen is None:
+            return set()
         return {
             values for values in seen.keys() | now.keys() if seen.get(values) != now.get(values)
         }

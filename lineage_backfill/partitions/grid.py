@@ -25,10 +25,8 @@ _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EVERY: Final = re.compile(r"(\d{1,9})\s*([smhdw])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-
 #: A year, a month or a day.
-_PERIOD = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?$")
+_PERIOD: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 
 
 class Grid(ABC):
@@ -73,18 +71,21 @@ class Grid(ABC):
 
     def _meant(self, label: str) -> str:
         """Return what a hint adds of the keys of the year, month or day that a text names."""
-        found = _PERIOD.match(label)
+        found = _PERIOD.fullmatch(label)
+        if found is None:
+            return ""
         try:
-            year, month, day = (int(part or 1) for part in found.groups()) if found else (0, 0, 0)
-            first = date(year, month, day)
+            first = date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
         except ValueError:
             return ""
-        if found is None or not FIRST_YEAR <= year < LAST_YEAR - 1:
+        if not FIRST_YEAR <= first.year < LAST_YEAR - 1:
             return ""
         if found[3]:
             after = first + timedelta(days=1)
+        elif found[2]:
+            after = (first + timedelta(days=31)).replace(day=1)
         else:
-            after = date(year + (month == 12 or not found[2]), month % 12 + 1 if found[2] else 1, 1)
+            after = first.replace(year=first.year + 1)
         keys = self.at(self.zone.midnight(first)), self.at(self.zone.midnight(after) - 1)
         begin, end = map(self.label, keys)
         if begin == end:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from lineage_backfill.project.reader import length
-from lineage_backfill.project.table import Table, near_misses
+from lineage_backfill.project.table import Table
 
 #: A drive has begun, its first run has failed, the backfill has ended, a person has to confirm a
 #: plan, no run has begun or ended for long.
@@ -47,15 +47,8 @@ def read_notify(tables: Iterable[Table], hosts: Collection[str]) -> tuple[Notify
 
 
 def _read(table: Table, hosts: Collection[str]) -> NotifyDeclaration:
-    known: dict[str, Event] = {one: one for one in get_args(Event)}
-    given = table.texts("on") or ()
-    for word in given:
-        if word not in known:
-            raise table.error(
-                f"`on` is {word!r}, but must be one of {', '.join(known)}",
-                hint=near_misses(word, known),
-            )
-    if not given:
+    events = table.choices("on", get_args(Event))
+    if not events:
         raise table.error("`on` is missing", hint='As in on = ["failed", "finished"].')
     command, webhook = table.texts("command") or (), table.text("webhook")
     if bool(command) == bool(webhook):
@@ -68,7 +61,7 @@ def _read(table: Table, hosts: Collection[str]) -> NotifyDeclaration:
         if command and key in table:
             raise table.error(f"`{key}` belongs to a webhook", hint="Leave it out.")
     found = NotifyDeclaration(
-        on=tuple(known[word] for word in given),
+        on=events,
         command=command,
         webhook=webhook,
         shape=table.choice("format", get_args(Shape)) or "json",

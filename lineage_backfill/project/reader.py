@@ -234,7 +234,7 @@ def _rules(table: Table) -> RunRules:
         timeout=length(table, "timeout"),
         retries=table.integer("retries", None, minimum=0),
         retry_wait=length(table, "retry_wait"),
-        retry_on=failures(table, "retry_on"),
+        retry_on=table.choices("retry_on", get_args(Failure)),
         only_between=window(table, "only_between"),
     )
 
@@ -249,19 +249,6 @@ def length(table: Table, key: str) -> timedelta | None:
             hint="Write it as 90s, 30m, 2h or 1d.",
         )
     return found
-
-
-def failures(table: Table, key: str) -> tuple[Failure, ...] | None:
-    """Take the kinds of failures after which a run is tried again."""
-    given = table.texts(key)
-    known: dict[str, Failure] = {one: one for one in get_args(Failure)}
-    for word in given or ():
-        if word not in known:
-            raise table.error(
-                f"`{key}` is {word!r}, but must be one of {', '.join(known)}",
-                hint=near_misses(word, known),
-            )
-    return None if given is None else tuple(known[word] for word in given)
 
 
 def window(table: Table, key: str) -> RunWindow | None:

@@ -17,7 +17,7 @@ from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
 from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
-from lineage_backfill.project.run_rules import RunRules
+from lineage_backfill.project.run_rules import Failure, RunRules
 from lineage_backfill.project.table import Table, near_misses
 from lineage_backfill.redaction import MASK, redacted
 
@@ -170,7 +170,7 @@ def _length(table: Table, key: str, _base: Path) -> timedelta | None:
 
 
 def _failures(table: Table, key: str, _base: Path) -> Any:
-    return declare.failures(table, key)
+    return table.choices(key, get_args(Failure))
 
 
 def _window(table: Table, key: str, _base: Path) -> Any:

@@ -100,12 +100,22 @@ class Table:
     def choice(self, key: str, options: tuple[Any, ...]) -> Any:
         """Take one of the words in `options`, None if the key is not there."""
         value = self.text(key)
-        if value is not None and value not in options:
-            raise self.error(
-                f"`{key}` is {value!r}, but must be one of {', '.join(options)}",
-                hint=near_misses(value, options),
-            )
+        self._refuse_others(key, () if value is None else (value,), options)
         return value
+
+    def choices(self, key: str, options: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Take one or several of the words in `options`, None if the key is not there."""
+        values = self.texts(key)
+        self._refuse_others(key, values or (), options)
+        return values
+
+    def _refuse_others(self, key: str, values: Iterable[str], options: tuple[str, ...]) -> None:
+        for value in values:
+            if value not in options:
+                raise self.error(
+                    f"`{key}` is {value!r}, but must be one of {', '.join(options)}",
+                    hint=near_misses(value, options),
+                )
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         """Take a string or a list of strings."""

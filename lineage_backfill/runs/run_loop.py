@@ -560,12 +560,13 @@ class RunLoop:
         most = self._services.max_failures
         if most is None or self._cancelling:
             return []
-        failed = self._failed
-        if failed < most:
+        if self._failed < most:
             return []
         self._is_failing = True
         self._reporter.stopping(len(self._running), hard=False)
-        return self._give_up(f"not started: {failed} run{'s' * (failed > 1)} had failed")
+        return self._give_up(
+            f"not started: {self._failed} run{'s' * (self._failed > 1)} had failed"
+        )
 
     @property
     def _is_expired(self) -> bool:

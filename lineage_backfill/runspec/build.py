@@ -125,7 +125,6 @@ class SpecBuilder:
             **table,
             scope=_partitions(data, scope),
             mode=policy.mode,
-            says_mode=output.says_mode,
             on_empty=policy.on_empty,
             on_drift=policy.on_drift,
         )

@@ -291,7 +291,6 @@ def _output(value: object, place: str) -> OutputSpec:
             mode=reader.choice("mode", _MODES),
             on_empty=reader.choice("on_empty", _ON_EMPTY),
             on_drift=reader.choice("on_drift", _ON_DRIFT),
-            says_mode=reader.optional("says_mode", bool) is not False,
         )
     )
 

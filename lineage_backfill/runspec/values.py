@@ -71,16 +71,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec(Target):
-    """A dataset that the run writes, and exactly the partitions that it may touch.
-
-    Without `says_mode` nothing declares the mode of an unpartitioned table; the run is refused.
-    """
+    """A dataset that the run writes, and exactly the partitions that it may touch."""
 
     scope: tuple[Partition, ...]
     mode: WriteMode = "overwrite"
     on_empty: OnEmpty = "clear"
     on_drift: OnDrift = "fail"
-    says_mode: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +257,7 @@ def _members(value: Any) -> dict[str, Any]:
     return {
         name: member
         for name, member in found.items()
-        if (name not in _OPTIONAL or member not in (None, "", False))
-        and (name != "says_mode" or not member)
+        if name not in _OPTIONAL or member not in (None, "", False)
     }
 
 
