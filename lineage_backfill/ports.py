@@ -504,8 +504,15 @@ class RunStore(Protocol):
     def lock(self, lease: Lease, writes: Sequence[DatasetPartitions]) -> None:
         """Lock partitions; raises ConflictError naming a backfill that holds some of them."""
 
-    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
-        """Write moves, all or none; raises StoreError for one that is not allowed."""
+    def record(
+        self,
+        lease: Lease,
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        notices: Sequence[Notice] = (),
+    ) -> None:
+        """Write moves and notices, all or none; raises StoreError for a move not allowed."""
 
     def extend(
         self, lease: Lease, plan: Mapping[str, Any], runs: Sequence[PlannedRun], *, now: datetime
@@ -519,10 +526,13 @@ class RunStore(Protocol):
         *,
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
+        error: str = "",
+        notices: Sequence[Notice] = (),
     ) -> None:
         """Write the state of the backfill and the keys that it leaves; RUNNING sets its start once.
 
-        Raises StoreError for a move that is not among BACKFILL_MOVES.
+        The `error` that led to it is kept as an event. Notices are written in one transaction with
+        the state. Raises StoreError for a move that is not among BACKFILL_MOVES.
         """
 
     def request_control(
@@ -543,7 +553,7 @@ class RunStore(Protocol):
         """Return the ids of the backfills that were pruned, and when."""
 
     def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        """Put notices into the outbox; they are due at once."""
+        """Put notices into the outbox, due at once; one whose id is there stays as it is."""
 
     def take_notice(
         self, hooks: Collection[str], *, now: datetime, until: datetime

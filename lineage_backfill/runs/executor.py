@@ -31,6 +31,7 @@ from lineage_backfill.ports import (
     RunStore,
     Submission,
 )
+from lineage_backfill.redaction import redacted
 from lineage_backfill.runs.cutoff import Cutoff
 from lineage_backfill.runs.owner import LEASE, is_dead, is_driving, machine, owner
 from lineage_backfill.runs.patience import PatientStore
@@ -391,9 +392,11 @@ class Executor:
         try:
             _refuse_closed(self.store.backfill(backfill_id))
             yield lease
-        except BaseException:
+        except BaseException as error:
             with suppress(BackfillError):  # the first error says more; or nothing had begun
-                self.store.enter(lease, BackfillState.INTERRUPTED, now=self.clock.now())
+                why = redacted(str(error)) or type(error).__name__
+                now = self.clock.now()
+                self.store.enter(lease, BackfillState.INTERRUPTED, now=now, error=why)
             raise
         finally:
             self._stops = 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from lineage_backfill.errors import BackfillError, StoreError, StoreUnreachableError
@@ -327,12 +328,20 @@ class SqlRunStore(RunStore):
                 ]
                 connection.execute(sa.insert(locks), rows)
 
-    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
+    def record(
+        self,
+        lease: Lease,
+        moves: Sequence[Move],
+        *,
+        now: datetime,
+        notices: Sequence[Notice] = (),
+    ) -> None:
         if not moves:
             return
         try:
             with self._write(lease) as connection:
                 write_moves(connection, lease.backfill_id, moves, now)
+                _put(connection, notices, now)
         except MoveRefused:
             raise self._refusal(lease.backfill_id, moves) from None
 
@@ -355,6 +364,8 @@ class SqlRunStore(RunStore):
         *,
         now: datetime,
         left: Sequence[Mapping[str, Any]] = (),
+        error: str = "",
+        notices: Sequence[Notice] = (),
     ) -> None:
         is_running = state is BackfillState.RUNNING
         values: dict[str, Any] = {
@@ -372,7 +383,8 @@ class SqlRunStore(RunStore):
             if old not in BACKFILL_SOURCES[state]:
                 raise refused_state(lease.backfill_id, old, state)
             _change(connection, lease.backfill_id, values)
-            _log(connection, lease.backfill_id, now, state, {})
+            _log(connection, lease.backfill_id, now, state, {"error": error} if error else {})
+            _put(connection, notices, now)
 
     def request_control(
         self, backfill_id: str, control: ControlRequest | None, *, now: datetime
@@ -401,13 +413,8 @@ class SqlRunStore(RunStore):
         return {row.backfill_id: row.at for row in self._rows(sa.select(pruned))}
 
     def add_notices(self, notices: Sequence[Notice], *, now: datetime) -> None:
-        rows = [
-            {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
-            for one in notices
-        ]
-        if rows:
-            with self._write() as connection:
-                connection.execute(sa.insert(outbox), rows)
+        with self._write() as connection:
+            _put(connection, notices, now)
 
     def take_notice(
         self, hooks: Collection[str], *, now: datetime, until: datetime
@@ -662,6 +669,17 @@ def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[Plann
     ]
     if rows:
         connection.execute(sa.insert(runs), rows)
+
+
+def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) -> None:
+    """Put notices into the outbox, except those that are there."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = [
+        {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
+        for one in notices
+    ]
+    if rows:
+        connection.execute(insert(outbox).on_conflict_do_nothing(), rows)
 
 
 def _change(connection: sa.Connection, backfill_id: str, values: dict[str, Any]) -> None:

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from typing import cast
 
 from lineage_backfill.errors import (
-    BackfillError,
     ConflictError,
     EngineError,
     PrunedError,
@@ -29,7 +29,7 @@ from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Submis
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.live import LiveRuns
-from lineage_backfill.runs.notifying import NotifyingReporter
+from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
 from lineage_backfill.runs.owner import is_driving
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
@@ -282,13 +282,13 @@ class Runner:
         limits = project.declarations.limits
         with (
             nullcontext(engines) if engines else workspace.open_engines(used) as opened,
-            self._notifying(store) as reporter,
+            self._notifying(store) as (reporter, kept),
         ):
             if must_open and used <= opened.keys():  # if not, the executor refuses the plan
                 for engine in (engine for name, engine in opened.items() if name in used):
                     engine.open()
             yield Executor(
-                store=store,
+                store=kept,
                 engines=opened,
                 spec_builder=(
                     context.spec
@@ -312,20 +312,17 @@ class Runner:
             )
 
     @contextmanager
-    def _notifying(self, store: RunStore) -> Iterator[Reporter]:
-        """Give a reporter that also tells the hooks, which get their notices meanwhile."""
-        hooks = self._project.notify
-        if not hooks:
-            yield self._reporter
+    def _notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
+        """Give a reporter and a store that write notices, delivered to the hooks meanwhile."""
+        if not self._project.notify:
+            yield self._reporter, store
             return
-        clock = SystemClock()
-        reporter = NotifyingReporter(
-            self._reporter, store, hooks, clock=clock, project=self._project.root.name
-        )
+        notices = self._notices()
+        reporter = StallReporter(self._reporter, store, notices)
         courier = load(COURIER)(
             store,
-            hooks,
-            clock=clock,
+            notices.hooks,
+            clock=notices.clock,
             reveal=partial(true_text, base=self._project.root),
             hosts=self._project.notify_hosts,
             folder=self._project.root,
@@ -333,22 +330,25 @@ class Runner:
         )
         courier.start()
         try:
-            yield reporter
-        except BackfillError as error:
-            reporter.broke_off(error)
-            raise
+            yield reporter, cast(RunStore, NotifyingStore(store, notices))
         finally:
             courier.stop(_DELIVERY)
 
+    def _notices(self) -> Notices:
+        project = self._project
+        return Notices(project.notify, clock=SystemClock(), project=project.root.name)
+
     def ask_for_approval(self, plan: Plan) -> None:
-        """Tell the hooks that a plan waits for a person."""
+        """Notify the hooks that a plan waits for a person."""
         if any("needs_approval" in hook.on for hook in self._project.notify):
             with (
                 self._workspace.open_store(create=True) as store,
-                self._notifying(store) as reporter,
+                self._notifying(store),
             ):
-                assert isinstance(reporter, NotifyingReporter)
-                reporter.needs_approval(plan)
+                runs = plan.totals.get("runs")
+                text = f"of {runs} runs has to be confirmed"
+                notices = self._notices().of("needs_approval", text, plan=plan.id, runs=runs)
+                keep(store, notices, now=datetime.now(UTC))
 
     def _live_runs(
         self, context: ExecutionContext, engines: Mapping[str, Engine]

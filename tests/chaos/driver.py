@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -19,8 +19,10 @@ from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Lease, Move
+from lineage_backfill.ports import Lease, Move, RunStore
+from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.runs.executor import Executor, SystemClock
+from lineage_backfill.runs.notifying import Notices, NotifyingStore
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
@@ -57,6 +59,7 @@ class Drive:
     backfill_id: str | None = None
     disturb: Mapping[tuple[str, int], str] = field(default_factory=dict)
     worker_kills: Sequence[tuple[str, int]] = ()
+    hooks: Sequence[NotifyDeclaration] = ()
 
 
 class Disturbance:
@@ -107,7 +110,12 @@ class DisturbedStore(SqlRunStore):
             sql = "PRAGMA query_only = ON" if is_sqlite else "SET TRANSACTION READ ONLY"
             connection.exec_driver_sql(sql)
 
-    def record(self, lease: Lease, moves: Sequence[Move], *, now: datetime) -> None:
+    def enter(self, lease: Lease, state: BackfillState, **more: Any) -> None:
+        self.reach("before state")
+        super().enter(lease, state, **more)
+        self.reach("after state")
+
+    def record(self, lease: Lease, moves: Sequence[Move], **more: Any) -> None:
         states = {move.state for move in moves}
         steps = [
             name
@@ -120,7 +128,7 @@ class DisturbedStore(SqlRunStore):
         ]
         for step in steps:
             self.reach(f"before {step}")
-        super().record(lease, moves, now=now)
+        super().record(lease, moves, **more)
         for step in steps:
             self.reach(f"after {step}")
 
@@ -180,14 +188,15 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
         **settings,
     )
     store = DisturbedStore(what.store, reach)
+    clock = JumpingClock(reach)
     executor = Executor(
-        store=store,
+        store=cast(RunStore, NotifyingStore(store, Notices(what.hooks, clock=clock))),
         engines={"local": engine},
         spec_builder=spec,
         max_parallel=settings.get("slots", 1),
         state_dir=what.folder / "state",
         retry_policy=RetryPolicy(max_attempts=4, wait=timedelta(milliseconds=1)),
-        clock=JumpingClock(reach),
+        clock=clock,
     )
     try:
         if what.backfill_id is not None:

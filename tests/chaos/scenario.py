@@ -13,6 +13,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos import world
 from tests.chaos.driver import STEPS, SUCCEEDED, Drive, drive
@@ -39,6 +40,7 @@ class Scenario:
         self.days = days
         self.plan = world.plan(days, per_key)
         self.tables = tables or world.FileTables(folder, days)
+        self.hooks: Sequence[NotifyDeclaration] = ()
         self.kills = 0
         self.workers_killed = 0
         self.tables.make()
@@ -67,6 +69,7 @@ class Scenario:
             backfill_id=self.id,
             disturb=disturb or {},
             worker_kills=worker_kills,
+            hooks=self.hooks,
         )
         self._worker_kills = worker_kills
         process: ForkServerProcess = server().Process(target=drive, args=(asked,))

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import random
 import signal
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from lineage_backfill.project.notify import NotifyDeclaration
+from lineage_backfill.store.sql import SqlRunStore
 from tests.chaos.driver import STEPS, SUCCEEDED
 from tests.chaos.scenario import Scenario, disturb_at_random
 from tests.chaos.world import FileTables
@@ -56,6 +60,34 @@ def test_they_are_killed_at_random(seed: int, scenario: Scenario) -> None:
     disturb_at_random(scenario, random.Random(seed), kills=6)
     assert scenario.run() == SUCCEEDED
     scenario.check(rewritten=scenario.workers_killed)
+
+
+def test_a_kill_beside_a_change_of_state_loses_no_notice(scenario: Scenario) -> None:
+    """Each drive enters two states, and a kill comes right before or after one is written."""
+    hook = NotifyDeclaration(on=("started", "finished"), command=("tell",))
+    scenario.hooks = [hook]
+    assert scenario.run(("before state", 1)) == KILLED
+    assert outbox(scenario, hook) == []
+    assert scenario.run(("after state", 1)) == KILLED
+    assert outbox(scenario, hook) == ["started"]
+    assert scenario.run(("before state", 2)) == KILLED
+    assert outbox(scenario, hook) == ["started"]
+    assert scenario.run(("after state", 2)) == KILLED
+    assert outbox(scenario, hook) == ["finished", "started"]
+    assert scenario.run() == SUCCEEDED
+    assert outbox(scenario, hook) == []  # it had ended
+    scenario.check()
+
+
+def outbox(scenario: Scenario, hook: NotifyDeclaration) -> list[str]:
+    """Take the events that wait to be delivered."""
+    with closing(SqlRunStore(scenario.store)) as store:
+        found = []
+        now = datetime.now(UTC) + timedelta(days=1)
+        while notice := store.take_notice([hook.id], now=now, until=now):
+            found.append(notice.body["event"])
+            store.drop_notice(notice)
+    return sorted(found)
 
 
 def test_they_are_killed_with_a_store_in_postgresql(postgres_url: str, tmp_path: Path) -> None:

@@ -12,19 +12,25 @@ from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lineage_backfill import redaction
-from lineage_backfill.errors import ConfigError, StoreError
-from lineage_backfill.model import RunState
+from lineage_backfill.errors import (
+    ConfigError,
+    ConflictError,
+    StoreError,
+    StoreUnreachableError,
+)
+from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.notify.courier import Courier
-from lineage_backfill.ports import Notice, Reporter, RunStore
+from lineage_backfill.ports import AttemptState, Lease, Move, Notice, Reporter, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
-from lineage_backfill.runs.notifying import NotifyingReporter
+from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
+from lineage_backfill.runs.patience import PatientStore
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
-from tests.fakes import NOW, plan_of, planned_run
+from tests.fakes import NOW, backfill_record, plan_of, planned_run
 
 
 class Clock:
@@ -58,15 +64,46 @@ def told(store: RunStore, hook: NotifyDeclaration = ALL) -> list[dict[str, Any]]
     return sorted(found, key=lambda one: (one["at"], one["event"] != "started", one["event"]))
 
 
-def test_a_backfill_tells_its_start_its_first_failure_and_its_end(store: SqlRunStore) -> None:
+class Bench:
+    """A store that writes notices, with a backfill of two runs and its lease."""
+
+    def __init__(self, store: RunStore, *hooks: NotifyDeclaration, project: str = "") -> None:
+        self.clock = Clock()
+        self.notices = Notices(hooks, clock=self.clock, project=project)
+        self.raw = store
+        self.store = cast(RunStore, NotifyingStore(store, self.notices))
+        runs = [planned_run("a"), planned_run("b")]
+        store.create(backfill_record(state=BackfillState.RUNNING), {}, runs)
+        self.lease = self.acquire()
+
+    def acquire(self) -> Lease:
+        return self.raw.acquire("b-1", "me", now=NOW, ttl=timedelta(0))
+
+    def enter(self, state: BackfillState, **more: Any) -> None:
+        self.store.enter(self.lease, state, now=NOW, **more)
+
+    def fail(self, run_id: str, error: str) -> None:
+        begun = Move(run_id=run_id, state=RunState.SUBMITTED, attempt=1, token=run_id)
+        ended = Move(
+            run_id=run_id,
+            state=RunState.FAILED,
+            attempt=1,
+            attempt_state=AttemptState.FAILED,
+            error=error,
+        )
+        self.store.record(self.lease, [begun], now=NOW)
+        self.store.record(self.lease, [ended], now=NOW)
+
+
+def test_start_first_failure_and_end_are_notified_once_a_drive(store: SqlRunStore) -> None:
     redaction.remember(["hunter22"])
     only = NotifyDeclaration(on=("finished",), command=("other",))
-    reporter = NotifyingReporter(Reporter(), store, [ALL, only], clock=Clock(), project="shop")
-    one, two = planned_run("a"), planned_run("b")
-    reporter.backfill_started("b-1", plan_of(one, two))
-    for run in (one, two):
-        reporter.run_finished(run, RunState.FAILED, "no login as hunter22")
-    reporter.backfill_finished("b-1", "failed")
+    bench = Bench(store, ALL, only, project="shop")
+    for _ in range(2):  # a tail enters it again
+        bench.enter(BackfillState.RUNNING)
+    for run_id in ("a", "b"):
+        bench.fail(run_id, "no login as hunter22")
+    bench.enter(BackfillState.FAILED)
     started, failed, finished = told(store)
     assert [one["event"] for one in (started, failed, finished)] == [
         "started",
@@ -78,15 +115,92 @@ def test_a_backfill_tells_its_start_its_first_failure_and_its_end(store: SqlRunS
     assert (finished["state"], started["runs"]) == ("failed", 2)
     assert len({one["id"] for one in (started, failed, finished)}) == 3
     assert [one["event"] for one in told(store, only)] == ["finished"]
+    bench.lease = bench.acquire()  # `retry`
+    bench.enter(BackfillState.RUNNING)
+    (again,) = told(store)
+    assert again["event"] == "started"
+    assert again["id"] != started["id"]
     redaction.forget()
+
+
+@pytest.mark.parametrize("change", ["started", "failed", "finished", "stopped"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_crash_loses_no_notice_of_a_change_that_was_written(
+    store: SqlRunStore, monkeypatch: pytest.MonkeyPatch, change: str, moment: str
+) -> None:
+    """The notice is there exactly where the change is: in one transaction."""
+    bench = Bench(store, ALL)
+    if change != "started":
+        bench.enter(BackfillState.RUNNING)
+        told(store)
+
+    def crashing(call: Callable[..., None]) -> Callable[..., None]:
+        def crash(*given: Any, **named: Any) -> None:
+            writes = named.get("notices", ())
+            if writes and moment == "before":
+                raise SystemExit
+            call(*given, **named)
+            if writes:
+                raise SystemExit
+
+        return crash
+
+    monkeypatch.setattr(store, "record", crashing(store.record))
+    monkeypatch.setattr(store, "enter", crashing(store.enter))
+    changes: dict[str, Callable[[], None]] = {
+        "started": lambda: bench.enter(BackfillState.RUNNING),
+        "failed": lambda: bench.fail("a", "no disk"),
+        "finished": lambda: bench.enter(BackfillState.SUCCEEDED),
+        "stopped": lambda: bench.enter(BackfillState.INTERRUPTED, error="no disk"),
+    }
+    with pytest.raises(SystemExit):
+        changes[change]()
+    found = [one["event"] for one in told(store)]
+    event = "failed" if change == "stopped" else change
+    assert found == ([event] if moment == "after" else [])
+
+
+def test_a_refused_change_writes_no_notice(store: SqlRunStore) -> None:
+    bench = Bench(store, ALL)
+    bench.enter(BackfillState.RUNNING)
+    bench.enter(BackfillState.FAILED)
+    assert len(told(store)) == 2
+    with pytest.raises(StoreError):
+        bench.enter(BackfillState.INTERRUPTED, error="too late")
+    bench.acquire()  # another driver has taken over
+    with pytest.raises(ConflictError):
+        bench.enter(BackfillState.RUNNING)
+    assert told(store) == []
+
+
+def test_a_change_whose_answer_was_lost_is_one_notice(store: SqlRunStore) -> None:
+    bench = Bench(store, ALL)
+    entering, tries = store.enter, iter(range(2))
+
+    def unanswered(*given: Any, **named: Any) -> None:
+        entering(*given, **named)
+        if next(tries) == 0:
+            raise StoreUnreachableError("gone")
+
+    store.enter = unanswered  # type: ignore[method-assign]
+    patient = PatientStore(bench.store, lambda _: None, threading.Event())
+    patient.enter(bench.lease, BackfillState.RUNNING, now=NOW)
+    assert [one["event"] for one in told(store)] == ["started"]
+
+
+def test_a_backfill_that_stops_with_an_error_keeps_it(store: SqlRunStore) -> None:
+    bench = Bench(store, ALL)
+    bench.enter(BackfillState.INTERRUPTED, error="no room")
+    (failed,) = told(store)
+    assert (failed["event"], failed["error"]) == ("failed", "no room")
+    assert store.events("b-1")[-1].detail == {"error": "no room"}
 
 
 def test_what_stalls_is_told_once_until_it_goes_on(store: SqlRunStore) -> None:
     clock = Clock()
-    reporter = NotifyingReporter(Reporter(), store, [ALL], clock=clock)
+    reporter = StallReporter(Reporter(), store, Notices([ALL], clock=clock))
     reporter.look()  # no backfill is driven
     reporter.backfill_started("b-1", plan_of(planned_run("a")))
-    told(store)
     reporter.waiting("a lock")
     for minutes in (59, 60, 61, 120):
         clock.at = NOW + timedelta(minutes=minutes)
@@ -98,37 +212,20 @@ def test_what_stalls_is_told_once_until_it_goes_on(store: SqlRunStore) -> None:
     reporter.look()
     assert [one["event"] for one in told(store)] == ["stalled"]
     reporter.backfill_finished("b-1", "succeeded")
-    told(store)
     clock.at += timedelta(days=1)
     reporter.look()
     assert told(store) == []
 
 
-def test_a_drive_that_breaks_off_and_a_plan_that_waits_are_told(store: SqlRunStore) -> None:
-    reporter = NotifyingReporter(Reporter(), store, [ALL], clock=Clock())
-    reporter.broke_off(StoreError("before it began"))
-    reporter.backfill_started("b-1", plan_of(planned_run("a")))
-    reporter.broke_off(StoreError("no room"))
-    assert [(one["event"], one.get("error")) for one in told(store)] == [
-        ("started", None),
-        ("failed", "no room"),
-    ]
-    reporter.needs_approval(plan_of(planned_run("a")))
-    (asked,) = told(store)
-    assert (asked["event"], asked["runs"], asked["backfill"]) == ("needs_approval", 1, None)
-
-
-def test_a_store_that_refuses_a_notice_fails_nothing(
-    store: SqlRunStore, caplog: pytest.LogCaptureFixture
+def test_a_store_that_refuses_a_notice_of_no_change_fails_nothing(
+    store: SqlRunStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(SqlRunStore):
-        def add_notices(self, notices: Any, *, now: Any) -> None:
-            raise StoreError("the disk is full")
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("the disk is full")
 
-    full = Full(IN_MEMORY)
-    NotifyingReporter(Reporter(), full, [ALL], clock=Clock()).backfill_finished("b-1", "failed")
-    full.close()
-    assert "could not be kept: the disk is full" in caplog.text
+    monkeypatch.setattr(store, "add_notices", full)
+    keep(store, Notices([ALL], clock=Clock()).of("needs_approval", "of 1 run"), now=NOW)
+    assert "a notification is lost: the disk is full" in caplog.text
 
 
 # --- delivery -------------------------------------------------------------------------------------
