@@ -576,7 +576,7 @@ class RunStore(Protocol):
 class Reporter:
     """Hooks that are called while a backfill runs; each does nothing by default."""
 
-    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+    def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
         """Called once the run store holds the backfill."""
 
     def waiting(self, what: str) -> None:

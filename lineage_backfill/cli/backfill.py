@@ -119,7 +119,7 @@ def carry_out(
         terminal.say(f"It runs on its own, and writes to {log}")
         terminal.say(_ENDS[BackfillState.RUNNING][1].format(cli="lineage-backfill", id=backfill))
         return
-    with _reporting(takes, submission.title) as reporter:
+    with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
     _finish(workspace, outcome, as_json=as_json, strict=how.strict)
 
@@ -143,9 +143,9 @@ def _drive_options(how: RunningOptions) -> DriveOptions:
 
 
 @contextmanager
-def _reporting(takes: Estimate | None, title: str = "") -> Iterator[Reporter]:
+def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
     """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
-    reporter = progress(terminal.talk(), takes, title)
+    reporter = progress(terminal.talk(), takes)
     with reporter.showing():
         yield reporter
 

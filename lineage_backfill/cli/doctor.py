@@ -169,7 +169,7 @@ class _Doctor:
                 hint="Correct its `location` and `columns`; `stale --json` names them all.",
             )
         cut = [one.since for one in tables.known.values() if one.since is not None]
-        reach = f"; the logs reach back to {max(cut):%Y-%m-%d %H:%M}Z" if cut else ""
+        reach = f"; the logs reach back to {terminal.moment(max(cut))}" if cut else ""
         return f"{len(tables.known)} are read{reach}"
 
     def _check_undo(self) -> str:

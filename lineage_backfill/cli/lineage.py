@@ -147,7 +147,7 @@ def _where(snapshot: LineageSnapshot) -> str:
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)
-    return f"a snapshot of {snapshot.taken_at:%FT%T}Z, {old}"
+    return f"a snapshot of {terminal.moment(snapshot.taken_at)}, {old}"
 
 
 def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Family]) -> None:

@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from lineage_backfill.cli.completion import complete_backfills, complete_datasets, complete_jobs
 from lineage_backfill.cli.values import read_duration
+from lineage_backfill.planning.request import Only
 from lineage_backfill.presentation.plans import GroupBy
 from lineage_backfill.project import Project
 from lineage_backfill.workspace.environment import open_project
@@ -167,6 +168,13 @@ class RequestOptions(PlanOptions):
     to: Annotated[
         str | None, _what(help="Last partition key, included; else the newest.", metavar="KEY")
     ] = None
+    only: Annotated[
+        Only,
+        _what(
+            help="Which keys of --job: those never made, those that failed or were blocked last.",
+            show_default=False,
+        ),
+    ] = Only.ALL
     partitions: Annotated[
         str | None,
         _what(help="Keys and A..B ranges, by commas; or @FILE with a JSON set.", metavar="SET"),

@@ -16,7 +16,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.planning.document import RunReader, plan_from_dict
 from lineage_backfill.planning.explain import Explanation
 from lineage_backfill.planning.plan import Plan
-from lineage_backfill.planning.request import Request
+from lineage_backfill.planning.request import Only, Request
 from lineage_backfill.presentation import documents
 from lineage_backfill.runs.simulate import Estimate
 from lineage_backfill.workspace.environment import log_time
@@ -69,7 +69,22 @@ def _request(
     if asks_logs(options):
         since = read_moment(options.changed_since, now)
         request = planning.with_changes(request, after=options.since_version, since=since)
+    if options.only is not Only.ALL:
+        request = _only(planning, request, options.only)
     return planning, request
+
+
+def _only(planning: Planning, request: Request, which: Only) -> Request:
+    if request.changed:
+        raise UsageError(
+            f"--only {which} chooses among the keys of jobs, and a dataset is named",
+            hint="Name the job that writes it: --job JOB. Its readers follow.",
+        )
+    chosen = planning.only(request, which)
+    if not any(one.keys for one in chosen.jobs):
+        how = "is missing" if which is Only.MISSING else "failed"
+        terminal.say(f"None of these partitions {how}: nothing to run.")
+    return chosen
 
 
 def _warn(snapshot: LineageSnapshot) -> None:

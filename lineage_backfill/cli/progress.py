@@ -77,12 +77,11 @@ class Remaining:
 class PlainProgress(Reporter):
     """One line for each thing that happens; `console` is usually that of stderr.
 
-    With an `estimate` of the plan the lines say how long it still takes. `title` names it.
+    With an `estimate` of the plan the lines say how long it still takes.
     """
 
-    def __init__(self, console: Console, estimate: Estimate | None = None, title: str = "") -> None:
+    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
         self.console = console
-        self._title = title
         self._remaining = Remaining(estimate)
         self._began = time.monotonic()
         self._names = Names(())
@@ -94,12 +93,11 @@ class PlainProgress(Reporter):
         """Return the context within which progress is shown."""
         return nullcontext()
 
-    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
+    def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
         self._began = time.monotonic()
         self._names = Names.of(plan)
         self._total = len(plan.runs or ())
-        title = safe(self._title or plan.title)
-        self._line(f"{title} ({backfill_id}): {counted(self._total, 'run')}")
+        self._line(f"{safe(title or plan.title)} ({backfill_id}): {counted(self._total, 'run')}")
 
     def waiting(self, what: str) -> None:
         self._line(f"  waiting: {safe(what)}", style="yellow")
@@ -175,8 +173,8 @@ class PlainProgress(Reporter):
 class LiveProgress(PlainProgress):
     """A bar for the whole and one for each job under way; what has ended stays as a line."""
 
-    def __init__(self, console: Console, estimate: Estimate | None = None, title: str = "") -> None:
-        super().__init__(console, estimate, title)
+    def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
+        super().__init__(console, estimate)
         self._bars = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}", markup=False),
@@ -194,8 +192,8 @@ class LiveProgress(PlainProgress):
     def showing(self) -> AbstractContextManager[Any]:
         return self._bars
 
-    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
-        super().backfill_started(backfill_id, plan)
+    def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
+        super().backfill_started(backfill_id, plan, title)
         self._to_run = Counter(run.job for run in plan.runs or ())
         self._bars.update(self._whole, total=self._total, left=self._left())
 
@@ -222,7 +220,7 @@ class LiveProgress(PlainProgress):
                 self._bars.remove_task(self._tasks.pop(run.job))
 
 
-def progress(console: Console, estimate: Estimate | None = None, title: str = "") -> PlainProgress:
+def progress(console: Console, estimate: Estimate | None = None) -> PlainProgress:
     """Return the progress that fits the console: a live one only where a person looks on."""
     lives = console.is_terminal and not console.quiet
-    return (LiveProgress if lives else PlainProgress)(console, estimate, title)
+    return (LiveProgress if lives else PlainProgress)(console, estimate)

@@ -223,7 +223,7 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
         yield one, "+", "green", one.missing, "never made"
     for older in one.older:
         version = f", version {older.version}" if older.version is not None else ""
-        at = f"{older.at:%Y-%m-%d %H:%M}Z"
+        at = terminal.moment(older.at)
         why = f"{names(older.dataset)} changed since, at {at}{version}"
         yield one, "~", "green", older.keys, why
     if one.running:

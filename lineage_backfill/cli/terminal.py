@@ -23,7 +23,7 @@ import typer
 from lineage_backfill import redaction
 from lineage_backfill.errors import GuardRailError
 from lineage_backfill.presentation import documents
-from lineage_backfill.presentation.text import UNKNOWN, safe
+from lineage_backfill.presentation.text import safe, to_the_second
 from lineage_backfill.redaction import redacted
 
 if TYPE_CHECKING:  # help and completion start without it
@@ -103,12 +103,9 @@ def say(text: str, *, style: str = "", asking: bool = False) -> None:
     (err() if asking else talk()).print(safe(text), style=style, soft_wrap=True)
 
 
-def moment(text: str | None) -> str:
-    """Return an instant of a document to the second, in the local zone or in UTC, with the zone."""
-    if text is None:
-        return UNKNOWN
-    at = datetime.fromisoformat(text).astimezone(UTC if manner.utc else None)
-    return f"{at:%Y-%m-%d %H:%M:%S %Z}"
+def moment(at: datetime | str | None) -> str:
+    """Return an instant to the second, in the local zone or in UTC, with the zone."""
+    return to_the_second(at, UTC if manner.utc else None)
 
 
 def show(

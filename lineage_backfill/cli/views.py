@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
+from lineage_backfill.cli.terminal import moment
 from lineage_backfill.lineage.select import Ref
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.view import Edge, View
@@ -27,7 +28,7 @@ def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
     """Return all that the lineage tells of one job or dataset, a line for each kind of thing."""
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = []
-    for title, lines in lineage.lines(ref, snapshot, names):
+    for title, lines in lineage.lines(ref, snapshot, names, moment):
         listed = [safe(line) for line in lines[:_SHOWN]]
         if len(lines) > _SHOWN:
             listed.append(f"and {len(lines) - _SHOWN:,} more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from lineage_backfill.model import DatasetRef, JobRef
@@ -12,6 +13,14 @@ from lineage_backfill.partitions.text import KeySet
 RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
 #: What else a plan records as allowed: how its lineage was read.
 TORN_EVENTS: Final = "torn-events"
+
+
+class Only(StrEnum):
+    """Which of the named keys of a job to run: those never made, those that failed last, or all."""
+
+    MISSING = "missing"
+    FAILED = "failed"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

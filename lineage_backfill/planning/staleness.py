@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from lineage_backfill.errors import DeclarationError
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.coverage import covers
@@ -204,6 +205,21 @@ def find_stale(
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
 
 
+def find_missing(
+    resolver: Resolver,
+    *,
+    tables: Mapping[DatasetRef, TableRecord],
+    runs: Mapping[JobRef, Sequence[Run]],
+    job: JobRef,
+    keys: PartitionSet,
+) -> PartitionSet:
+    """Return those of a job's run keys that were never made and that no run is making.
+
+    Raises DeclarationError where that is not known of any of them.
+    """
+    return _Judge(resolver, tables, runs, None).missing(resolver.job(job), keys)
+
+
 class _Judge:
     def __init__(
         self,
@@ -227,15 +243,38 @@ class _Judge:
         if calendar is None or problem:
             why = problem or "the partitioning of its runs is unknown"
             return Staleness(job=facts.ref, calendar=calendar, why=(why,))
-        sides = [_Side.of(output, calendar) for output in facts.outputs]
-        sides = sides or [_Side.itself(calendar)]
-        found = [self._side(facts, side, calendar) for side in sides]
-        running = NOTHING
-        for run in self._runs.get(facts.ref, ()):
-            if run.ended_at is None:
-                running |= run.keys
-        joined = _joined(facts.ref, calendar, found, running & self._wanted(calendar, found))
+        found = [self._side(facts, side, calendar) for side in self._sides(facts, calendar)]
+        running = self._running(facts.ref) & self._wanted(calendar, found)
+        joined = _joined(facts.ref, calendar, found, running)
         return replace(joined, lacking=tuple(self._lacking(facts, joined.stale)))
+
+    def missing(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+        """Return the keys that were never made; raises DeclarationError where it is not known."""
+        assert facts.calendar is not None
+        missing = NOTHING
+        for side in self._sides(facts, facts.calendar):
+            known = self._evidence(facts, side)
+            judged, why = known.judged(side.written(keys))
+            if side.run_keys(judged) & keys != keys:
+                raise DeclarationError(
+                    f"which partitions of {facts.ref} are missing is not known: {'; '.join(why)}",
+                    hint="Declare the `location` of what it writes, or leave out --only.",
+                )
+            missing |= side.run_keys(judged - known.made) & keys
+        return missing - self._running(facts.ref)
+
+    @staticmethod
+    def _sides(facts: JobFacts, calendar: Calendar) -> list[_Side]:
+        sides = [_Side.of(output, calendar) for output in facts.outputs]
+        return sides or [_Side.itself(calendar)]
+
+    def _running(self, job: JobRef) -> PartitionSet:
+        runs = self._runs.get(job, ())
+        return PartitionSet.union(run.keys for run in runs if run.ended_at is None)
+
+    def _evidence(self, facts: JobFacts, side: _Side) -> _Evidence:
+        table = self._table(facts, side)
+        return _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
 
     def _lacking(self, facts: JobFacts, stale: PartitionSet) -> Iterator[Lacking]:
         """Yield what the stale keys read of inputs that no job makes, and that is not there."""
@@ -257,8 +296,7 @@ class _Judge:
     # --- one output -----------------------------------------------------------------------------
 
     def _side(self, facts: JobFacts, side: _Side, calendar: Calendar) -> Staleness:
-        table = self._table(facts, side)
-        known = _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
+        known = self._evidence(facts, side)
         wanted = side.written(self._existing(calendar, side, known))
         judged, why = known.judged(wanted)
         missing = judged - known.made

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.presentation.names import Names, keys_on_a_line
-from lineage_backfill.presentation.text import UNKNOWN, counted, safe
+from lineage_backfill.presentation.text import UNKNOWN, Moment, counted, safe
 from lineage_backfill.presentation.words import in_words, lasting
 
 Document = Mapping[str, Any]
-#: Returns an instant of a document as it is shown.
-Moment = Callable[[str | None], str]
-
 #: The columns of a report's outputs, beside their names.
 OUTPUTS = ("Planned", "Rewritten", "Changed", "Rows before", "Rows after", "Took")
 #: What is noted of partitions, where its name does not say it.
@@ -176,11 +173,6 @@ def who_and_when(document: Document, moment: Moment) -> str:
 def seconds(taken: float | None) -> str:
     """Return how long something took."""
     return "" if taken is None else f"{taken:.1f} s" if taken < 60 else lasting(taken)
-
-
-def to_the_second(text: str | None) -> str:
-    """Return an instant to the second, in UTC."""
-    return "-" if text is None else f"{text[:19]}Z"
 
 
 def took(run: Mapping[str, Any]) -> str:

@@ -19,21 +19,26 @@ from lineage_backfill.lineage.snapshot import (
 )
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.presentation.names import Names
-from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.text import Moment, counted, safe, to_the_second
 
 Ref = DatasetRef | JobRef
 
 
-def lines(ref: Ref, snapshot: LineageSnapshot, names: Names) -> list[tuple[str, Sequence[str]]]:
-    """Return all that the lineage tells of one job or dataset: what it is, and its lines."""
+def lines(
+    ref: Ref, snapshot: LineageSnapshot, names: Names, moment: Moment = to_the_second
+) -> list[tuple[str, Sequence[str]]]:
+    """Return all that the lineage tells of one job or dataset: what it is, and its lines.
+
+    `moment` shows an instant, by default in UTC.
+    """
     if isinstance(ref, DatasetRef):
         node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
-        return list(_of_dataset(node, snapshot, names))
-    return list(_of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names))
+        return list(_of_dataset(node, snapshot, names, moment))
+    return list(_of_job(snapshot.jobs.get(ref) or JobNode(ref=ref), snapshot, names, moment))
 
 
 def _of_job(
-    node: JobNode, snapshot: LineageSnapshot, names: Names
+    node: JobNode, snapshot: LineageSnapshot, names: Names, moment: Moment
 ) -> Iterator[tuple[str, Sequence[str]]]:
     yield "Reads", _each(node.reads, names)
     yield "Writes", _each(node.writes, names)
@@ -55,11 +60,11 @@ def _of_job(
     yield from _of_both(node)
     yield "Code", [node.location] if node.location else ()
     runs = [run for run in snapshot.history if run.job == node.ref]
-    yield "Runs", list(_runs(runs))
+    yield "Runs", list(_runs(runs, moment))
 
 
 def _of_dataset(
-    node: DatasetNode, snapshot: LineageSnapshot, names: Names
+    node: DatasetNode, snapshot: LineageSnapshot, names: Names, moment: Moment
 ) -> Iterator[tuple[str, Sequence[str]]]:
     ref, jobs = node.ref, snapshot.jobs.values()
     yield "Written by", _each(snapshot.writers.get(ref, ()), names)
@@ -69,7 +74,7 @@ def _of_dataset(
     yield "Also known as", [safe(ref) for ref in node.aliases]
     yield "Columns", node.fields
     yield from _of_both(node)
-    yield "Last write", [_written(node.written)] if node.written else ()
+    yield "Last write", [_written(node.written, moment)] if node.written else ()
     yield "Dropped", ["it was, and no later run names it"] if node.dropped else ()
 
 
@@ -84,16 +89,16 @@ def _each(refs: Iterable[Ref], names: Names) -> list[str]:
     return [names(ref) for ref in refs]
 
 
-def _written(written: Written) -> str:
+def _written(written: Written, moment: Moment) -> str:
     parts = [
         counted(number, what)
         for number, what in ((written.rows, "row"), (written.size, "byte"), (written.files, "file"))
         if number is not None
     ]
-    return f"{', '.join(parts) or 'nothing told'}; {written.at:%FT%TZ}"
+    return f"{', '.join(parts) or 'nothing told'}; {moment(written.at)}"
 
 
-def _runs(runs: Sequence[ObservedRun]) -> Iterator[str]:
+def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
     if not runs:
         return
     states = Counter(run.state for run in runs)
@@ -106,21 +111,21 @@ def _runs(runs: Sequence[ObservedRun]) -> Iterator[str]:
     if took:
         yield f"half of them within {median(took):,.1f} s"
     newest = max(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
-    yield f"the newest: {newest.state.lower()}{_when(newest)}"
+    yield f"the newest: {newest.state.lower()}{_when(newest, moment)}"
 
 
 _NEVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
-def _when(run: ObservedRun) -> str:
+def _when(run: ObservedRun, moment: Moment) -> str:
     parts = []
     if run.ended_at or run.started_at:
-        parts.append(f"{run.ended_at or run.started_at:%FT%TZ}")
+        parts.append(moment(run.ended_at or run.started_at))
     if run.partition_key:
         parts.append(f"for {run.partition_key}")
     elif run.nominal_start:
-        until = f" to {run.nominal_end:%FT%TZ}" if run.nominal_end else ""
-        parts.append(f"for {run.nominal_start:%FT%TZ}{until}")
+        until = f" to {moment(run.nominal_end)}" if run.nominal_end else ""
+        parts.append(f"for {moment(run.nominal_start)}{until}")
     if run.written:
         parts.append(f"wrote {run.written}")
     return f" {' '.join(parts)}" if parts else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, tzinfo
 
 from lineage_backfill.redaction import redacted
 
@@ -14,6 +15,9 @@ _UNSAFE = re.compile(
 
 #: Stands in a table for what is not known.
 UNKNOWN = "\u2013"
+
+#: Returns an instant as it is shown.
+Moment = Callable[[datetime | str | None], str]
 
 
 def safe(text: object) -> str:
@@ -53,3 +57,16 @@ def listed(items: Sequence[str], most: int) -> str:
     """
     more = len(items) - most
     return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def to_the_second(at: datetime | str | None, zone: tzinfo | None = UTC) -> str:
+    """Return an instant to the second with its zone; None for the zone is the local one.
+
+    >>> to_the_second("2024-03-10T22:00:00Z")
+    '2024-03-10 22:00:00 UTC'
+    """
+    if at is None:
+        return UNKNOWN
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"

@@ -220,8 +220,8 @@ class Executor:
         """Run the runs of a backfill, and then those that its tail adds."""
         record = self.store.backfill(lease.backfill_id)
         plans = self._plans(record.id)
-        self.reporter.backfill_started(record.id, self._to_run(record, plans))
-        self._log_state(record.id, BackfillState.RUNNING)
+        self.reporter.backfill_started(record.id, self._to_run(record, plans), record.title)
+        self._log_state(record, BackfillState.RUNNING)
         self._await_start(lease, record)
         while True:
             state = self._drive_once(lease, record, plans)
@@ -236,13 +236,14 @@ class Executor:
                     continue
                 left = [_left(job) for job in tail.jobs]
             self._patient.enter(lease, state, now=self.clock.now(), left=left)
-            self._log_state(record.id, state)
+            self._log_state(record, state)
             self.reporter.backfill_finished(record.id, state)
             return state
 
-    def _log_state(self, backfill_id: str, state: BackfillState) -> None:
-        facts = {"backfill": backfill_id, "state": state}
-        _log.info("backfill %s is %s", backfill_id, state, extra={"facts": facts})
+    def _log_state(self, record: BackfillRecord, state: BackfillState) -> None:
+        facts = {"backfill": record.id, "title": record.title, "state": state}
+        said = ("backfill %s (%s) is %s", record.id, record.title, state)
+        _log.info(*said, extra={"facts": facts})
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait for the start of the backfill, or a control request."""

@@ -41,11 +41,13 @@ class Notices:
         hooks: Sequence[NotifyDeclaration] | None = None,
         **facts: Any,
     ) -> list[Notice]:
-        """Return a notice for each hook that wants the event.
+        """Return a notice for each hook that wants the event; `title` among `facts` names it.
 
         The same `key` gives the same ids: written twice, it is one notice.
         """
+        title = facts.setdefault("title", "")
         what = f"Backfill {backfill}" if backfill else "A backfill"
+        what += f" ({title})" if title else ""
         project = f" of {self._project}" if self._project else ""
         body = redaction.document(
             {
@@ -132,7 +134,10 @@ class NotifyingStore:
 
     def _of(self, lease: Lease, event: Event, text: str, **facts: Any) -> list[Notice]:
         key = f"{lease.fence} {facts.get('state', '')}{'error' in facts}"
-        return self._notices.of(event, text, backfill=lease.backfill_id, key=key, **facts)
+        title = self._store.backfill(lease.backfill_id).title
+        return self._notices.of(
+            event, text, backfill=lease.backfill_id, key=key, title=title, **facts
+        )
 
 
 class StallReporter(Reporter):
@@ -143,14 +148,14 @@ class StallReporter(Reporter):
         self._store = store
         self._notices = notices
         self._backfill: str | None = None
-        self._waits_for = ""
+        self._title = self._waits_for = ""
         self._lock = Lock()  # the courier looks from a thread of its own
         self._live()
 
-    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
-        self._reporter.backfill_started(backfill_id, plan)
+    def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
+        self._reporter.backfill_started(backfill_id, plan, title)
         with self._lock:
-            self._backfill, self._waits_for = backfill_id, ""
+            self._backfill, self._title, self._waits_for = backfill_id, title, ""
             self._live()
 
     def waiting(self, what: str) -> None:
@@ -192,11 +197,13 @@ class StallReporter(Reporter):
                 for one in self._notices.hooks
                 if "stalled" in one.on and since >= one.stalled_after and one.id not in self._late
             ]
-            backfill = self._backfill
+            backfill, title = self._backfill, self._title
         if late:
             why = f" ({self._waits_for})" if self._waits_for else ""
             text = f"is stalled: no run has begun or ended for {since // timedelta(minutes=1)} min"
-            notices = self._notices.of("stalled", text + why, backfill=backfill, hooks=late)
+            notices = self._notices.of(
+                "stalled", text + why, backfill=backfill, hooks=late, title=title
+            )
             keep(self._store, notices, now=now)
             self._late |= {one.id for one in late}
 

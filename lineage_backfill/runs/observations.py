@@ -12,7 +12,7 @@ from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.keys import PartitionSet
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse
 from lineage_backfill.planning.recorded import touched_keys, whole_keys
 from lineage_backfill.planning.resolver import Resolver
@@ -150,6 +150,27 @@ def of_runs(
         if outside.backfill is None or outside.backfill not in ours:
             found[outside.job].extend(_outside(resolver, outside))
     return found
+
+
+def failed_keys(calendar: Calendar, job: JobRef, store: RunStore) -> PartitionSet:
+    """Return the run keys whose last run failed, or was blocked by one that did.
+
+    What was cancelled, and what an undo took back, counts as not run.
+    """
+    failed = known = NOTHING
+    for record in store.backfills():  # the newest first
+        if record.undo_of or record.undone_by:
+            continue
+        now, good = NOTHING, NOTHING
+        for run in store.runs(record.id):
+            keys = _parsed(calendar, run.partitions) if run.job == job else NOTHING
+            if run.state in (RunState.FAILED, RunState.BLOCKED):
+                now |= keys
+            elif run.state is not RunState.CANCELLED:
+                good |= keys
+        failed |= now - known
+        known |= now | good
+    return failed
 
 
 def past_runs(

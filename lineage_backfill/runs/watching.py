@@ -53,7 +53,8 @@ class _Watch:
         left = [run for run in runs if not records[run.id].state.is_final]
         self._left = {run.id: run for run in left}
         self._under_way: dict[str, int] = {}
-        reporter.backfill_started(backfill_id, plan.detailed(runs=tuple(left)))
+        title = store.backfill(backfill_id).title
+        reporter.backfill_started(backfill_id, plan.detailed(runs=tuple(left)), title)
         for run in left:
             if records[run.id].state.is_under_way:
                 self._started(run, records[run.id].attempt)

@@ -22,6 +22,7 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.timeline import Span
 from lineage_backfill.presentation import backfills, plans, words
 from lineage_backfill.presentation.names import Names
+from lineage_backfill.presentation.text import to_the_second
 from lineage_backfill.web import view_models
 from lineage_backfill.web.answers import DRAWN, Ref, as_json, as_svg, cache, number, routes
 from lineage_backfill.web.view_models import Page
@@ -96,9 +97,7 @@ def backfill(backfill: str) -> str:
         "backfill.html",
         status=status,
         names=Names(JobRef(**run["job"]) for run in runs),
-        particulars=[
-            one for one in backfills.particulars(status, backfills.to_the_second) if one[1]
-        ],
+        particulars=[one for one in backfills.particulars(status, to_the_second) if one[1]],
         is_live=is_live,
         rows=rows,
         periods=periods,
@@ -164,7 +163,7 @@ def report(backfill: str) -> str:
         ),
         verdict=backfills.verdict(document).rstrip("."),
         mark=backfills.mark,
-        who_and_when=backfills.who_and_when(document, backfills.to_the_second),
+        who_and_when=backfills.who_and_when(document, to_the_second),
     )
 
 

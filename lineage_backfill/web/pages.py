@@ -13,9 +13,9 @@ from werkzeug.exceptions import HTTPException
 
 from lineage_backfill.errors import BackfillError, DeclarationError, UnknownNameError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.presentation import backfills, settings
+from lineage_backfill.presentation import settings
 from lineage_backfill.presentation.names import keys_in_words, keys_on_a_line
-from lineage_backfill.presentation.text import counted, safe
+from lineage_backfill.presentation.text import counted, safe, to_the_second
 from lineage_backfill.project import Project
 from lineage_backfill.web import backfills as backfill_pages
 from lineage_backfill.web import lineage as lineage_pages
@@ -49,7 +49,7 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
         safe_text=safe,
         keys=lambda keys: keys_on_a_line(tuple(keys)),
         all_keys=lambda keys: keys_in_words(None if keys == "*" else tuple(keys), most=50),
-        instant=backfills.to_the_second,
+        instant=to_the_second,
         job=lambda named: JobRef(**named),
         dataset=lambda named: DatasetRef(**named),
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),

@@ -20,7 +20,7 @@ from lineage_backfill.errors import (
 from lineage_backfill.lineage.families import Family
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.partitions.text import KeySet
+from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.advice import advice
 from lineage_backfill.planning.diff import moved
 from lineage_backfill.planning.explain import Explanation, explain
@@ -33,16 +33,23 @@ from lineage_backfill.planning.request import (
     ChangedDataset,
     ChangedJob,
     LogRange,
+    Only,
     Request,
 )
 from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.retained import lost_reads
 from lineage_backfill.planning.review import Finding, review
-from lineage_backfill.planning.staleness import Staleness, TableRecord, find_stale, oldest
+from lineage_backfill.planning.staleness import (
+    Staleness,
+    TableRecord,
+    find_missing,
+    find_stale,
+    oldest,
+)
 from lineage_backfill.planning.table_keys import delta_table_of, keys_of
 from lineage_backfill.planning.timeline import Spans, timeline
-from lineage_backfill.ports import TableLogs
+from lineage_backfill.ports import RunStore, TableLogs
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.sources import table_logs
@@ -231,6 +238,37 @@ class Planning:
             log = LogRange(after=changes.after, until=changes.until, ignored=ignored)
             found.append(ChangedDataset(dataset=dataset, keys=keys, log=log))
         return replace(request, changed=tuple(found))
+
+    def only(self, request: Request, which: Only) -> Request:
+        """Return the request for those keys of its jobs that are missing, or failed last.
+
+        A job without keys stands for all that exist. Raises DeclarationError where they are not
+        known, TableLogError where no log can be read at all.
+        """
+        resolver = self.workspace.resolver
+        with self.workspace.open_store() as store:
+            chosen = [self._only(asked, which, resolver, store) for asked in request.jobs]
+        return replace(request, jobs=tuple(chosen))
+
+    def _only(
+        self, asked: ChangedJob, which: Only, resolver: Resolver, store: RunStore
+    ) -> ChangedJob:
+        calendar = resolver.job(asked.job).calendar
+        if calendar is None or (
+            asked.keys is None and calendar.time and calendar.time.first is None
+        ):
+            raise DeclarationError(
+                f"which partitions {asked.job} has is not known",
+                hint="Declare the grain and the `start` of what it writes, or name the keys.",
+            )
+        keys = calendar.existing if asked.keys is None else parse(calendar, asked.keys)
+        if which is Only.FAILED:
+            keys &= observations.failed_keys(calendar, asked.job, store)
+        else:
+            tables = self._records_of_jobs(resolver, [asked.job]).known
+            runs = observations.of_runs(resolver, self.workspace.snapshot.history, store)
+            keys = find_missing(resolver, tables=tables, runs=runs, job=asked.job, keys=keys)
+        return ChangedJob(job=asked.job, keys=render(calendar, keys), exact=True)
 
     def find_stale(
         self,

@@ -557,7 +557,16 @@ def test_a_backfill_is_named_by_its_fix_and_found_again(shop: Shop) -> None:
 
 def test_detached_watched_and_deleted(shop: Shop) -> None:
     shop.does({"clean": "wait"})
-    details = ("--description", "three bad hours", "--parameter", "rate=2", "--expires", "2h")
+    details = (
+        "--title",
+        "VAT fix",
+        "--description",
+        "three bad hours",
+        "--parameter",
+        "rate=2",
+        "--expires",
+        "2h",
+    )
     done = shop("run", *FIX, "--yes", "--detach", *details)
     backfill = done.stdout.strip()
     assert f"watch {backfill}" in done.stderr
@@ -568,7 +577,8 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     shop.go()
     assert "succeeded daily" in watching.communicate(timeout=60)[1]
     log = shop.folder / ".lineage-backfill" / "backfills" / backfill / "driver.log"
-    assert "succeeded" in log.read_text()
+    assert f"VAT fix ({backfill}): 2 runs" in (said := log.read_text())
+    assert "succeeded" in said
     status = shop.document("status", schema="status")
     assert (status["description"], status["parameters"]) == ("three bad hours", {"rate": 2})
     assert status["expires_at"] > status["submitted_at"]
@@ -621,7 +631,8 @@ command = ["no-such-program"]
 
 def test_stderr_may_be_a_log_of_json_lines_with_each_change_of_state(shop: Shop) -> None:
     shop.does({"daily": "fail"})
-    done = shop("run", *FIX, "--yes", "--log-format", "json", "--json", code=3)
+    json_log = ("--log-format", "json", "--json")
+    done = shop("run", *FIX, "--yes", "--title", "VAT fix", *json_log, code=3)
     backfill = json.loads(done.stdout)["id"]
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert all({"at", "level", "message"} <= line.keys() for line in lines)
@@ -632,8 +643,9 @@ def test_stderr_may_be_a_log_of_json_lines_with_each_change_of_state(shop: Shop)
     assert len({one["token"] for one in changes}) == 2
     assert all(one["token"] for one in changes)
     assert changes[-1]["error"] == "ValueError: no [such] column"
-    states = [line["state"] for line in lines if "state" in line and "run" not in line]
-    assert states == ["running", "failed"]
+    whole = [line for line in lines if "state" in line and "run" not in line]
+    assert [line["state"] for line in whole] == ["running", "failed"]
+    assert {line["title"] for line in whole} == {"VAT fix"}
     error = shop("status", "b-none", "--log-format", "json", code=64).stderr
     assert json.loads(error.splitlines()[-1])["code"] == "LB-101"
     assert "is not one of" in shop("status", "--log-format", "xml", code=64).stderr

@@ -152,7 +152,7 @@ def test_progress_says_what_is_left(terminal: bool) -> None:
     console = Console(file=file, width=120, markup=False, highlight=False, force_terminal=terminal)
     reporter = progress(console, estimate(plan.runs, past, max_parallel=4))
     with reporter.showing():
-        reporter.backfill_started("b-1", plan)
+        reporter.backfill_started("b-1", plan, "")
         run = plan.runs[0]
         reporter.run_started(run, 1)
         reporter.run_finished(run, RunState.SUCCEEDED, "")

@@ -298,7 +298,7 @@ def told(reporter: PlainProgress) -> str:
     plan = plans.real()
     clean, *others = plan.runs or ()
     with reporter.showing():
-        reporter.backfill_started("b-1", plan)
+        reporter.backfill_started("b-1", plan, "")
         reporter.run_started(clean, 1)
         reporter.run_delayed(clean, timedelta(seconds=2), "no\x1b[2Jroute")
         reporter.run_started(clean, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_only_the_rest_and_what_follows_from_it(
     assert (older["version"], older["changed_at"]) == (2, "2024-01-05T07:00:00.000Z")
     assert document["to_run"] == {"jobs": 2, "partitions": 4, "runs": 4}
 
-    assert main(["catchup", *NOW]) == 9  # nobody to ask
+    assert main(["catchup", *NOW]) == 9  # no one to ask
     assert "+  clean  2024-01-04  never made" in capsys.readouterr().err
     assert main(["catchup", *NOW, "--yes", "--max-parallel", "1"]) == 0
     assert sorted(shop.journal) == [
@@ -194,6 +195,87 @@ def test_what_cannot_be_known_is_said(
     text = capsys.readouterr().out
     assert "nothing tells when s:raw changed" in text
     assert "is no Delta table" in text
+
+
+def test_times_are_local_unless_utc_is_asked_for(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.table("raw", (1, "12345"), (7, "2"))
+    shop.table("tidy", (2, "12345"))
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        for arguments, at in (((), "02:00:00 EST"), (("--utc",), "07:00:00 UTC")):
+            assert main(["stale", *NOW, *arguments]) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert f"raw changed since, at 2024-01-05 {at}, version 2" in said
+    time.tzset()
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list[str]]:
+    """Return the partitions of each run that `impact --job` plans."""
+    assert main(["impact", *NOW, "--json", *arguments]) == 0, capsys.readouterr().err
+    document = json.loads(capsys.readouterr().out)
+    found: dict[str, list[str]] = {}
+    for run in document["runs"]:
+        found.setdefault(run["job"]["name"], []).extend(run["partitions"])
+    return found
+
+
+def test_only_the_missing_keys_of_a_job_and_what_follows(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "12345"), (7, "2"))
+    shop.table("tidy", (2, "1235"))
+    shop.table("sums", (3, "12345"))
+    missing = {"clean": ["2024-01-04"], "totals": ["2024-01-04"]}
+    assert planned(capsys, "--job", "clean", "--only", "missing") == missing
+    days = ["--from", "2024-01-02", "--to", "2024-01-03"]
+    assert planned(capsys, "--job", "clean", *days, "--only", "missing") == {}
+    assert planned(capsys, "--job", "clean", *days, "--only", "all")["clean"] == [
+        "2024-01-02..2024-01-03"
+    ]
+    assert main(["impact", *NOW, "--job", "clean", *days, "--only", "missing"]) == 0
+    said = capsys.readouterr()
+    assert "None of these partitions is missing: nothing to run." in said.err
+
+
+def test_only_the_keys_that_failed_last(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    program = shop.folder / "program.py"
+    program.write_text(PROGRAM + 'sys.exit("2024-01-03" in spec["partitions"])\n')
+    shop.project.write_text(shop.project.read_text().replace('batch = "range"', 'batch = "key"'))
+    job = ["--job", "clean", "--from", "2024-01-02", "--to", "2024-01-04"]
+    assert main(["run", *NOW, *job, "--yes"]) == 3
+    capsys.readouterr()
+    failed = ["--job", "clean", "--only", "failed"]
+    day = ["2024-01-03"]
+    assert planned(capsys, *failed) == {"clean": day, "totals": day}
+    assert planned(capsys, "--job", "totals", "--only", "failed") == {"totals": day}
+    program.write_text(PROGRAM)
+    assert main(["run", *NOW, *failed, "--yes"]) == 0
+    capsys.readouterr()
+    assert planned(capsys, *failed) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["raw", "--from", "2024-01-02", "--only", "missing"], 64, "a dataset is named"),
+        (["--job", "clean", "--only", "missing"], 64, "which partitions of s:clean are missing"),
+    ],
+)
+def test_only_where_it_is_known(
+    shop: Shop,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    shop.table("raw", (1, "12345"))
+    text = shop.project.read_text()
+    shop.project.write_text(text.replace('column = "day"\nlocation = "tidy"\n', ""))
+    assert main(["impact", *NOW, *arguments]) == code
+    assert message in capsys.readouterr().err
 
 
 def test_the_plan_can_be_saved_and_run(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ class Bench:
         self.raw = store
         self.store = cast(RunStore, NotifyingStore(store, self.notices))
         runs = [planned_run("a"), planned_run("b")]
-        store.create(backfill_record(state=BackfillState.RUNNING), {}, runs)
+        store.create(backfill_record(state=BackfillState.RUNNING, title="VAT fix"), {}, runs)
         self.lease = self.acquire()
 
     def acquire(self) -> Lease:
@@ -110,7 +110,8 @@ def test_start_first_failure_and_end_are_notified_once_a_drive(store: SqlRunStor
         "failed",
         "finished",
     ]
-    assert failed["text"] == "Backfill b-1 of shop has a failed run of a: no login as ***"
+    assert failed["text"] == "Backfill b-1 (VAT fix) of shop has a failed run of a: no login as ***"
+    assert {one["title"] for one in (started, failed, finished)} == {"VAT fix"}
     assert (failed["run"]["id"], failed["run"]["error"]) == ("a", "no login as ***")
     assert (finished["state"], started["runs"]) == ("failed", 2)
     assert len({one["id"] for one in (started, failed, finished)}) == 3
@@ -200,12 +201,13 @@ def test_what_stalls_is_told_once_until_it_goes_on(store: SqlRunStore) -> None:
     clock = Clock()
     reporter = StallReporter(Reporter(), store, Notices([ALL], clock=clock))
     reporter.look()  # no backfill is driven
-    reporter.backfill_started("b-1", plan_of(planned_run("a")))
+    reporter.backfill_started("b-1", plan_of(planned_run("a")), "VAT fix")
     reporter.waiting("a lock")
     for minutes in (59, 60, 61, 120):
         clock.at = NOW + timedelta(minutes=minutes)
         reporter.look()
     (stalled,) = told(store)
+    assert stalled["text"].startswith("Backfill b-1 (VAT fix) is stalled: ")
     assert stalled["text"].endswith("no run has begun or ended for 60 min (a lock)")
     reporter.run_started(planned_run("a"), 1)
     clock.at += timedelta(minutes=61)

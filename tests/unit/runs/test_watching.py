@@ -28,8 +28,8 @@ class Told(Reporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def backfill_started(self, backfill_id: str, plan: Plan) -> None:
-        self.lines.append(f"{len(plan.runs or ())} runs")
+    def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
+        self.lines.append(f"{title}: {len(plan.runs or ())} runs".removeprefix(": "))
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self.lines.append(f"{run.job.name} attempt {attempt}")
@@ -54,7 +54,7 @@ class Driver:
         self.first, self.second, *self.rest = self.plan.runs
         running = BackfillState.RUNNING
         record = BackfillRecord(
-            id="b", plan_id="p", state=running, submitted_at=NOW, updated_at=NOW
+            id="b", plan_id="p", title="VAT", state=running, submitted_at=NOW, updated_at=NOW
         )
         self.store.create(record, plan_to_dict(self.plan), self.plan.runs)
         self.lease = self.store.acquire("b", "me", now=NOW, ttl=timedelta(minutes=1))
@@ -124,7 +124,7 @@ def test_what_happens_is_told_in_its_order_and_what_had_ended_is_not() -> None:
     assert state is BackfillState.FAILED
     name = driver.second.job.name
     assert told.lines == [
-        f"{1 + len(driver.rest)} runs",
+        f"VAT: {1 + len(driver.rest)} runs",
         f"{name} attempt 1",
         f"{name} attempt 2",
         f"{name} failed gone",
