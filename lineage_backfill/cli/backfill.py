@@ -111,7 +111,8 @@ def carry_out(
     if how.detach:
         runner = Runner(workspace)
         backfill = runner.submit(plan, submission)
-        log = runner.detach(backfill, [*source.arguments(), *["--wait"] * how.wait])
+        arguments = [*source.arguments(), *terminal.arguments(), *["--wait"] * how.wait]
+        log = runner.detach(backfill, arguments, source.secret_settings)
         if as_json:
             documents.emit(Backfills(workspace).status(backfill))
         else:

@@ -95,11 +95,13 @@ class SourceOptions(LineageOptions):
         return Workspace(self.project(self.config), as_of=as_of)
 
     def arguments(self) -> list[str]:
-        """Return the command line that gives another process the same options."""
+        """Return the command line that gives another process the same options.
+
+        The address of Marquez is among `secret_settings` instead.
+        """
         values = {
             "--config": [self.config],
             "--events": self.events or (),
-            "--marquez": [self.marquez],
             "--snapshot": [self.snapshot],
             "--lineage-view": [self.lineage_view],
         }
@@ -111,6 +113,11 @@ class SourceOptions(LineageOptions):
         ]
         flags = {"--allow-torn-events": self.allow_torn_events, "--no-cache": self.no_cache}
         return [*given, *(flag for flag, is_given in flags.items() if is_given)]
+
+    @property
+    def secret_settings(self) -> dict[str, str]:
+        """The settings given that may hold a password, which no command line must show."""
+        return {} if self.marquez is None else {"lineage.marquez": self.marquez}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,6 +148,11 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
         say(f"Wrote {file}.")
 
 
+def arguments() -> list[str]:
+    """Return the options that let the log of another process be as detailed as this one's."""
+    return [*["--verbose"] * manner.verbose, f"--log-format={manner.log_format.value}"]
+
+
 def follow_log() -> None:
     """Say what the program logs from now on: warnings, and all as long as it is to be verbose."""
     log = logging.getLogger("lineage_backfill")

@@ -54,11 +54,18 @@ def outputs(document: Document, names: Names) -> Iterator[tuple[Document, str, t
     for one in document["outputs"]:
         seen = bool(one["touched"]["count"])
         cells = (
-            *(f"{one[what]['count']:,}" for what in ("planned", "touched", "changed")),
+            f"{one['planned']['count']:,}",
+            *(_at_least(one[what]["count"], known=one["known"]) for what in ("touched", "changed")),
             *(f"{one[what]:,}" if seen else UNKNOWN for what in ("rows_before", "rows")),
             seconds(took.get(JobRef(**one["job"]))),
         )
         yield one, names(DatasetRef(**one["dataset"])), cells
+
+
+def _at_least(count: int, *, known: bool) -> str:
+    if known:
+        return f"{count:,}"
+    return f"≥ {count:,}" if count else UNKNOWN
 
 
 def notes(output: Document) -> Iterator[tuple[str, str, str]]:

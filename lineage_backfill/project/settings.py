@@ -548,6 +548,17 @@ def _of_senders(environ: Mapping[str, str]) -> dict[str, Setting]:
     return {}
 
 
+def variables(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment that sets these settings; a source of lineage takes out the others.
+
+    >>> variables({"lineage.marquez": "http://m"}, {"LINEAGE_BACKFILL_LINEAGE_EVENTS": "e"})
+    {'LINEAGE_BACKFILL_LINEAGE_MARQUEZ': 'http://m'}
+    """
+    others = [_variable(name) for name in SOURCES] if settings.keys() & set(SOURCES) else []
+    kept = {name: value for name, value in environ.items() if name not in others}
+    return kept | {_variable(name): value for name, value in settings.items()}
+
+
 def _variable(name: str) -> str:
     return ENV_PREFIX + name.replace(".", "_").upper()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
@@ -137,15 +138,7 @@ def report(
             written[run.id] = set(kept)
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
-    for attempt in attempts:
-        if attempt.state is not AttemptState.SUCCEEDED:
-            continue
-        told = {
-            DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one
-            for one in (attempt.result or {}).get("outputs", ())
-        }
-        for dataset in written[attempt.run_id] | told.keys():
-            output(planned[attempt.run_id].job, dataset).touch(told.get(dataset))
+    _add_written(attempts, written, lambda run, dataset: output(planned[run].job, dataset))
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
     return {
@@ -173,6 +166,26 @@ def report(
     }
 
 
+def _add_written(
+    attempts: Sequence[AttemptRecord],
+    written: Mapping[str, AbstractSet[DatasetRef]],
+    output: Callable[[str, DatasetRef], _Output],
+) -> None:
+    """Add what attempts say that they wrote; `written` holds the outputs of each run by its id."""
+    last = {attempt.run_id: attempt for attempt in attempts if attempt.state.is_final}
+    for attempt in attempts:
+        if attempt.state is AttemptState.SUCCEEDED:
+            told = {
+                DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one
+                for one in (attempt.result or {}).get("outputs", ())
+            }
+            for dataset in written[attempt.run_id] | told.keys():
+                output(attempt.run_id, dataset).touch(told.get(dataset))
+        elif attempt.result is None and attempt is last.get(attempt.run_id):
+            for dataset in written[attempt.run_id]:
+                output(attempt.run_id, dataset).is_seen = False
+
+
 class _Output:
     """One dataset that one job writes: the partitions planned, and those touched."""
 
@@ -188,7 +201,8 @@ class _Output:
         self.rows = {"rows_before": 0, "rows": 0}
         self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
-        self.is_known = True  # what each run has written
+        self.is_known = True  # what each run that succeeded has written
+        self.is_seen = True  # what each run that ended otherwise has written
 
     def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
@@ -251,6 +265,7 @@ class _Output:
             "dataset": named(self.dataset),
             "job": named(self.job),
             "exact": None if exact and not self.is_known else exact,
+            "known": self.is_known and self.is_seen,
             **{name: self._set(keys) for name, keys in self.sets.items()},
             "changed": self._set(self.sets["changed"], self.open["changed"].values()),
             "appeared": self._set(NOTHING, self.open["appeared"].values()),

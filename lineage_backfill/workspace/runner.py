@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Submission
+from lineage_backfill.project.settings import variables
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.live import LiveRuns
@@ -118,11 +120,12 @@ class Runner:
         )
         return executor.start(plan, made)
 
-    def detach(self, backfill: str, arguments: Sequence[str]) -> Path:
+    def detach(self, backfill: str, arguments: Sequence[str], settings: Mapping[str, str]) -> Path:
         """Let a process of its own drive a backfill, and return its log once it does.
 
-        `arguments` name project and lineage to it. Raises EngineError with the end of its log where
-        it ends before it has begun.
+        `arguments` name project and lineage to it; `settings`, by their names, are handed over by
+        the environment. Raises EngineError with the end of its log where it ends before it has
+        begun.
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
         private_folder(log.parent)
@@ -133,6 +136,7 @@ class Runner:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                env=variables(settings, os.environ),
             )
         with self._workspace.open_store() as store:
             while not is_driving(store.holder(backfill), store.time(datetime.now(UTC))):

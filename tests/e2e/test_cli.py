@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.presentation.text import UNKNOWN
 from tests.events import event, write_events
+from tests.fake_marquez import FakeMarquez
 from tests.processes import Command
 from tests.unit.cli.documents import fits
 
@@ -592,6 +594,40 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     assert "is deleted" in shop("resume", backfill, code=64).stderr
     assert shop.document("report", backfill, schema="report")["touched_is_planned"]
     assert "--timeout" in shop("run", *FIX, "--detach", "--timeout", "1s", code=64).stderr
+
+
+def test_a_detached_driver_shows_no_password_and_keeps_the_format_of_the_log(shop: Shop) -> None:
+    shop.does({"clean": "wait"})
+    fake = FakeMarquez([event("clean", ["feed"], ["clean"]), event("daily", ["clean"], ["daily"])])
+    with fake.serve() as address:
+        url = address.replace("//", "//me:canary-9@")
+        given = ("--marquez", url, "--log-format", "json")
+        backfill = shop("run", *FIX, "--yes", "--detach", *given).stdout.strip()
+        wait_for(lambda: bool(shop.journal()))
+        shown = [
+            file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            for file in Path("/proc").glob("[0-9]*/cmdline")
+            if file.exists()
+        ]
+        driver = [line for line in shown if f"resume {backfill}" in line]
+        shop.go()
+        shop("watch")
+    assert len(driver) == 1
+    assert not [line for line in shown if "canary-9" in line and "pytest" not in line]
+    log = shop.folder / ".lineage-backfill" / "backfills" / backfill / "driver.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line.get("job") for line in lines if "run" in line} == {"clean", "daily"}
+    assert "canary-9" not in log.read_text()
+
+
+def test_a_run_that_fails_without_a_result_has_rewritten_an_unknown_number(shop: Shop) -> None:
+    (shop.folder / "program.py").write_text("import sys; sys.exit('no disk')")
+    shop("run", *FIX, "--yes", code=3)
+    report = shop.document("report", schema="report")
+    one = report["outputs"][0]
+    assert (one["known"], one["exact"], one["missing"]["count"]) == (False, False, 3)
+    row = next(line for line in shop("report").stdout.splitlines() if " clean " in line)
+    assert row.split()[2:5] == ["3", UNKNOWN, UNKNOWN]
 
 
 def test_hooks_are_told_of_a_backfill_also_where_one_fails(shop: Shop) -> None:

@@ -68,6 +68,16 @@ def test_what_a_run_without_a_result_touched_is_unknown(output: _Output) -> None
     assert output.document()["exact"] is False
 
 
+def test_what_a_failed_run_without_a_result_touched_is_unknown_and_its_keys_are_missing(
+    output: _Output,
+) -> None:
+    output.plan(("eu", "us"))
+    assert output.document()["known"]
+    output.is_seen = False
+    found = output.document()
+    assert (found["exact"], found["missing"]["count"], found["known"]) == (False, 2, False)
+
+
 def test_keys_of_several_dimensions_are_told_as_boxes() -> None:
     axes = (static_axis("area", ["a", "b"]), static_axis("region", [], runtime=True))
     calendar = Calendar(statics=axes, order=("area", "region"))
