@@ -165,6 +165,7 @@ def _scheduled(options: argparse.Namespace) -> tuple[list[RunSpec], dict[str, st
         reads=job.reads,
         writes=job.writes,
         calendar=job.calendar,
+        batch=job.batch,
     )
     parameters = dict(_pair(text, "--parameter") for text in options.parameter)
     wanted = read_request(options, parameters=parameters, result_path=options.result)

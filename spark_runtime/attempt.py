@@ -74,6 +74,10 @@ class Attempt:
         with guarded(self.spark):
             self._pin()
 
+    def batch(self, policy: str) -> None:
+        """Let its lineage say how the job batches its keys, unless the run spec says it."""
+        self._emitter.batch = policy
+
     def _pin(self) -> None:
         for output in self.spec.outputs:
             self._since[output.dataset] = Since.of(self.tables.state(output))

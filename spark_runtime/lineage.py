@@ -66,6 +66,7 @@ class Emitter:
 
     def __init__(self, run: RunSpec, started_at: datetime) -> None:
         self._run = run
+        self.batch: str | None = None  # how the job batches its keys; the run spec wins
         identity = f"{run.backfill_id}/{run.run_id}/{run.attempt}/{run.token}"
         self._id = str(_run_uuid(started_at, identity))
 
@@ -151,7 +152,8 @@ class Emitter:
             }
         )
         facets = self._run.lineage.facets
-        if sent := facets.get("job", {}).get("partitioning"):
+        said = {} if self.batch is None else {"batch": self.batch}
+        if sent := {**said, **facets.get("job", {}).get("partitioning", {})}:
             event["job"]["facets"]["lineageBackfill_partitioning"] = _custom(sent)
         for entry in facets.get("datasets", ()):
             name = DatasetRef(entry["dataset"]["namespace"], entry["dataset"]["name"])

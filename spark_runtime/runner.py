@@ -28,6 +28,7 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
             return attempt.end()
         attempt.begin()
         job = load_job(spec.job.entrypoint)
+        attempt.batch(job.batch)
         check_batch(job, spec)
         job.run(RunContext(attempt))
         attempt.check_written()

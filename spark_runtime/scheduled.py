@@ -172,6 +172,7 @@ def declare(
     reads: Iterable[Read] = (),
     writes: Iterable[Write] = (),
     calendar: Calendar | Sequence[Dimension] | None = None,
+    batch: Batch | None = None,
 ) -> DeclaredJob:
     """Return a job as the project file and the job itself declare it; the file wins.
 
@@ -199,6 +200,7 @@ def declare(
             replace(one.how, dataset=data.name, namespace=data.namespace) for data, one in read
         ),
         writes=tuple(one.declaration(data) for data, one in written),
+        batch=batch,
     )
     names = DeclaredNames(declarations)
     unsaid = tuple(one for data, one in coded.items() if names.datasets.find(data) is None)

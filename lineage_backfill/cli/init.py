@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -19,6 +21,8 @@ from lineage_backfill.project import FILE_NAME, LineageSetting
 from lineage_backfill.workspace.configuration import find_file
 from lineage_backfill.workspace.lineage import ProjectLineage
 
+_TRY = "impact raw_orders --from 2024-03-10T22 --to 2024-03-11T00"
+
 
 @takes_options
 def init(
@@ -27,6 +31,9 @@ def init(
         Path, typer.Option(help="The file to write; - prints it.", metavar="FILE")
     ] = Path(FILE_NAME),
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Write a worked example that needs no lineage.")
+    ] = False,
 ) -> None:
     """Draft a project file: what the lineage tells of partitions, and questions for the rest."""
     printed = str(out) == "-"
@@ -35,6 +42,9 @@ def init(
         raise UsageError(
             f"{out} is there already", hint="Replace it with --force, or name another with --out."
         )
+    if example:
+        _example(lineage, out, target, printed=printed, force=force)
+        return
     # What is to be replaced may still say where the lineage is.
     old = target if target.exists() and lineage == LineageOptions() else None
     project = lineage.project(old, search=False)
@@ -54,6 +64,23 @@ def init(
         " each marked `#?`."
     )
     terminal.say("Answer those you need, then: lineage-backfill config check")
+
+
+def _example(
+    lineage: LineageOptions, out: Path, target: Path, *, printed: bool, force: bool
+) -> None:
+    if lineage != LineageOptions():
+        raise UsageError(
+            "--example needs no lineage", hint="Leave out --example to draft from that lineage."
+        )
+    text = resources.files("lineage_backfill").joinpath("example/shop.toml").read_text("utf-8")
+    if printed:
+        terminal.give(text)
+        return
+    documents.write_whole([text], target, replace=force)
+    terminal.say(f"Wrote {out}.")
+    config = "" if target.name == FILE_NAME else f" --config {shlex.quote(str(out))}"
+    terminal.say(f"Try: lineage-backfill {_TRY}{config}")
 
 
 def _source(lineage: LineageSetting, folder: Path) -> dict[str, str | list[str]]:

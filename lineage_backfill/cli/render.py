@@ -301,6 +301,8 @@ def footer(plan: Plan, beside: Beside, names: Names) -> Text:
         text.append(f"Not affected: {counted(len(beside.untouched), 'job')} ({told})\n")
     text.append(f"as of {moment(plan.now)}", style="dim")
     taken = plan.lineage.get("taken_at")
+    if plan.lineage.get("source") == "project":
+        text.append("\nfrom the project file alone: no lineage is named", style="dim")
     if plan.lineage.get("source") == "snapshot" and taken:
         old = age(datetime.fromisoformat(plan.now) - datetime.fromisoformat(taken))
         text.append(f"\nfrom a lineage snapshot of {moment(taken)}, {old}", style="dim")

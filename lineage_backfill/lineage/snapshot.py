@@ -118,7 +118,7 @@ class LineageSnapshot:
     datasets: Mapping[DatasetRef, DatasetNode]
     column_edges: tuple[ColumnEdge, ...] = ()
     history: tuple[ObservedRun, ...] = ()
-    source: str = "memory"  # events, marquez, snapshot, memory
+    source: str = "memory"  # events, marquez, snapshot, project, memory
     taken_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())
 

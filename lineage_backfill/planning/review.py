@@ -76,6 +76,7 @@ class _Review:
         functions: Mapping[str, KeyFunction],
     ) -> None:
         self._snapshot = snapshot
+        self._alone = snapshot.source == "project"
         self._declarations = declarations
         self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
         bare = replace(declarations, datasets=(), jobs=())
@@ -181,7 +182,7 @@ class _Review:
             jobs = used.get(declared, [])
             if not jobs:
                 yield self._unused(declared, "job", self._snapshot.jobs)
-            elif not any(ref in self._snapshot.jobs for ref in jobs):
+            elif not self._alone and not any(ref in self._snapshot.jobs for ref in jobs):
                 yield Finding(
                     level="note",
                     kind="declared-job",
@@ -224,7 +225,7 @@ class _Review:
                 text=f"no job of this table {word} such a dataset",
                 hint=f"In the lineage they have {self._few(sorted(known))}." if known else "",
             )
-        elif target not in self._snapshot.datasets:
+        elif not self._alone and target not in self._snapshot.datasets:
             yield Finding(
                 level="warning",
                 kind="unknown-dataset",

@@ -48,8 +48,7 @@ def _policy(result: JobResult) -> str | int:
     if result.serial:
         # Each key may need the one before it: they run one by one, in order.
         return "key"
-    declared = result.facts.declaration
-    return "key" if declared is None or declared.batch is None else declared.batch
+    return result.facts.batch or "key"
 
 
 def batches(

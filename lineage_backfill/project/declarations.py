@@ -10,6 +10,7 @@ from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.cron import normalise
 from lineage_backfill.project.run_rules import RunRules
 
+BatchPolicy = Literal["key", "range", "aligned"] | int
 Grain = Literal["hour", "day", "week", "month", "quarter", "year", "none"]
 MappingName = Literal["overlap", "identity", "window", "offset", "all", "map", "none", "python"]
 WriteMode = Literal["overwrite", "merge", "append", "full"]
@@ -212,7 +213,7 @@ class JobDeclaration:
     dimensions: tuple[DimensionDeclaration, ...] = ()
     engine: str | None = None
     entrypoint: str | None = None
-    batch: Literal["key", "range", "aligned"] | int | None = None
+    batch: BatchPolicy | None = None
     pool: str | None = None
     priority: int = 0
     protected: bool = False

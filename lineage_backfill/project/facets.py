@@ -1,7 +1,7 @@
 """The partitioning facet that jobs send with their lineage, read as declarations.
 
 Its members bear the names of the project file: `grain`, `zone`, `start`, `dimensions`, `column`,
-`columns`; for jobs also `reads` and `writes`.
+`columns`; for jobs also `batch`, `reads` and `writes`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.project.declarations import (
+    BatchPolicy,
     CalendarDeclaration,
     DatasetDeclaration,
     DimensionDeclaration,
@@ -32,12 +33,13 @@ _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacet:
-    """What the facet of a job says: its run calendar and its edges."""
+    """What the facet of a job says: its run calendar, how its keys are batched, and its edges."""
 
     calendar: CalendarDeclaration | None = None
     dimensions: tuple[DimensionDeclaration, ...] = ()
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
+    batch: BatchPolicy | None = None
 
 
 def read_calendar(
@@ -66,6 +68,7 @@ def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
             dimensions=_dimensions(facet),
             reads=tuple(_read(part) for part in facet.get("reads") or ()),
             writes=tuple(_write(part) for part in facet.get("writes") or ()),
+            batch=batch_policy(facet.get("batch")),
         )
     except (TypeError, ValueError, KeyError, AttributeError, UsageError) as error:
         raise _unreadable(what, error) from None
@@ -95,7 +98,18 @@ def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
         facet["reads"] = reads
     if writes:
         facet["writes"] = writes
+    if declared.batch is not None:
+        facet["batch"] = declared.batch
     return facet
+
+
+def batch_policy(value: Any) -> BatchPolicy | None:
+    """Return how the keys of a job are batched; raises ValueError for what is no such policy."""
+    if value in (None, "key", "range", "aligned") or (type(value) is int and value >= 1):
+        return cast("BatchPolicy | None", value)
+    raise ValueError(
+        f'`batch` must be "key", "range", "aligned" or a number of keys, not {value!r}'
+    )
 
 
 def _edge_facet(read: ReadDeclaration) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from lineage_backfill.project.declarations import (
     WriteMode,
     WritePolicy,
 )
+from lineage_backfill.project.facets import batch_policy
 from lineage_backfill.project.locations import absolute
 from lineage_backfill.project.patterns import completed
 from lineage_backfill.project.run_rules import Failure, RunRules, RunWindow, read_length
@@ -193,19 +194,20 @@ def _keys(table: Table) -> Any:
 def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobDeclaration:
     name = table.need("name")
     calendar, dimensions = _calendar(table)
+    engine = _known(table, "engine", engines, "[engines.*]")
+    entrypoint = _code(
+        table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
+    )
+    if engine is None and entrypoint is not None and engines == ("local",):
+        engine = "local"  # there is no other one to choose from
     with table.placed():
         declaration = JobDeclaration(
             name=name,
             namespace=table.text("namespace"),
             calendar=calendar,
             dimensions=dimensions,
-            engine=_known(table, "engine", engines, "[engines.*]"),
-            entrypoint=_code(
-                table,
-                "entrypoint",
-                _ENTRYPOINT,
-                "`module:function` or the path of a .py or .sql file",
-            ),
+            engine=engine,
+            entrypoint=entrypoint,
             batch=_batch(table),
             pool=_known(table, "pool", pools, "[pools]"),
             priority=table.integer("priority", 0),
@@ -286,12 +288,10 @@ def _code(table: Table, key: str, pattern: re.Pattern[str], forms: str) -> str |
 
 
 def _batch(table: Table) -> Any:
-    value = table.raw("batch")
-    if value in (None, "key", "range", "aligned") or (type(value) is int and value >= 1):
-        return value
-    raise table.error(
-        f'`batch` must be "key", "range", "aligned" or a number of keys, not {value!r}'
-    )
+    try:
+        return batch_policy(table.raw("batch"))
+    except ValueError as error:
+        raise table.error(str(error)) from None
 
 
 def read_edge(table: Table) -> ReadDeclaration:

@@ -22,6 +22,7 @@ from lineage_backfill.project import facets
 from lineage_backfill.project.calendars import Calendars
 from lineage_backfill.project.columns import not_told_apart, physical_columns
 from lineage_backfill.project.declarations import (
+    BatchPolicy,
     CalendarDeclaration,
     DatasetDeclaration,
     Declarations,
@@ -138,6 +139,7 @@ class JobFacts:
     endless: bool  # whether an input or its reader would have to be listed without a first key
     lacking: tuple[Input, ...]  # inputs whose labels may not all have one of its own
     lookback: int
+    batch: BatchPolicy | None  # as the project file or its facet says
     declaration: JobDeclaration | None
     problem: str | None
     hint: str
@@ -303,6 +305,7 @@ class DeclarationResolver:
             name=facts.ref.name,
             calendar=said.calendar,
             dimensions=said.dimensions,
+            batch=facts.batch,
             reads=tuple(
                 replace(edge.read, dataset=edge.dataset.name, namespace=edge.dataset.namespace)
                 for edge in facts.inputs
@@ -379,6 +382,7 @@ class DeclarationResolver:
             endless=endless,
             lacking=tuple([edge for edge in live if edge.mapping and edge.mapping.may_lack]),
             lookback=lookback,
+            batch=(declared and declared.batch) or sent.batch,
             declaration=declared,
             problem=problem,
             hint=hint,
@@ -388,6 +392,7 @@ class DeclarationResolver:
             kind=self._kinds.setdefault(
                 (
                     declared,
+                    sent.batch,
                     calendar,
                     tuple([edge.mapping for edge in live]),
                     tuple([edge.mapping for edge in outputs]),

@@ -338,7 +338,7 @@ class Executor:
                 missing = f"engine {run.engine!r} is not declared" if run.engine else "no engine"
                 raise UsageError(
                     f"job {run.job} cannot be run: {missing}",
-                    hint='Give it `engine = "…"` in the project file, with a table [engines.…].',
+                    hint='Give it `engine = "local"` in the project file, or one of [engines.*].',
                 )
 
     def _reopen(self, record: BackfillRecord) -> None:

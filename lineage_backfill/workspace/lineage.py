@@ -137,11 +137,7 @@ class ProjectLineage:
                 ignore=lineage.ignore_runs,
             )
         else:
-            raise ConfigError(
-                "no lineage is named",
-                hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the"
-                " project.",
-            )
+            source = _ProjectAlone(self._project.declarations)
         return source
 
     @property
@@ -159,6 +155,28 @@ class ProjectLineage:
         declarations = self._project.declarations
         named = Places(declarations).tie(Folding(declarations).fold(snapshot))
         return _folded(named, declarations, applications=self._project.lineage.fold)
+
+
+class _ProjectAlone:
+    """The lineage of a project that names none: its jobs declare all that they read and write."""
+
+    def __init__(self, declarations: Declarations) -> None:
+        self._jobs = declarations.jobs
+
+    def read(self) -> LineageSnapshot:
+        """Return an empty lineage; the planner adds declared edges.
+
+        Raises ConfigError where a job does not declare what it writes: lineage was to tell that.
+        """
+        open_ = next((job.name for job in self._jobs if not job.writes), None)
+        if self._jobs and open_ is None:
+            return LineageSnapshot.of([], source="project")
+        raise ConfigError(
+            "no lineage is named" + (f", and job {open_} declares no `writes`" if open_ else ""),
+            hint="Name it: --events PATH, --marquez URL, --snapshot FILE, or [lineage] in the"
+            " project file. Without lineage, every [[job]] declares its `reads` and `writes`;"
+            " `init --example` writes such a file.",
+        )
 
 
 def left_out(lineage: LineageSetting) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from lineage_backfill.sources.events import EventSource
 from spark_runtime.configuration import load_project
 from spark_runtime.datasets import Dataset, Dimension, Read, Write, window
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
-from spark_runtime.scheduled import StartRequest, declare, run_specs
+from spark_runtime.scheduled import Batch, StartRequest, declare, run_specs
 from tests.unit.planning.world import NOW, find, plan, shown
 
 ORDERS = Dataset(
@@ -49,7 +49,8 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
     project = load_project(tmp_path)
     for name, (reads, writes) in JOBS.items():
-        job = declare(project, name, reads=reads, writes=writes)
+        batch: Batch = "range" if name == "sum_up" else "key"
+        job = declare(project, name, reads=reads, writes=writes, batch=batch)
         (spec,) = run_specs(
             job, project, StartRequest(exact=True), datetime(2024, 3, 20, 12, tzinfo=UTC)
         )
@@ -70,3 +71,6 @@ def test_a_plan_needs_no_declarations_where_jobs_send_theirs(outbox: Path) -> No
     assert shown(find(made, "sum_up").partitions) == "2024-03-09..2024-03-10"
     assert shown(find(made, "roll").partitions) == "day=2024-03-09..2024-03-16/region=eu+us"
     assert [job.status for job in made.jobs] == ["planned", "planned"]
+    # `sum_up` computes any number of days at once, and says so in its code.
+    runs = [(run.job.name, run.count) for run in made.runs or ()]
+    assert (runs.count(("sum_up", 2)), runs.count(("roll", 1))) == (1, 16)

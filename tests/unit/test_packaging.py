@@ -67,6 +67,7 @@ def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(
     assert packed == files_of_the_packages()
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
     assert "lineage_backfill/example/nyc/lineage-backfill.toml" in packed
+    assert "lineage_backfill/example/shop.toml" in packed
     assert any(name.startswith("lineage_backfill/runspec/schemas/") for name in packed)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
 

@@ -153,3 +153,36 @@ def test_the_settings_and_the_lineage_are_documents(
     assert fits(json.loads(capsys.readouterr().out), "config")
     assert main(["lineage", "show", "--events", "events.ndjson", "--json"]) == 0
     assert fits(json.loads(capsys.readouterr().out), "lineage")
+
+
+def test_an_example_plans_and_runs_without_any_lineage(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "events.ndjson").unlink()
+    assert main(["init", "--example"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, "Try: lineage-backfill impact raw_orders --from" in said.err) == ("", True)
+    assert main(["config", "check", "--strict"]) == 0
+    fix = ["raw_orders", "--from", "2024-03-10T22", "--to", "2024-03-11T00"]
+    assert main(["impact", *fix]) == 0
+    shown = capsys.readouterr().out
+    assert "4 jobs, 15 partitions" in shown
+    assert "from the project file alone: no lineage is named" in shown
+    assert main(["run", *fix, "--yes"]) == 0
+    assert main(["init", "--example"]) == 64  # the file is there
+    assert main(["init", "--example", "--out", "-"]) == 0
+    assert capsys.readouterr().out == (here / FILE).read_text()
+    assert main(["init", "--example", "--events", "e.ndjson", "--out", "-"]) == 64
+
+
+def test_a_job_that_leaves_its_outputs_to_the_lineage_needs_one(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--example"]) == 0
+    text = (here / FILE).read_text().replace('writes = [{ dataset = "sales_weekly" }]', "")
+    (here / FILE).write_text(text)
+    capsys.readouterr()
+    assert main(["impact", "raw_orders", "--from", "2024-03-10T22"]) == 64
+    assert "no lineage is named, and job weekly_sales declares no `writes`" in (
+        capsys.readouterr().err
+    )

@@ -104,7 +104,7 @@ CASES = {
         "",
     ),
     "a job without an engine": (
-        "[[job]]\nname = 'page'\nentrypoint = 'a:b'",
+        "[[job]]\nname = 'page'",
         ("note", "no-engine", "to run"),
         "`impact` does without; `run` refuses what needs it.",
     ),

@@ -411,3 +411,21 @@ def test_without_any_file_the_defaults_hold_and_a_named_file_must_exist(tmp_path
 def test_the_package_imports_without_pydantic() -> None:
     code = "import lineage_backfill.project, sys; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("declared", "engine"),
+    [
+        ("", "local"),
+        ("[engines.local]\nslots = 1\n", "local"),
+        ('[engines.mine]\nkind = "command"\nargv = ["run", "{spec}"]\n', None),
+    ],
+)
+def test_a_job_with_an_entrypoint_runs_locally_where_no_other_engine_is_declared(
+    tmp_path: Path, declared: str, engine: str | None
+) -> None:
+    file = tmp_path / "lineage-backfill.toml"
+    jobs = '[[job]]\nname = "a"\nentrypoint = "m:f"\n[[job]]\nname = "b"\n'
+    file.write_text(declared + jobs)
+    project = load_project(file=file, environ={}, user_file=tmp_path / "none")
+    assert [job.engine for job in project.declarations.jobs] == [engine, None]
