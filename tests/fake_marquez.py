@@ -234,6 +234,9 @@ class FakeMarquez:
                 return (200, _run_row(run)) if run else _NOT_FOUND
             case ["lineage"]:
                 return self._lineage(query["nodeId"], int(query["depth"]))
+            case ["namespaces", namespace, "datasets"]:
+                named = [(n, _names([n])[0]) for n in self.datasets if n[0] == namespace]
+                return 200, {"datasets": _page(named, query), "totalCount": len(named)}
             case ["namespaces", namespace, "datasets", name, "versions"]:
                 told = self.told.get((namespace, name), [])
                 rows = [
@@ -278,7 +281,10 @@ class FakeMarquez:
         if kind == "job" and self._is_poisoned():
             return _BROKEN
         names = self._listed() if kind == "job" else self.datasets
-        rows = [{"namespace": namespace, "name": name} for namespace, name in sorted(names)]
+        rows = [
+            {"type": kind.upper(), "namespace": namespace, "name": name}
+            for namespace, name in sorted(names)
+        ]
         return 200, {"results": rows, "totalCount": len(rows)}
 
     def _listed(self) -> list[Name]:
@@ -399,7 +405,7 @@ def _asked(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _page(rows: list[tuple[Any, Any]], query: dict[str, str]) -> list[Any]:
-    first = int(query["offset"])
+    first = int(query.get("offset", "0"))
     return [row for _, row in rows[first : first + int(query["limit"])]]
 
 

@@ -33,6 +33,8 @@ _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
 _MAX_NAMES = 100
 _MAX_NAMES_LISTED = 1_000_000
+#: The datasets of so many namespaces are counted one by one; of more, it is cheaper to list twice.
+_MAX_COUNTED = 16
 
 
 class MarquezMetadata:
@@ -90,9 +92,13 @@ class MarquezMetadata:
     def _listed(self, kind: str) -> set[Name]:
         """Return all names of jobs or datasets; those of deleted ones are not among them."""
         try:
-            answer = self._api.get("search", q="%", filter=kind, limit=str(_MAX_NAMES_LISTED))
+            query = {"q": "%", "filter": kind, "limit": str(_MAX_NAMES_LISTED)}
+            number = self._jobs_counted if kind == "job" else self._datasets_counted
+            answer = self._api.get_list("search", "results", number, **query)
             rows = self._api.rows(answer, "results")
             counted("search", answer, rows, 0, _MAX_NAMES_LISTED)
+            if any(row["type"] != kind.upper() for row in rows):
+                raise TypeError(f"a list of {kind}s that holds others")
         except HTTPStatusError as error:
             if error.status != 500:
                 raise
@@ -102,6 +108,17 @@ class MarquezMetadata:
             self._has_holes = True
             rows = list(self._api.readable_rows("jobs", "jobs"))
         return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
+
+    def _jobs_counted(self) -> int | None:
+        return self._api.number("jobs")
+
+    def _datasets_counted(self) -> int | None:
+        """Return how many datasets all namespaces count, None where that is not cheap to ask."""
+        if len(self._namespaces) > _MAX_COUNTED:
+            return None
+        paths = [f"namespaces/{segment(name)}/datasets" for name in self._namespaces]
+        numbers = [self._api.number(path) for path in paths]
+        return None if None in numbers else sum(number or 0 for number in numbers)
 
     def _stored_names(self, name: Name) -> set[Name]:
         """Return the names under which Marquez may have stored a job: with its parents before."""

@@ -191,6 +191,7 @@ def test_all_requests_share_the_budget(mock: responses.RequestsMock, retries: in
     for path, member in (("namespaces", "namespaces"), ("search", "results")):
         mock.get(f"{API}/{path}", status=503, headers={"Retry-After": "0"})
         mock.get(f"{API}/{path}", json={member: [], "totalCount": 0})
+    mock.get(f"{API}/jobs", json={"jobs": [], "totalCount": 0})
     if retries == 2:
         assert names(ask("graph", retries=2)) == []
         return

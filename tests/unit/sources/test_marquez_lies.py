@@ -231,6 +231,41 @@ def test_a_list_shorter_than_its_count_is_refused(view: View) -> None:
         read(made, view=view)
 
 
+@pytest.mark.parametrize("kind", ["job", "dataset"])
+def test_a_list_is_asked_for_once_where_it_is_as_long_as_counted(kind: str) -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+    read(made)
+    searches = [query for path, query in made.asked if path == "search"]
+    assert [query["filter"] for query in searches].count(kind) == 1
+
+
+@pytest.mark.parametrize("kind", ["job", "dataset"])
+def test_a_list_that_another_answer_counts_longer_is_asked_for_again(kind: str) -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+    expected = graph(read(made, view="graph"))
+    wrong: list[tuple[int, Any]] = [(200, {"results": [], "totalCount": 0})]
+
+    def short(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        return wrong.pop() if wrong and query.get("filter") == kind else None
+
+    made.before_answer = short
+    assert graph(read(made, view="graph")) == expected
+    assert not wrong
+
+
+def test_a_list_of_jobs_is_not_taken_for_one_of_datasets() -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+
+    def jobs(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path == "search" and query["filter"] == "dataset":
+            return made.answer(path, query | {"filter": "job"})
+        return None
+
+    made.before_answer = jobs
+    with pytest.raises(LineageError, match="a list of datasets that holds others"):
+        read(made)
+
+
 def test_answers_that_differ_each_time_are_refused() -> None:
     made = FakeMarquez([event(n) for n in range(3)])
     numbers = count()
