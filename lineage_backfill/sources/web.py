@@ -297,7 +297,19 @@ def _reason(error: requests.RequestException) -> str:
 
 
 class _Session(requests.Session):
-    """Looks into no redirect: for a look, all of its body is read, however long it is."""
+    """Sends addresses as they are given, and looks into no redirect.
+
+    To look into one, all of its body is read, however long it is.
+    """
+
+    def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+        """Return the request; a name of dots, which is percent-encoded, stays so."""
+        prepared = super().prepare_request(request)
+        url = str(request.url)
+        if "/%2E" in url:
+            query = urlsplit(prepared.url or "").query
+            prepared.url = f"{url}?{query}" if query else url
+        return prepared
 
     def resolve_redirects(self, *args: Any, **kwargs: Any) -> Generator[Any, None, None]:
         """Yield no request to follow."""

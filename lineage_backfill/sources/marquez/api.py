@@ -176,11 +176,10 @@ def segment(text: str) -> str:
     """Return the text as one segment of a path; raises LineageError where it cannot be one."""
     try:
         quoted = quote(text, safe="")
-    except UnicodeEncodeError:
-        quoted = "."
-    if quoted in (".", ".."):
-        raise LineageError(f"{text!r} cannot be part of an address", hint="Delete it in Marquez.")
-    return quoted
+    except UnicodeEncodeError as error:
+        said = f"{text!r} cannot be part of an address"
+        raise LineageError(said, hint="Delete it in Marquez.") from error
+    return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 
 
 def job_path(name: Name) -> str:

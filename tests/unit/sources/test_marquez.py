@@ -12,7 +12,7 @@ from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.build import LISTENER
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
-from lineage_backfill.sources.marquez import View, comparison
+from lineage_backfill.sources.marquez import MarquezSource, View, comparison
 from tests.fake_marquez import FakeMarquez
 from tests.unit.sources.marquez_reads import dataset, event, names, read
 
@@ -64,10 +64,17 @@ def test_a_child_is_known_under_the_name_with_its_parents() -> None:
     assert not [path for path, _ in server.asked if "/jobs/" in path], "no page is asked for"
 
 
-def test_a_name_that_leads_elsewhere_is_not_asked_for() -> None:
-    server = FakeMarquez([event(1, job={"namespace": "n", "name": ".."})])
-    with pytest.raises(LineageError, match="cannot be part of an address"):
-        read(server, view="graph")
+@pytest.mark.parametrize("view", ["both", "events", "graph"])
+def test_names_of_dots_are_read_as_any_other(view: View) -> None:
+    told = [event(1, outputs=[dataset("..")]), event(3, job={"namespace": "n", "name": "."})]
+    up = event(2, job={"namespace": "n", "name": ".."}, inputs=[dataset("..")])
+    declared = {"eventTime": "2024-01-01T00:00:30Z", "dataset": dataset("..")}
+    server = FakeMarquez([*told, up, declared])
+    with server.serve() as address:
+        snapshot = MarquezSource(address, view=view).read()
+    assert names(snapshot) == [".", "..", "j1"]
+    assert ends(snapshot, "..") == ["..", "d2"]
+    assert "namespaces/n/jobs/%2E%2E" in [path for path, _ in server.asked]
 
 
 def test_jobs_whose_events_are_gone_have_their_edges_from_the_catalogue() -> None:
