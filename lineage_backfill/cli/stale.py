@@ -80,7 +80,7 @@ def stale(
         documents.emit(_document(found))
     else:
         terminal.out().print(_tables(found))
-    if detailed_exitcode and found.plan is not None:
+    if detailed_exitcode and any(one.stale for one in found.jobs):
         raise typer.Exit(2)
 
 
@@ -114,16 +114,29 @@ def _find(
     jobs, silent = planning.find_stale(
         select=options.select or (), exclude=options.exclude or (), since=read_moment(since, now)
     )
-    roots = tuple(asked for one in jobs if (asked := one.asked()) is not None)
-    plan = None
-    if roots:
+    jobs, plan = _planned(options, planning, jobs, None)
+    if limit is not None and plan is not None:
+        jobs, plan = _planned(options, planning, jobs, limit)
+    return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
+
+
+def _planned(
+    options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...], limit: int | None
+) -> tuple[tuple[Staleness, ...], Plan | None]:
+    """Return the plan of what can be run now, None for nothing, and the jobs with what waits."""
+    while roots := tuple(asked for one in jobs if (asked := one.asked()) is not None):
         request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
         if limit is not None:
             request = planning.oldest(jobs, request, limit)
-        if request.jobs != roots:
-            terminal.say(f"Only the oldest of it, for --limit {limit}; `catchup` again does more.")
         plan = planning.plan(request)
-    return _Stale(workspace=workspace, jobs=jobs, silent=silent, plan=plan)
+        known, jobs = jobs, planning.without_waiting(jobs, plan)
+        if jobs == known:
+            if request.jobs != roots:
+                terminal.say(
+                    f"Only the oldest of it, for --limit {limit}; `catchup` again does more."
+                )
+            return jobs, plan
+    return jobs, None
 
 
 # --- as a document ------------------------------------------------------------------------------
@@ -148,6 +161,7 @@ def _document(found: _Stale) -> dict[str, Any]:
                     for older in one.older
                 ],
                 "running": _keys(one, one.running),
+                "waiting": _keys(one, one.waiting),
                 "unjudged": _keys(one, one.unjudged),
                 "why": list(one.why),
                 "missing_inputs": [
@@ -193,15 +207,19 @@ def _tables(found: _Stale) -> RenderableType:
         parts.append(_table("Not known", unknown, names))
     if found.silent:
         parts.append(_silent(found.silent, names))
-    if found.plan is None:
+    number = sum(len(one.stale) for one in found.jobs)
+    waiting = sum(len(one.waiting) for one in found.jobs)
+    if found.plan is None and waiting:
+        parts.append(Text("Nothing can be run until the inputs are written."))
+    elif found.plan is None:
         parts.append(Text("Nothing is stale." if not doubtful else "Nothing else is stale."))
     else:
-        number = sum(len(one.stale) for one in found.jobs)
         parts.append(
             Text.assemble(
                 ("Stale  ", "bold"),
-                f"{counted(number, 'partition')}; with what follows from them"
-                f" {amount(found.plan)} would run",
+                counted(number, "partition"),
+                f", of which {waiting:,} cannot be run yet" if waiting else "",
+                f"; with what follows from them {amount(found.plan)} would run",
             )
         )
     return Group(*apart(parts))
@@ -228,6 +246,8 @@ def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
         yield one, "~", "green", older.keys, why
     if one.running:
         yield one, "=", "dim", one.running, "being made by a run"
+    if one.waiting:
+        yield one, "!", "yellow", one.waiting, "not run: an input was never written"
 
 
 def _lost(found: Iterable[tuple[Staleness, Lacking]], names: Names) -> Table:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.planning.plan import Plan
+from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.project.resolver import Input, JobFacts, read_by
@@ -49,6 +51,43 @@ def missing_reads(
     return tuple(_missing(resolver, keys, written))
 
 
+def waiting_keys(
+    plan: Plan, resolver: Resolver, tables: Mapping[DatasetRef, TableRecord]
+) -> Mapping[JobRef, PartitionSet]:
+    """Return the run keys that fail until an input is written; what they would write is not there.
+
+    Known as far as the logs of `tables` go back to their first commits. What a run of the plan
+    writes and has no log yet was never written.
+    """
+    made = {part.dataset for run in plan.runs or () for part in run.writes}
+    written = {
+        ref: table.written
+        for ref, table in tables.items()
+        if table.is_whole or (table.is_complete and ref in made)
+    }
+    waiting: dict[JobRef, PartitionSet] = {}
+
+    def turn(run: PlannedRun) -> tuple[int, JobRef]:
+        return run.wave, run.job
+
+    for (_, job), runs in groupby(sorted(plan.runs or (), key=turn), key=turn):
+        facts = resolver.job(job)
+        if facts.calendar is None:
+            continue
+        keys = PartitionSet.union(parse(facts.calendar, run.partitions) for run in runs)
+        failing = PartitionSet.union(
+            one
+            for edge, _, _ in _lacking(facts, keys, written)
+            for one in _failing(facts, edge, keys.singles(), written[edge.dataset])
+        )
+        if failing:
+            waiting[job] = waiting.get(job, NOTHING) | failing
+        for output in facts.outputs:
+            if output.dataset in written and output.mapping is not None:
+                written[output.dataset] |= output.mapping.required(keys - failing)
+    return waiting
+
+
 def _missing(
     resolver: Resolver,
     keys: Mapping[JobRef, PartitionSet],
@@ -56,16 +95,9 @@ def _missing(
 ) -> Iterator[MissingReads]:
     for job, planned in sorted(keys.items()):
         facts = resolver.job(job)
-        for edge in facts.live:
-            calendar = edge.data.calendar
-            if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
-                continue
-            there = written[edge.dataset]
-            if edge.reads_whole and edge.on_missing == "guard":
-                lost = NOTHING if there else calendar.existing
-            else:
-                lost = read_by(facts, edge, planned) - there
-            if lost and facts.calendar is not None:
+        for edge, calendar, lost in _lacking(facts, planned, written):
+            if facts.calendar is not None:
+                there = written[edge.dataset]
                 failing = PartitionSet.union(_failing(facts, edge, planned.singles(), there))
                 yield MissingReads(
                     job=job,
@@ -73,6 +105,23 @@ def _missing(
                     partitions=render(calendar, lost),
                     failing=render(facts.calendar, failing),
                 )
+
+
+def _lacking(
+    facts: JobFacts, keys: PartitionSet, written: Mapping[DatasetRef, PartitionSet]
+) -> Iterator[tuple[Input, Calendar, PartitionSet]]:
+    """Yield the inputs that run keys need more of than is written, with what that is."""
+    for edge in facts.live:
+        calendar = edge.data.calendar
+        if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
+            continue
+        there = written[edge.dataset]
+        if edge.reads_whole and edge.on_missing == "guard":
+            lost = NOTHING if there else calendar.existing
+        else:
+            lost = read_by(facts, edge, keys) - there
+        if lost:
+            yield edge, calendar, lost
 
 
 def _failing(

@@ -71,10 +71,14 @@ class TableRecord:
         return PartitionSet.union([self.old, *changed, *(one.keys for one in self.builds)])
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the log goes back to the first commit, if there is one."""
+        return self.whole and self.since is None
+
+    @property
     def is_whole(self) -> bool:
         """Whether there is a log that goes back to the first commit: what it lacks never was."""
-        told = self.changes or self.builds or self.old
-        return self.whole and self.since is None and bool(told)
+        return self.is_complete and bool(self.changes or self.builds or self.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,7 @@ class Staleness:
 
     `missing` were never made, `older` were made before an input changed, `running` are being made.
     Of `unjudged` it cannot be known; `why` says so in words. What the stale keys read and no job
-    makes may be `lacking`.
+    makes may be `lacking`; those that fail until it is written are `waiting`.
     """
 
     job: JobRef
@@ -123,21 +127,27 @@ class Staleness:
     unjudged: PartitionSet = NOTHING
     why: tuple[str, ...] = ()
     lacking: tuple[Lacking, ...] = ()
+    waiting: PartitionSet = NOTHING
+
+    @property
+    def runnable(self) -> PartitionSet:
+        """The stale keys that can be made now."""
+        return self.stale - self.waiting
 
     @property
     def stale(self) -> PartitionSet:
-        """The run keys that are to be run."""
+        """The run keys that were never made, or are older than what they are made from."""
         keys = self.missing
         for one in self.older:
             keys |= one.keys
         return keys
 
     def asked(self, until: int | None = None) -> ChangedJob | None:
-        """Return the stale keys as a request names them: these, and no more; None for none.
+        """Return what can be made as a request names it: these keys, and no more; None for none.
 
         With `until`, in seconds since 1970-01-01T00:00Z, only those that end by then.
         """
-        keys = self.stale
+        keys = self.runnable
         if not keys:
             return None
         assert self.calendar is not None
@@ -153,8 +163,8 @@ class Staleness:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """From where to where the stale keys lie, in seconds; None for keys without time."""
-        keys, time = self.stale.ordinals, self.calendar and self.calendar.time
+        """From where to where what can be made lies, in seconds; None for keys without time."""
+        keys, time = self.runnable.ordinals, self.calendar and self.calendar.time
         return (time.grid.start(keys.lo), time.grid.start(keys.hi + 1)) if time and keys else None
 
 
@@ -165,7 +175,7 @@ def oldest(
 
     They are the empty tuple where not even the oldest do.
     """
-    stale = [one for one in jobs if one.stale]
+    stale = [one for one in jobs if one.runnable]
 
     def asked(until: int | None) -> tuple[ChangedJob, ...]:
         return tuple(found for one in stale if (found := one.asked(until)) is not None)

@@ -20,12 +20,18 @@ from lineage_backfill.errors import (
 from lineage_backfill.lineage.families import Family
 from lineage_backfill.lineage.select import select as select_jobs
 from lineage_backfill.model import DatasetRef, JobRef
+from lineage_backfill.partitions.keys import NOTHING
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.advice import advice
 from lineage_backfill.planning.diff import moved
 from lineage_backfill.planning.explain import Explanation, explain
 from lineage_backfill.planning.folding import refuse_families, written
-from lineage_backfill.planning.missing import MissingReads, inputs_of, missing_reads
+from lineage_backfill.planning.missing import (
+    MissingReads,
+    inputs_of,
+    missing_reads,
+    waiting_keys,
+)
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.planner import Planner
 from lineage_backfill.planning.request import (
@@ -191,6 +197,19 @@ class Planning:
         resolver = self.workspace.resolver_of(plan)
         tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
         return missing_reads(plan, resolver, tables)
+
+    def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:
+        """Return the jobs with the stale keys marked that a plan holds and that would fail.
+
+        They are those whose inputs were never written, as far as `missing_reads` can tell.
+        """
+        resolver = self.workspace.resolver_of(plan)
+        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
+        waiting = waiting_keys(plan, resolver, tables)
+        return tuple(
+            replace(one, waiting=one.waiting | (one.stale & waiting.get(one.job, NOTHING)))
+            for one in jobs
+        )
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with the project file beside the lineage, errors first."""

@@ -157,6 +157,37 @@ def test_the_oldest_first_as_many_as_are_asked_for(
     ]
 
 
+def test_what_waits_for_an_input_is_not_run(
+    shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "13"))
+    shop.table("tidy", (2, "1"))
+    shop.table("sums", (3, "1"))
+    document = asked("--detailed-exitcode", code=2)
+    assert {one["job"]["name"]: one["waiting"] for one in document["jobs"]} == {
+        "clean": ["2024-01-02", "2024-01-04..2024-01-05"],
+        "totals": ["2024-01-02", "2024-01-04..2024-01-05"],
+    }
+    assert (document["stale"], document["to_run"]["runs"]) == (8, 2)
+    assert main(["catchup", *NOW, "--yes", "--max-parallel", "1"]) == 0
+    assert shop.journal == ["clean 2024-01-03", "totals 2024-01-03"]
+    said = capsys.readouterr().err
+    assert "not run: an input was never written" in said
+
+
+def test_where_all_waits_for_an_input_nothing_is_run(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.table("raw", (1, "1"))
+    shop.table("tidy", (2, "1"))
+    shop.table("sums", (3, "1"))
+    for limit in ([], ["--limit", "1"]):
+        assert main(["catchup", *NOW, "--yes", *limit]) == 0
+        assert "Nothing can be run until the inputs are written." in capsys.readouterr().err
+    assert shop.journal == []
+    assert main(["stale", *NOW, "--detailed-exitcode"]) == 2
+
+
 def test_what_a_backfill_has_made_is_known_although_the_tables_do_not_tell(
     shop: Shop, asked: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lineage_backfill.partitions.keys import PartitionSet
 from lineage_backfill.partitions.text import parse
-from lineage_backfill.planning.missing import inputs_of, missing_reads
+from lineage_backfill.planning.missing import inputs_of, missing_reads, waiting_keys
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import Change, TableRecord, find_stale
 from tests.unit.planning.world import NOW, dataset, declarations, job, lineage, plan, request
@@ -108,3 +108,31 @@ def test_what_is_stale_names_what_its_inputs_lack() -> None:
         parse(calendar, ("2024-03-03T21..2024-03-03T23",)),
     )
     assert copy.lacking == ()  # a job makes its input
+
+
+@pytest.mark.parametrize(
+    ("word", "written", "waiting"),
+    [
+        ("guard", "2024-03-01T00..2024-03-03T23", {}),
+        (
+            "guard",
+            "2024-03-01T00..2024-03-01T05",
+            {"total": "2024-03-02..2024-03-03", "copy": "2024-03-02..2024-03-03"},
+        ),
+        ("fail", "2024-03-02T00..2024-03-03T21", {"total": "2024-03-03", "copy": "2024-03-03"}),
+        ("read", "", {}),
+    ],
+)
+def test_what_fails_for_want_of_an_input_makes_what_reads_it_wait(
+    word: str, written: str, waiting: dict[str, str]
+) -> None:
+    toml, edges = declarations(TOML.format(word=word)), lineage(EDGES)
+    made = plan(request(jobs={"total": "2024-03-02..2024-03-03"}), edges, toml)
+    resolver = Resolver(edges, toml, now=NOW)
+    tables = {"hours": written, "days": "", "days_again": ""}
+    records = {dataset(name): record(resolver, name, keys) for name, keys in tables.items()}
+    days = resolver.calendar(dataset("days"))
+    assert days is not None
+    assert waiting_keys(made, resolver, records) == {
+        job(name): parse(days, (keys,)) for name, keys in waiting.items()
+    }
