@@ -1,7 +1,8 @@
 """The outbox: every lineage event is in a file before it is sent, so that none is lost.
 
-Beside each file stands how much of it was sent to each address. A later driver there sends
-what is missing, in order, and nothing twice.
+Beside each file stands how much of it was sent to each address. A later driver there sends what is
+missing, in order. Where no answer came for an event, a Marquez is asked whether it has taken it; an
+event that it still works on then, and one whose address tells nothing of its events, comes twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from spark_runtime.errors import EndpointError, RuntimeFailure
 from spark_runtime.locks import locked
@@ -34,6 +37,12 @@ KEY_VARIABLES = ("LINEAGE_BACKFILL_LINEAGE_API_KEY", "OPENLINEAGE_API_KEY")
 #: Answers that say that this event will never be taken.
 _REFUSALS = (400, 413, 422)
 
+#: Before an address in what stands beside a file: where an event begins whose answer is unknown.
+_DOUBTED = "no answer "
+_SECOND = timedelta(seconds=1)
+#: So many events of two seconds are looked through for one of them.
+_LOOKED_AT = 1_000
+
 _log = logging.getLogger(__name__)
 
 
@@ -47,6 +56,10 @@ class Sent:
 
     def __add__(self, other: Sent) -> Sent:
         return Sent(self.now + other.now, self.refused + other.refused, self.before + other.before)
+
+
+class _AnsweredError(EndpointError):
+    """An answer by which an event was not taken."""
 
 
 def append(file: Path, line: str) -> None:
@@ -69,8 +82,9 @@ def default_folder() -> Path:
 def replay(folder: Path, url: str) -> Sent:
     """Send what an address has not had yet of all events in an outbox; raises EndpointError.
 
-    Doing it again sends nothing. An event that the endpoint refuses for good is passed over, and
-    stays in its file.
+    Doing it again sends nothing. Where no answer came for an event, the address is asked for it,
+    and is sent it again if it does not show it. An event that the endpoint refuses for good is
+    passed over, and stays in its file.
     """
     sent = Sent()
     for file in sorted(folder.glob("*.ndjson")):
@@ -89,14 +103,27 @@ def deliver(file: Path, url: str) -> Sent:
         for line in stream:
             if not line.endswith(b"\n"):
                 break  # somebody writes it just now
-            if _post(url, line):
+            if told.get(_DOUBTED + url) == done and _has_taken(url, line):
+                before += 1
+            elif _post_marked(file, told, url, line, done):
                 now += 1
             else:
                 refused += 1
-            done += len(line)
-            told[url] = done
+            told.pop(_DOUBTED + url, None)
+            told[url] = done = done + len(line)
             write_atomically(_mark(file), json.dumps(told))
         return Sent(now, refused, before)
+
+
+def _post_marked(file: Path, told: dict[str, int], url: str, line: bytes, done: int) -> bool:
+    """Send one event, marked as sent without an answer until one has come, whatever happens."""
+    write_atomically(_mark(file), json.dumps(told | {_DOUBTED + url: done}))
+    try:
+        return _post(url, line)
+    except _AnsweredError:
+        told.pop(_DOUBTED + url, None)
+        write_atomically(_mark(file), json.dumps(told))
+        raise
 
 
 class Sender:
@@ -138,9 +165,7 @@ def _post(url: str, line: bytes) -> bool:
     """Send one event; return False if it is refused for good. Raises EndpointError."""
     import requests
 
-    headers = {"Content-Type": "application/json"}
-    if key := next(filter(None, map(os.environ.get, KEY_VARIABLES)), None):
-        headers["Authorization"] = f"Bearer {key}"
+    headers = {"Content-Type": "application/json"} | _key()
     address = url.rstrip("/") + "/api/v1/lineage"
     try:
         # Marquez fails once where two events name a new dataset at the same moment.
@@ -154,8 +179,45 @@ def _post(url: str, line: bytes) -> bool:
         _log.warning("%s refused a lineage event: %s", address, answer.text[:200])
         return False
     if not answer.ok:
-        raise EndpointError(f"{address} answers {answer.status_code}")
+        raise _AnsweredError(f"{address} answers {answer.status_code}")
     return True
+
+
+def _has_taken(url: str, line: bytes) -> bool:
+    """Return whether a Marquez shows an event; False where that cannot be told.
+
+    Raises EndpointError where nothing answers.
+    """
+    import requests
+
+    try:
+        event = json.loads(line)
+        when = datetime.fromisoformat(event["eventTime"]).astimezone(UTC)
+        query: dict[str, str | int] = {
+            "after": (when - _SECOND).isoformat(timespec="milliseconds"),
+            "before": (when + _SECOND).isoformat(timespec="milliseconds"),
+            "limit": _LOOKED_AT,
+        }
+        address = url + "/api/v1/events/lineage"
+        answer = requests.get(address, query, headers=_key(), timeout=TIMEOUT)
+        shown = answer.json()["events"] if answer.ok else []
+        return any(_is_same(event, one, when) for one in shown)
+    except requests.JSONDecodeError:
+        return False
+    except requests.RequestException as error:
+        raise EndpointError(f"{url} cannot be reached: {type(error).__name__}") from error
+    except (ValueError, LookupError, TypeError):  # not as Marquez shows its events, or writes times
+        return False
+
+
+def _is_same(event: Any, shown: Any, when: datetime) -> bool:
+    named = [(one["run"]["runId"], one["eventType"], one["job"]["name"]) for one in (event, shown)]
+    return named[0] == named[1] and abs(datetime.fromisoformat(shown["eventTime"]) - when) < _SECOND
+
+
+def _key() -> dict[str, str]:
+    key = next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _told(file: Path) -> dict[str, int]:

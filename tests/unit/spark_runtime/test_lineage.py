@@ -20,6 +20,7 @@ import pytest
 
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
+from spark_runtime import outbox
 from spark_runtime.errors import EndpointError, Stopped
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
 from spark_runtime.outbox import Sent, replay
@@ -116,6 +117,14 @@ class Receiver(BaseHTTPRequestHandler):
 
     received: ClassVar[list[dict[str, Any]]] = []
     answers: ClassVar[list[int]] = []
+    #: What is shown of its events as Marquez would; None: nothing at all.
+    shown: ClassVar[list[dict[str, Any]] | None] = None
+    late: ClassVar[float] = 0
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.shown is None else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"events": self.shown}).encode())
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -123,6 +132,7 @@ class Receiver(BaseHTTPRequestHandler):
         if answer == 201:
             key = self.headers.get("Authorization")
             self.received.append({"path": self.path, "key": key, **json.loads(body)})
+        time.sleep(self.late)
         self.send_response(answer)
         self.end_headers()
 
@@ -224,6 +234,50 @@ def test_an_endpoint_that_does_not_take_everything(
     replay(folder, endpoint)
     # Nothing is lost, whatever it took.
     assert kinds() == ["START", "COMPLETE"] if sent is None else taken
+
+
+@pytest.mark.parametrize(
+    ("shows", "arrived"),
+    [
+        ("it", ["START", "COMPLETE"]),  # taken, and answered too late
+        ("others", ["START", "START", "COMPLETE"]),
+        ("nothing", ["START", "START", "COMPLETE"]),  # no Marquez: at least once
+    ],
+)
+@pytest.mark.parametrize("ends", ["late", "killed"])
+def test_an_event_without_an_answer_is_asked_for_before_it_is_sent_again(
+    document: dict[str, Any],
+    endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    shows: str,
+    arrived: list[str],
+    ends: str,
+) -> None:
+    folder = Path(document["lineage"]["outbox"])
+    emit(parse_spec(document))
+    if ends == "late":
+        monkeypatch.setattr(Receiver, "late", 0.6)
+        monkeypatch.setattr(outbox, "TIMEOUT", (0.5, 0.2))
+        with pytest.raises(EndpointError, match="cannot be reached"):
+            replay(folder, endpoint)
+    else:  # a driver that ends while its thread waits for the answer
+        post = outbox._post
+
+        def killed(url: str, line: bytes) -> bool:
+            post(url, line)
+            raise SystemExit
+
+        monkeypatch.setattr(outbox, "_post", killed)
+        with pytest.raises(SystemExit):
+            replay(folder, endpoint)
+    monkeypatch.undo()
+    taken = dict(Receiver.received[0])
+    if shows != "nothing":
+        kind = taken["eventType"] if shows == "it" else "RUNNING"
+        monkeypatch.setattr(Receiver, "shown", [taken | {"eventType": kind}])
+    replay(folder, endpoint)
+    assert kinds() == arrived
+    assert replay(folder, endpoint) == Sent(before=2)
 
 
 def test_an_event_that_is_being_written_is_left_for_later(
