@@ -205,12 +205,14 @@ class Settings:
 
     Without `cutoff` every planned run runs, also where its inputs are unchanged. Without `tail`,
     keys that become complete meanwhile are listed at the end and not run. `max_parallel` None is
-    the project's own limit.
+    the project's own limit. `project` and `target` name those that it was submitted from.
     """
 
     cutoff: bool = True
     tail: bool = True
     max_parallel: int | None = None
+    project: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +414,24 @@ class Holder:
     until: datetime
 
 
+class Claim(NamedTuple):
+    """A backfill, who holds its lease, and how often that was taken."""
+
+    record: BackfillRecord
+    holder: Holder | None
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A process that takes backfills of a project and target, alive `until` it says so again."""
+
+    owner: str
+    until: datetime
+    project: str = ""
+    target: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """A JSON document that has to reach a hook; `tries` failed so far."""
@@ -489,6 +509,21 @@ class RunStore(Protocol):
 
     def holder(self, backfill_id: str) -> Holder | None:
         """Return the last holder, None if the lease is free; raises UnknownNameError."""
+
+    def claim(self, backfill_id: str) -> Claim:
+        """Return a backfill with its lease, in one reading; raises UnknownNameError."""
+
+    def open_claims(self) -> tuple[Claim, ...]:
+        """Return the backfills that are under way, with their leases, oldest first."""
+
+    def announce(self, driver: Driver) -> None:
+        """Record a driver, or that it is still alive."""
+
+    def withdraw(self, owner: str) -> None:
+        """Remove a driver; no-op where it is not recorded."""
+
+    def drivers(self) -> tuple[Driver, ...]:
+        """Return the drivers that are recorded, also those whose time is over."""
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         """Extend the lease, and return the pending control request."""

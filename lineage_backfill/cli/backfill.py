@@ -109,20 +109,33 @@ def carry_out(
         terminal.say(f"missing: {lost_in_words(lost)}")
     _confirm(plan, how.yes, workspace)
     if how.detach:
-        runner = Runner(workspace)
-        backfill = runner.submit(plan, submission)
-        arguments = [*source.arguments(), *terminal.arguments(), *["--wait"] * how.wait]
-        log = runner.detach(backfill, arguments, source.secret_settings)
+        backfill, where = _detach(Runner(workspace), plan, submission, how, source)
         if as_json:
             documents.emit(Backfills(workspace).status(backfill))
         else:
             typer.echo(backfill)
-        terminal.say(f"It runs on its own, and writes to {log}")
+        terminal.say(where)
         terminal.say(_ENDS[BackfillState.RUNNING][1].format(cli="lineage-backfill", id=backfill))
         return
     with _reporting(takes) as reporter:
         outcome = Runner(workspace, reporter, options).start(plan, submission)
     _finish(workspace, outcome, as_json=as_json, strict=how.strict)
+
+
+def _detach(
+    runner: Runner, plan: Plan, submission: Submission, how: RunOptions, source: SourceOptions
+) -> tuple[str, str]:
+    """Let another process run a plan; returns the backfill's id and a sentence about that process.
+
+    A driver that is alive takes it, unless the lineage was named on the command line.
+    """
+    arguments = source.arguments()
+    if not (arguments or source.secret_settings) and runner.has_driver():
+        return runner.submit(plan, submission, waits=True), "A driver that is alive takes it."
+    backfill = runner.submit(plan, submission)
+    arguments += [*terminal.arguments(), *["--wait"] * how.wait]
+    log = runner.detach(backfill, arguments, source.secret_settings)
+    return backfill, f"It runs on its own, and writes to {log}"
 
 
 def _submission(how: RunOptions) -> Submission:

@@ -87,11 +87,12 @@ class LineageSetting:
 class Project:
     """All that the configuration says, with absolute paths.
 
-    `root` is the project file's folder, or the working directory where there is none. `code` is
-    the folder from which entrypoints import, `outbox` where runs put their lineage events, `spark`
-    Spark's own properties (`spark.master`, …), `live_runs` what becomes of a backfill while
-    somebody else runs the same keys. After `max_failures` failed runs a backfill starts no more,
-    nor when it `expires`, counted from when it was to begin.
+    `root` is the project file's folder, or the working directory where there is none. `name` is
+    the project's in every checkout. `code` is the folder from which entrypoints import, `outbox`
+    where runs put their lineage events, `spark` Spark's own properties (`spark.master`, …),
+    `live_runs` what becomes of a backfill while somebody else runs the same keys. After
+    `max_failures` failed runs a backfill starts no more, nor when it `expires`, counted from when
+    it was to begin.
     """
 
     root: Path
@@ -108,6 +109,8 @@ class Project:
     max_failures: int | None
     expires: timedelta | None
     settings: tuple[Setting, ...]
+    name: str = ""
+    target: str = ""
 
 
 def _read_path(table: Table, key: str, base: Path) -> Path | None:
@@ -224,6 +227,10 @@ class _Spec:
 
 
 _SPECS: dict[str, _Spec] = {
+    "project.name": _Spec(
+        help="name of this project, the same in every checkout; else that of its folder",
+        read=_text,
+    ),
     "project.namespace": _Spec(help="what a bare dataset or job name means", read=_text),
     "project.zone": _Spec(help="time zone of calendars that say none", read=_zone, default="UTC"),
     "project.code": _Spec(
@@ -418,6 +425,7 @@ def read_project(
     own.done()
     return Project(
         root=root,
+        name=value["project.name"] or root.name,
         file=file,
         declarations=declarations,
         lineage=LineageSetting(

@@ -45,6 +45,7 @@ CutoffMaker = Callable[[Sequence[Plan], BackfillRecord], Cutoff]
 #: Returns what has become complete since the plans were made, None for nothing.
 TailMaker = Callable[[Sequence[Plan], datetime], Plan | None]
 
+_PASSING = (6, 7)  # exit codes of conflicts, and of services that do not answer
 #: Seconds between two looks at what is waited for.
 _LOOK = 0.5
 _ENDED = (BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED)
@@ -92,6 +93,8 @@ class Executor:
     gone: Collection[str] = ()
     #: After so many failed runs no more are started.
     max_failures: int | None = None
+    #: Whether another driver takes over what this one stops: its state stays as it is then.
+    hands_over: bool = False
     #: Returns the parameters of a backfill with what their references stand for.
     reveal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
@@ -99,18 +102,22 @@ class Executor:
         self._started: dict[str, Plan] = {}
         self._driving: RunLoop | None = None
         self._stops = 0
+        self._lets_go = False
         self._stopped = threading.Event()
         #: The same store, whose calls are repeated while its database does not answer.
         self._patient = cast(
             RunStore, PatientStore(self.store, self.reporter.waiting, self._stopped)
         )
 
-    def start(self, plan: Plan, submission: Submission | None = None) -> str:
+    def start(
+        self, plan: Plan, submission: Submission | None = None, *, waits: bool = False
+    ) -> str:
         """Write a new backfill into the store and return its id; `drive` runs it.
 
-        One that undoes another keeps that from being resumed. Raises UsageError for a run without
-        an engine or an expiry that comes too early, GuardRailError for a plan without its runs,
-        ConflictError where the backfill to be undone is driven, or was undone.
+        One that `waits` is scheduled, until a driver takes it. One that undoes another keeps that
+        from being resumed. Raises UsageError for a run without an engine or an expiry that comes
+        too early, GuardRailError for a plan without its runs, ConflictError where the backfill to
+        be undone is driven, or was undone.
         """
         submission = submission or Submission()
         if plan.runs is None:
@@ -132,7 +139,7 @@ class Executor:
         record = BackfillRecord(
             id=f"b-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
             plan_id=plan.id,
-            state=BackfillState.SCHEDULED if begins > now else BackfillState.RUNNING,
+            state=BackfillState.SCHEDULED if waits or begins > now else BackfillState.RUNNING,
             submitted_at=now,
             updated_at=now,
             **{one.name: getattr(submission, one.name) for one in fields(Submission)},
@@ -170,6 +177,12 @@ class Executor:
             self._reopen(record)
             return self._drive(lease)
 
+    def adopt(self, backfill_id: str) -> BackfillState:
+        """Drive a backfill that is under way and has no driver; heeds what persons request."""
+        with self._leased(backfill_id) as lease:
+            record = self.store.backfill(backfill_id)
+            return self._drive(lease) if record.state.is_under_way else record.state
+
     def retry(self, backfill_id: str) -> BackfillState:
         """Run what failed, was blocked or cancelled again, and what never started."""
         with self._leased(backfill_id) as lease:
@@ -200,8 +213,13 @@ class Executor:
         )
         if is_driving(self.store.holder(backfill_id), self.store.time(now)):
             return None
-        with self._leased(backfill_id) as lease:
-            return self._drive(lease)
+        try:
+            with self._leased(backfill_id) as lease:
+                return self._drive(lease)
+        except ConflictError:
+            if is_driving(self.store.holder(backfill_id), self.store.time(self.clock.now())):
+                return None  # a driver was faster
+            raise
 
     def stop(self) -> None:
         """Stop the present run of a backfill, or the next one, as Ctrl-C does; thread-safe."""
@@ -212,6 +230,7 @@ class Executor:
 
     def let_go(self) -> None:
         """Wait no longer for what runs: it goes on, and `resume` finds it again; thread-safe."""
+        self._lets_go = True
         self.stop()
         if self._driving is not None:
             self._driving.let_go()
@@ -223,8 +242,12 @@ class Executor:
         self.reporter.backfill_started(record.id, self._to_run(record, plans), record.title)
         self._log_state(record, BackfillState.RUNNING)
         self._await_start(lease, record)
+        if self.hands_over and self._stops:
+            return record.state
         while True:
             state = self._drive_once(lease, record, plans)
+            if self.hands_over and state is BackfillState.INTERRUPTED:
+                return BackfillState.RUNNING
             left: Sequence[Mapping[str, Any]] = ()
             if state is BackfillState.SUCCEEDED and (tail := self._new_tail(lease, record, plans)):
                 same = tail.lineage.get("hash") == plans[0].lineage.get("hash")
@@ -247,16 +270,17 @@ class Executor:
 
     def _await_start(self, lease: Lease, record: BackfillRecord) -> None:
         """Wait for the start of the backfill, or a control request."""
-        at = record.scheduled_for
-        if at is None or at <= self.clock.now() or record.control is not None:
+        at = record.scheduled_for or self.clock.now()
+        is_early = at > self.clock.now()
+        if record.control is not None or not (is_early or record.state is BackfillState.SCHEDULED):
             return
         if record.state is not BackfillState.SCHEDULED:
             self.store.enter(lease, BackfillState.SCHEDULED, now=self.clock.now())
 
-        def is_early() -> str:
+        def early() -> str:
             return f"it is to start at {_instant(at)}" if self.clock.now() < at else ""
 
-        if self._wait(lease, is_early) and self.check is not None:
+        if self._wait(lease, early) and self.check is not None:
             self.check()
 
     def _plans(self, backfill_id: str) -> list[Plan]:
@@ -322,6 +346,8 @@ class Executor:
         self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
         for _ in range(self._stops):  # asked for while the engines were made ready
             loop.stop()
+        if self._lets_go:
+            loop.let_go()
         with _ctrl_c(self.stop):
             return loop.run(runs, records)
 
@@ -394,6 +420,8 @@ class Executor:
             _refuse_closed(self.store.backfill(backfill_id))
             yield lease
         except BaseException as error:
+            if self.hands_over and isinstance(error, BackfillError) and error.exit_code in _PASSING:
+                raise  # another driver goes on, or this one later
             with suppress(BackfillError):  # the first error says more; or nothing had begun
                 why = redacted(str(error)) or type(error).__name__
                 now = self.clock.now()
@@ -418,7 +446,8 @@ class Executor:
                     first = holder
                     self.reporter.waiting(error.message)
                 lives = holder is not None and first is not None and holder.until > first.until
-                if (lives and not self.waits) or self._stopped.wait(_LOOK):
+                waits = self.waits and not self.hands_over
+                if (lives and not waits) or self._stopped.wait(_LOOK):
                     raise
 
     def _is_busy(self) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from lineage_backfill.model import BackfillState
-from lineage_backfill.ports import BackfillRecord, Holder, RunStore
+from lineage_backfill.ports import BackfillRecord, Claim, Driver, Holder, RunStore
 
 #: How long a lease holds without a renewal.
 LEASE = timedelta(seconds=30)
@@ -20,18 +20,49 @@ def standing(
 ) -> tuple[BackfillRecord, Holder | None]:
     """Return a backfill and the holder of its lease; INTERRUPTED where its process is gone.
 
-    `local` is this machine's time. Raises UnknownNameError.
+    `local` is this machine's time. One that a live driver will take is not interrupted. Raises
+    UnknownNameError.
     """
     now = store.time(local)
-    # The holder first: who ends it writes down the state before the lease is given back.
-    holder = store.holder(backfill_id)
-    record = store.backfill(backfill_id)
-    if is_driving(holder, now):
-        return record, holder
-    begins = holder is None and local < record.updated_at + LEASE  # the lease is not taken yet
-    if record.state.is_under_way and not begins:
-        record = replace(record, state=BackfillState.INTERRUPTED)
+    claim = store.claim(backfill_id)
+    record = claim.record
+    if is_driving(claim.holder, now):
+        return record, claim.holder
+    if record.state.is_under_way and not _begins(claim, local):
+        wanted = (record.settings.project, record.settings.target)
+        if not living(store, now, *wanted):
+            record = replace(record, state=BackfillState.INTERRUPTED)
     return record, None
+
+
+def may_drive(claim: Claim, *, now: datetime, local: datetime) -> bool:
+    """Whether a driver may take a backfill by itself: the one rule.
+
+    It is under way and nobody drives it. What a person has stopped is left to a person. `now` is
+    the store's time, `local` this machine's.
+    """
+    record = claim.record
+    if not record.state.is_under_way or is_driving(claim.holder, now):
+        return False
+    if record.state is BackfillState.SCHEDULED:
+        due = record.scheduled_for is None or record.scheduled_for <= local
+        return due or record.control is not None
+    return not _begins(claim, local)
+
+
+def _begins(claim: Claim, local: datetime) -> bool:
+    """Whether the process that has submitted a backfill may be about to take its lease."""
+    return not claim.fence and local < claim.record.updated_at + LEASE
+
+
+def living(store: RunStore, now: datetime, project: str, target: str) -> list[Driver]:
+    """Return the drivers that are alive and take backfills of a project and target."""
+    return [
+        one
+        for one in store.drivers()
+        if (one.project, one.target) == (project, target)
+        and is_driving(Holder(owner=one.owner, until=one.until), now)
+    ]
 
 
 def owner() -> str:

@@ -10,7 +10,16 @@ from lineage_backfill.errors import StoreError
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.ports import BackfillRecord, Lease, Notice, PastRun, RunStore, Trace
+from lineage_backfill.ports import (
+    BackfillRecord,
+    Claim,
+    Driver,
+    Lease,
+    Notice,
+    PastRun,
+    RunStore,
+    Trace,
+)
 from lineage_backfill.store.rules import lease_lost, unknown_backfill
 
 
@@ -39,8 +48,20 @@ class EmptyRunStore(RunStore):
     def _unknown(self, backfill_id: str, *_: Any, **__: Any) -> NoReturn:
         raise unknown_backfill(backfill_id, ())
 
-    backfill = plan = tails = runs = attempts = events = _unknown
+    backfill = claim = plan = tails = runs = attempts = events = _unknown
     acquire = holder = request_control = delete = prune = _unknown
+
+    def open_claims(self) -> tuple[Claim, ...]:
+        return ()
+
+    def announce(self, driver: Driver) -> None:
+        return
+
+    def withdraw(self, owner: str) -> None:
+        return
+
+    def drivers(self) -> tuple[Driver, ...]:
+        return ()
 
     def pruned(self) -> Mapping[str, datetime]:
         return {}

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001_initial",)
+REVISIONS = ("0001_initial", "0002_drivers")
 #: Revisions from before the first release: stores that they made are refused.
 UNRELEASED = ("0001", "0002", "0003", "0004", "0001_first")
 VERSION_TABLE = "lb_version"
@@ -164,6 +164,16 @@ leases = sa.Table(
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("expires_at", Instant, nullable=False),
     sa.Column("uses", sa.JSON(none_as_null=True)),  # by pool: runs under way, runs wanted
+)
+
+#: Drivers that take backfills by themselves, each until it says so again.
+drivers = sa.Table(
+    "lb_drivers",
+    metadata,
+    sa.Column("owner", sa.String(200), primary_key=True),
+    sa.Column("project", sa.String(200), nullable=False),
+    sa.Column("target", sa.String(100), nullable=False),
+    sa.Column("until", Instant, nullable=False),
 )
 
 locks = sa.Table(

@@ -24,7 +24,9 @@ from lineage_backfill.ports import (
     AttemptRecord,
     AttemptState,
     BackfillRecord,
+    Claim,
     ControlRequest,
+    Driver,
     EventRecord,
     Holder,
     Lease,
@@ -58,6 +60,7 @@ from lineage_backfill.store.schema import (
     VERSION_TABLE,
     attempts,
     backfills,
+    drivers,
     events,
     leases,
     locks,
@@ -92,6 +95,9 @@ _PRAGMAS = (
 )
 
 _RECORD = [column for column in backfills.c if column.name != "plan"]
+_CLAIMS = sa.select(
+    *_RECORD, leases.c.owner, leases.c.fence, leases.c.expires_at.label("lease_until")
+).select_from(backfills.outerjoin(leases, leases.c.backfill_id == backfills.c.id))
 
 
 class SqlRunStore(RunStore):
@@ -276,6 +282,30 @@ class SqlRunStore(RunStore):
         rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
         held = next((row for row in rows if row.owner is not None), None)
         return None if held is None else Holder(owner=held.owner, until=held.expires_at)
+
+    def claim(self, backfill_id: str) -> Claim:
+        (row,) = self._rows(_CLAIMS.where(backfills.c.id == backfill_id), backfill_id)
+        return _claim(row)
+
+    def open_claims(self) -> tuple[Claim, ...]:
+        is_open = backfills.c.state.in_([one for one in BackfillState if one.is_under_way])
+        query = _CLAIMS.where(is_open, ~backfills.c.deleted).order_by(backfills.c.submitted_at)
+        return tuple(map(_claim, self._rows(query)))
+
+    def announce(self, driver: Driver) -> None:
+        with self._write() as connection:
+            insert = _dialect(connection).insert(drivers).values(asdict(driver))
+            update = insert.on_conflict_do_update(
+                index_elements=["owner"], set_={"until": driver.until}
+            )
+            connection.execute(update)
+
+    def withdraw(self, owner: str) -> None:
+        with self._write() as connection:
+            connection.execute(sa.delete(drivers).where(drivers.c.owner == owner))
+
+    def drivers(self) -> tuple[Driver, ...]:
+        return tuple(Driver(**row._mapping) for row in self._rows(sa.select(drivers)))
 
     def renew(self, lease: Lease, *, now: datetime, ttl: timedelta) -> ControlRequest | None:
         with self._write(lease) as connection:
@@ -673,13 +703,17 @@ def _add_runs(connection: sa.Connection, backfill_id: str, added: Sequence[Plann
 
 def _put(connection: sa.Connection, notices: Sequence[Notice], now: datetime) -> None:
     """Put notices into the outbox, except those that are there."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows = [
         {"id": one.id, "hook": one.hook, "body": one.body, "due_at": now, "tries": one.tries}
         for one in notices
     ]
     if rows:
-        connection.execute(insert(outbox).on_conflict_do_nothing(), rows)
+        connection.execute(_dialect(connection).insert(outbox).on_conflict_do_nothing(), rows)
+
+
+def _dialect(connection: sa.Connection) -> Any:
+    """Return what SQLAlchemy knows of this database alone."""
+    return postgresql if connection.dialect.name == "postgresql" else sqlite
 
 
 def _change(connection: sa.Connection, backfill_id: str, values: dict[str, Any]) -> None:
@@ -695,8 +729,14 @@ def _log(
     connection.execute(sa.insert(events).values(row))
 
 
+def _claim(row: sa.Row[Any]) -> Claim:
+    held = row.owner is not None
+    holder = Holder(owner=row.owner, until=row.lease_until) if held else None
+    return Claim(_backfill(row), holder, row.fence or 0)
+
+
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:
-    values = dict(row._mapping)
+    values = {column.name: row._mapping[column.name] for column in _RECORD}
     control = values["control"]
     remember(secrets_of(values["parameters"] or {}))
     return BackfillRecord(

@@ -42,7 +42,7 @@ def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
         signs=view_models.SIGNS,
         here=here,
         link=link,
-        project_name=project.root.name or str(project.root),
+        project_name=project.name or str(project.root),
         version=version("lineage-backfill"),
     )
     pages.jinja_env.filters.update(

@@ -26,13 +26,13 @@ from lineage_backfill.files import private, private_folder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Submission
+from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Settings, Submission
 from lineage_backfill.project.settings import variables
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
-from lineage_backfill.runs.owner import is_driving
+from lineage_backfill.runs.owner import is_driving, living
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
 from lineage_backfill.workspace.environment import (
@@ -58,6 +58,7 @@ class DriveOptions:
     After `timeout` no more runs are started; what runs still, a while later, goes on by itself.
     What machines that are `gone` had under way is lost. `engines` are used instead of new ones, and
     left open. With `waits` it is not refused where another backfill writes the same partitions.
+    With `hands_over` another driver goes on with what this one lets go.
     """
 
     max_parallel: int | None = None
@@ -65,6 +66,7 @@ class DriveOptions:
     waits: bool = False
     engines: Mapping[str, Engine] | None = None
     gone: Collection[str] = ()
+    hands_over: bool = False
 
 
 class Runner:
@@ -84,6 +86,8 @@ class Runner:
         self._project = workspace.project
         self._reporter = reporter or Reporter()
         self._options = options or DriveOptions()
+        self._driving: Executor | None = None
+        self._lets_go = False
 
     def start(self, plan: Plan, submission: Submission | None = None) -> BackfillOutcome:
         """Run a plan to an end."""
@@ -99,15 +103,37 @@ class Runner:
                 _forget(store, backfill)
                 raise
 
-    def submit(self, plan: Plan, submission: Submission | None = None) -> str:
-        """Write a new backfill into the run store and return its id; `resume` drives it."""
+    def submit(
+        self, plan: Plan, submission: Submission | None = None, *, waits: bool = False
+    ) -> str:
+        """Write a new backfill into the run store and return its id; `resume` drives it.
+
+        One that `waits` is taken by a driver.
+        """
         with (
             self._workspace.open_store(create=True) as store,
             self._executor([plan], store) as executor,
         ):
-            return self._submit(executor, plan, submission or Submission())
+            return self._submit(executor, plan, submission or Submission(), waits=waits)
 
-    def _submit(self, executor: Executor, plan: Plan, submission: Submission) -> str:
+    def has_driver(self) -> bool:
+        """Whether a driver is alive that takes what is submitted here."""
+        with self._workspace.open_store() as store:
+            now = store.time(datetime.now(UTC))
+            return bool(living(store, now, self._project.name, self._project.target))
+
+    def let_go(self) -> None:
+        """Drive no longer, and let what runs go on; any thread may call this."""
+        self._lets_go = True
+        if self._driving is not None:
+            self._driving.let_go()
+
+    def _owned(self, settings: Settings) -> Settings:
+        return replace(settings, project=self._project.name, target=self._project.target)
+
+    def _submit(
+        self, executor: Executor, plan: Plan, submission: Submission, *, waits: bool = False
+    ) -> str:
         expires, lasts = submission.expires_at, self._project.expires
         if expires is None and lasts is not None:
             expires = (submission.scheduled_for or datetime.now(UTC)) + lasts
@@ -117,8 +143,9 @@ class Runner:
             submitted_by=account(),
             reason=plan.request.get("reason", ""),
             code_version=code_version(self._project.root),
+            settings=self._owned(submission.settings),
         )
-        return executor.start(plan, made)
+        return executor.start(plan, made, waits=waits)
 
     def detach(self, backfill: str, arguments: Sequence[str], settings: Mapping[str, str]) -> Path:
         """Let a process of its own drive a backfill, and return its log once it does.
@@ -158,6 +185,10 @@ class Runner:
         """Resume a backfill, the newest if none is named."""
         return self._again(backfill, Executor.resume)
 
+    def adopt(self, backfill: str) -> BackfillOutcome:
+        """Drive a backfill that is under way and has no driver; heeds what persons request."""
+        return self._again(backfill, Executor.adopt)
+
     def retry(self, backfill: str | None = None) -> BackfillOutcome:
         """Run again what did not succeed, and nothing else."""
         return self._again(backfill, Executor.retry)
@@ -186,7 +217,12 @@ class Runner:
                     )
                 confirm(plan)
                 title = f"Undo {record.title}"[:MAX_TITLE]
-                undo = Submission(submitted_by=account(), undo_of=record.id, title=title)
+                undo = Submission(
+                    submitted_by=account(),
+                    undo_of=record.id,
+                    title=title,
+                    settings=self._owned(Settings()),
+                )
                 with self._executor([plan], store, undo_of=record.id, must_open=True) as executor:
                     undo_id = executor.start(plan, undo)
                     return self._drive(executor, executor.drive, undo_id)
@@ -237,6 +273,9 @@ class Runner:
                 if not over.wait(_GRACE):
                     executor.let_go()
 
+        self._driving = executor
+        if self._lets_go:  # asked for while the lineage was read
+            executor.let_go()
         if timeout:
             Thread(target=stop, name="timeout", daemon=True).start()
         try:
@@ -311,6 +350,7 @@ class Runner:
                 preflight=context.refuse_incomplete if judges else None,
                 live=self._live_runs(context, opened) if judges else None,
                 gone=options.gone,
+                hands_over=options.hands_over,
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
@@ -340,7 +380,7 @@ class Runner:
 
     def _notices(self) -> Notices:
         project = self._project
-        return Notices(project.notify, clock=SystemClock(), project=project.root.name)
+        return Notices(project.notify, clock=SystemClock(), project=project.name)
 
     def ask_for_approval(self, plan: Plan) -> None:
         """Notify the hooks that a plan waits for a person."""

@@ -32,6 +32,7 @@ from lineage_backfill.planning.plan import DatasetPartitions
 from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,
+    Driver,
     Holder,
     Lease,
     Move,
@@ -614,6 +615,39 @@ def test_what_is_pruned_leaves_its_name_and_its_traces(store: RunStore) -> None:
         store.prune("b-1", now=NOW)
     with pytest.raises(UnknownNameError, match="b-9"):
         store.prune("b-9", now=NOW)
+
+
+def test_open_claims_are_those_under_way_with_their_leases(store: RunStore) -> None:
+    for number, state in enumerate(BackfillState):
+        at = NOW + timedelta(minutes=number)
+        record = backfill_record(f"b-{state}", state=state, submitted_at=at)
+        store.create(record, PLAN, [])
+    assert [one.record.id for one in store.open_claims()] == ["b-scheduled", "b-running"]
+    assert {(one.holder, one.fence) for one in store.open_claims()} == {(None, 0)}
+    lease = store.acquire("b-running", "me", now=NOW, ttl=TTL)
+    held = store.claim("b-running")
+    assert (held.holder, held.fence) == (Holder(owner="me", until=NOW + TTL), 1)
+    assert held.record == store.backfill("b-running")
+    store.release(lease)
+    assert store.claim("b-running")[1:] == (None, 1)
+    store.delete("b-scheduled", now=NOW)
+    assert [one.record.id for one in store.open_claims()] == ["b-running"]
+    with pytest.raises(UnknownNameError):
+        store.claim("b-none")
+
+
+def test_drivers_announce_themselves_again_and_withdraw(store: RunStore) -> None:
+    one = Driver(owner="me", until=NOW, project="shop", target="")
+    store.announce(one)
+    store.announce(replace(one, until=LATER))
+    store.announce(replace(one, owner="other", target="prod"))
+    assert {(one.owner, one.until, one.target) for one in store.drivers()} == {
+        ("me", LATER, ""),
+        ("other", NOW, "prod"),
+    }
+    for _ in range(2):
+        store.withdraw("me")
+    assert [one.owner for one in store.drivers()] == ["other"]
 
 
 def test_a_notice_is_taken_by_one_process_until_it_is_delivered(store: RunStore) -> None:

@@ -33,6 +33,7 @@ def test_all_verbs_are_there() -> None:
             ("lineage", "diff"),
             ("graph",),
             ("serve",),
+            ("drive",),
             ("config", "show"),
             ("config", "check"),
             ("doctor",),
