@@ -26,6 +26,7 @@ from lineage_backfill.lineage.facets import (
     is_of_spark,
     parent_run_id,
     parse_time,
+    renamed_from,
     run_backfill,
     run_keys,
     spark_job_type,
@@ -403,6 +404,9 @@ class LineageBuilder:
             facets = item.get("facets")
             if facets and keep(dataset.facets, facets, self._of_datasets, when):
                 dataset.node = None
+            if facets and (before := renamed_from(facets.get("lifecycleStateChange"))):
+                _check(self._limits.name_length, before, "dataset")
+                dataset.former[before] = max(dataset.former.get(before, when), when)
             found.append(dataset)
         return found
 

@@ -111,6 +111,19 @@ def is_drop(facet: Any) -> bool:
     return _text(facet, "lifecycleStateChange") == "DROP"
 
 
+def renamed_from(facet: Any) -> tuple[str, str] | None:
+    """Return the name that a dataset had before, by a `lifecycleStateChange` facet of a rename."""
+    if not isinstance(facet, dict) or facet.get("lifecycleStateChange") != "RENAME":
+        return None
+    before = facet.get("previousIdentifier")
+    if not isinstance(before, dict):
+        return None
+    namespace, name = before.get("namespace"), before.get("name")
+    if not (isinstance(namespace, str) and isinstance(name, str)):
+        return None
+    return (namespace, name) if namespace.strip() and name.strip() else None
+
+
 def spark_job_type(facet: Any) -> str:
     """Return what a `jobType` facet of Spark's listener tells: APPLICATION, SQL_JOB, …; else ""."""
     if not isinstance(facet, dict) or facet.get("integration") != "SPARK":

@@ -57,12 +57,15 @@ class Dataset:
     `node` is what a snapshot has for it as long as nothing new is told of it and it has one name.
     """
 
-    __slots__ = ("columns", "facets", "last_columns", "name", "node", "ref", "told", "written")
+    __slots__ = (
+        *("columns", "facets", "former", "last_columns", "name", "node", "ref", "told", "written"),
+    )
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self.ref = DatasetRef(*name)
         self.facets: LatestFacets = {}
+        self.former: dict[Name, datetime] = {}  # names that it had, and when it got this one
         self.columns: dict[str, Columns] = {}
         self.last_columns: Columns | None = None
         #: Where its columns come from as told of the dataset itself, whoever wrote it.

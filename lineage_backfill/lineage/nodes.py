@@ -94,13 +94,14 @@ class Reading:
     def aliases(self) -> dict[Name, DatasetRef]:
         """Map each name that is linked to the one its dataset goes by.
 
-        That is the least that a producer uses itself.
+        That is the one that it was renamed last, or else the least that a producer uses itself.
         """
         group: dict[Name, set[Name]] = {}
-        linked = {name for name, one in self.datasets.items() if "symlinks" in one.facets}
+        linked = {n for n, one in self.datasets.items() if "symlinks" in one.facets or one.former}
         for name in sorted(linked):
             dataset = self.datasets[name]
-            for alias in _says(dataset.facets, "symlinks", dataset.ref, self.said) or ():
+            links = _says(dataset.facets, "symlinks", dataset.ref, self.said) or ()
+            for alias in (*links, *dataset.former):
                 one = group.setdefault(name, {name})
                 other = group.setdefault(alias, {alias})
                 if one is not other:
@@ -111,7 +112,12 @@ class Reading:
         refs: dict[Name, DatasetRef] = {}
         for name, members in group.items():
             if name not in refs:
-                ref = DatasetRef(*min(members & linked or members))
+                got = [
+                    (max(made.former.values()), made.name)
+                    for member in members
+                    if (made := self.datasets.get(member)) and made.former
+                ]
+                ref = DatasetRef(*(max(got)[1] if got else min(members & linked or members)))
                 refs.update(dict.fromkeys(members, ref))
         return refs
 

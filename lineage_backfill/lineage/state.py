@@ -39,7 +39,8 @@ def dump(builder: LineageBuilder) -> Iterator[list[Any]]:
         numbers[dataset] = len(numbers)
         written = dataset.written and [dataset.written[0].isoformat(), *dataset.written[1]]
         told = dataset.told and [dataset.told[0].isoformat(), dataset.told[1].facet]
-        yield ["dataset", *dataset.name, _plain(dataset.facets), written, told]
+        former = [[*name, when.isoformat()] for name, when in dataset.former.items()]
+        yield ["dataset", *dataset.name, _plain(dataset.facets), written, told, former]
     run_ios: dict[RunIO, int] = {}
     for job in builder._jobs.values():
         named = [run.run_io for run in job.runs.values()]
@@ -90,10 +91,11 @@ def load(records: Iterable[list[Any]]) -> LineageBuilder:
             )
             run_ios.append(NOTHING if run_io == NOTHING else builder._shared(run_io))
         elif kind == "dataset":
-            namespace, name, facets, written, told = record
+            namespace, name, facets, written, told, former = record
             dataset = builder._datasets[namespace, name] = Dataset((namespace, name))
             dataset.facets = _facets(facets)
             dataset.written = _dated(written, tuple)
+            dataset.former = {(one[0], one[1]): _instant(one[2]) for one in former}
             if told is not None:
                 dataset.told = _instant(told[0]), builder._columns(dataset, told[1])
             datasets.append(dataset)

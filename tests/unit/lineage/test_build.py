@@ -934,6 +934,45 @@ def test_a_dropped_dataset_is_known_until_a_run_names_it_again(later: str, dropp
         assert build(*order).datasets[DatasetRef("d", "c")].dropped is dropped
 
 
+def renamed(second: int, old: str, new: str) -> dict[str, Any]:
+    told = event("COMPLETE", second, job="mover", run=f"m{second}", writes=new)
+    before = {"namespace": "d", "name": old}
+    change = {"lifecycleStateChange": "RENAME", "previousIdentifier": before}
+    told["outputs"][0]["facets"] = {"lifecycleStateChange": change}
+    return told
+
+
+@pytest.mark.parametrize(
+    ("renames", "name"),
+    [
+        ([("tmp", "t")], "t"),
+        ([("tmp", "x"), ("x", "t")], "t"),  # the last name counts
+        ([("t", "kept"), ("tmp", "t")], "t"),  # a table swapped for another one
+        ([("tmp", "t"), ("tmp", "t")], "t"),
+    ],
+)
+def test_a_renamed_dataset_is_one_under_all_its_names(
+    renames: list[tuple[str, str]], name: str
+) -> None:
+    events = [event("COMPLETE", 1, job="w", run="w", writes="tmp")]
+    events += [renamed(3 + number, *names) for number, names in enumerate(renames)]
+    events += [event("COMPLETE", 2, job="r", run="r", reads="t")]
+    for order in (events, events[::-1]):
+        snapshot = build(*order)
+        assert words(node(snapshot, "w").writes) == words(node(snapshot, "r").reads) == name
+        (made,) = snapshot.datasets.values()
+        assert {ref.name for ref in made.aliases} == {n for pair in renames for n in pair} - {name}
+        assert not made.dropped
+
+
+@pytest.mark.parametrize("before", [None, 3, {}, {"namespace": "d"}, {"namespace": "d", "name": 1}])
+def test_a_rename_that_names_nothing_before_it_links_nothing(before: Any) -> None:
+    told = renamed(3, "tmp", "t")
+    told["outputs"][0]["facets"]["lifecycleStateChange"]["previousIdentifier"] = before
+    (made,) = build(told).datasets.values()
+    assert (made.ref.name, made.aliases) == ("t", ())
+
+
 @pytest.mark.parametrize(
     "facets",
     [

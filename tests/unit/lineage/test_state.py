@@ -44,7 +44,8 @@ def test_all_that_jobs_and_datasets_hold_is_kept() -> None:
     # `last_columns` is found again by its value, what is prepared is made again, and a `ref` is its
     # name. Whatever is added here, `state` has to keep.
     again = {"node", "record", "ref", "last_columns"}
-    assert set(Dataset.__slots__) - again == {"columns", "facets", "name", "told", "written"}
+    kept = {"columns", "facets", "former", "name", "told", "written"}
+    assert set(Dataset.__slots__) - again == kept
     kept = {"after", "declared", "facets", "name", "parent", "runs", "spark"}
     assert set(Job.__slots__) - again == kept
     assert set(Run.__slots__) - again == set(Run.MEMBERS)
@@ -72,7 +73,11 @@ def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
         }
     )
     source = {"namespace": "n", "name": "s", "field": "x"}
-    columns = {"columnLineage": {"fields": {"y": {"inputFields": [source]}}}}
+    renamed = {"lifecycleStateChange": "RENAME", "previousIdentifier": other["job"]}
+    columns = {
+        "columnLineage": {"fields": {"y": {"inputFields": [source]}}},
+        "lifecycleStateChange": renamed,
+    }
     builder.add({"eventTime": "2024-01-01T00:00:00Z", "dataset": table | {"facets": columns}})
     again = state.load(json.loads(json.dumps(record)) for record in state.dump(builder))
     was, now = builder.snapshot(), again.snapshot()
