@@ -69,7 +69,8 @@ def _spark_half(file: str) -> int | None:
 
     The tests of a half share one session; None for files that need none.
     """
-    if not file.startswith("spark/") and file != "chaos/test_spark_kills.py":
+    chaos = ("chaos/test_schedules.py", "chaos/test_spark_kills.py")
+    if not file.startswith("spark/") and file not in chaos:
         return None
     return int(file >= "spark/test_open_scope.py")
 

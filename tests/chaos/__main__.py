@@ -2,7 +2,8 @@
 
 Each backfill is killed, resumed and killed again, then left to end; then its tables, its run store
 and its partitions outside the plan are checked. What is wrong is told with the folder, which is
-kept, and the seed.
+kept, and the seed. With --schedules nothing is killed from outside: attempts, undoings and somebody
+else take turns at the steps of writes to one table, and every version of it is checked.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from spark_runtime.session import get_session
 from tests import postgres
 from tests.chaos.driver import SUCCEEDED
 from tests.chaos.lake import SparkTables
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
+from tests.chaos.schedules import Templates, play
 from tests.chaos.world import INPUTS
+from tests.sessions import INTERPRETED
 
 _AT_ONCE = 12  # kills of one backfill at most
 
@@ -31,11 +35,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, metavar="N")
     parser.add_argument("--tables", choices=["files", "delta", "parquet"], default="files")
+    parser.add_argument(
+        "--schedules", type=int, metavar="N", help="play N random schedules of writes to one table"
+    )
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
     chance = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
+    if options.schedules is not None:
+        return _play(options.schedules, options.seed)
     kills = backfills = 0
     with postgres.server() if options.store == "postgresql" else nullcontext() as server:
         while kills < options.kills:
@@ -54,6 +63,26 @@ def main() -> int:
             shutil.rmtree(folder)
             print(f"{kills} kills, {backfills} backfills: all as if undisturbed", flush=True)
     return 0
+
+
+def _play(number: int, seed: int) -> int:
+    """Play schedules, each with a seed of its own; go on after one that comes out wrong."""
+    spark = get_session({"spark.master": "local[2]", **INTERPRETED})
+    folder = Path(tempfile.mkdtemp(prefix="lb-schedules-"))
+    templates, sessions, attempts = Templates(spark, folder / "templates"), [spark], 0
+    wrong: list[int] = []
+    for one in range(seed, seed + number):
+        path = folder / str(one)
+        try:
+            attempts += play(sessions, templates, path, one)
+            shutil.rmtree(path)
+        except AssertionError as error:
+            wrong.append(one)
+            print(f"seed {one}, {path}: {error}", flush=True)
+        done = one - seed + 1
+        if done % 10 == 0 or done == number:
+            print(f"{done} schedules, {attempts} attempts, wrong: {wrong or 'none'}", flush=True)
+    return bool(wrong)
 
 
 @contextmanager

@@ -1,0 +1,290 @@
+"""Random schedules of writes to one Delta table, and what must be true of each of its versions.
+
+Attempts of two runs, their undoings and somebody else take turns at the steps of a write. An
+attempt may be stopped by an exception, be killed, or go on long after it was given up. In the end
+what has not succeeded is tried once more, undisturbed. Then every version is compared, by its rows,
+with what its commit should have made of the version before it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from spark_runtime.checks import WriteOptions
+from spark_runtime.state import Since
+from spark_runtime.tables import Tables
+from spark_runtime.undo import undo_runs
+from spark_runtime.writer import write_partitions
+from tests.chaos.versions import Checks, Commit, End, Rows, Run
+from tests.races import MODES, SCHEMA, Steps, spec
+
+DAYS = ("d1", "d2", "d3")
+_TURNS, _ATTEMPTS, _FOREIGN_FILES = 16, 2, 3
+_PATIENCE = 300.0
+
+
+class Stopped(BaseException):
+    """The end of an attempt, whatever it is at."""
+
+
+class Actor:
+    """An attempt or an undoing in a thread of its own, which waits for its turn at each step."""
+
+    def __init__(self, end: End, work: Callable[[End], None], newest: Callable[[], int]) -> None:
+        self.end = end
+        self._work, self._newest = work, newest
+        self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._stops = False
+        threading.Thread(target=self._go, name=end.name, daemon=True).start()
+
+    def _go(self) -> None:
+        self._turn.acquire()
+        try:
+            self._work(self.end)
+        except Stopped:
+            self.end.is_stopped = True
+        except BaseException as error:  # noqa: BLE001 (looked at in the end)
+            self.end.error = error
+        self.end.version = self._newest()
+        self._back.release()
+
+    def arrive(self) -> None:
+        """Wait for the next turn."""
+        self._back.release()
+        self._turn.acquire()
+        if self._stops:
+            self._stops = False
+            raise Stopped
+
+    def advance(self, *, stop: bool = False) -> None:
+        """Give it a turn: up to its next step, or to its end."""
+        self._stops = stop
+        self._turn.release()
+        assert self._back.acquire(timeout=_PATIENCE), f"{self.end.name} hangs"
+
+
+class Turns(Steps):
+    """Hands each step to the actor of the thread that comes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actors: dict[str, Actor] = {}
+
+    def at(self, location: str, step: str) -> None:
+        actor = self.actors.get(threading.current_thread().name)
+        if actor is not None:
+            actor.arrive()
+
+
+class Templates:
+    """A table to copy, and the files that somebody else adds."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.folder = folder
+        run = spec(folder / "table", "overwrite", 1, "r-0")
+        rows = [(day, n, 0) for n, day in enumerate(DAYS)] + [("d1", 7, 0)]
+        frame = spark.createDataFrame(rows, SCHEMA)
+        write_partitions(frame, run.outputs[0], run, Tables(spark))
+        foreign = [(day, 7 + n, 900 + n) for day in DAYS for n in range(_FOREIGN_FILES)]
+        for day, one, n in foreign:
+            frame = spark.createDataFrame([(one, n)], "id INT, n INT").coalesce(1)
+            frame.write.parquet(str(folder / "foreign" / day / str(one)))
+
+    def copy(self, path: Path) -> None:
+        shutil.copytree(self.folder / "table", path)
+
+    def foreign_file(self, day: str, number: int) -> Path:
+        return next((self.folder / "foreign" / day / str(7 + number)).glob("*.parquet"))
+
+
+class Schedule:
+    """One table, what is done to it in turns, and whether it came out right."""
+
+    def __init__(self, sessions: list[Any], templates: Templates, path: Path, seed: int) -> None:
+        self.sessions, self.templates, self.path = sessions, templates, path
+        self.chance = random.Random(seed)
+        templates.copy(path)
+        self.oldest = self._newest()
+        self.turns = Turns()
+        self.story: list[str] = []
+        self.runs = [self._drawn(f"r-{number}") for number in (1, 2)]
+        self.actors: list[Actor] = []
+        self.live: list[Actor] = []
+        self._number = 0
+
+    def _drawn(self, name: str) -> Run:
+        days = self.chance.sample(DAYS, self.chance.randint(1, len(DAYS)))
+        return Run(name, self.chance.choice(MODES), tuple(sorted(days)))
+
+    # What happens.
+
+    def play(self) -> None:
+        """Take all turns, then finish what is not done."""
+        with self.turns.watched():
+            for _ in range(_TURNS):
+                self.chance.choice(list(self._choices()))()
+            while self.live:
+                self._advance(self.chance.choice(self.live))
+            for run in self.runs:
+                self._finish(run)
+        self.newest = self._newest()
+
+    def release(self) -> None:
+        """End the threads that were killed; the table may change by it."""
+        for actor in self.actors:
+            while actor.end.version is None:
+                actor.advance(stop=True)
+
+    def _choices(self) -> Iterator[Callable[[], None]]:
+        yield partial(self._add, self.chance.choice(DAYS))
+        for run in self.runs:
+            if not run.is_done and len(run.rows) < _ATTEMPTS:
+                yield partial(self._begin, run)
+            elif run.is_done and not run.is_undone:
+                yield partial(self._begin_undo, run)
+        for actor in self.live:
+            yield from [partial(self._advance, actor)] * 6
+            yield partial(self._advance, actor, stop=True)
+            yield partial(self._kill, actor)
+
+    def _begin(self, run: Run) -> None:
+        attempt = len(run.rows) + 1
+        days = self.chance.choices(run.scope, k=self.chance.randint(1, 3))
+        run.rows[attempt] = []
+        for one, day in enumerate(days):
+            self._number += 1
+            run.rows[attempt].append((day, self.chance.choice([one, 7]) + 10 * one, self._number))
+        self._act(run, attempt, self._write)
+
+    def _begin_undo(self, run: Run) -> None:
+        run.is_undone = True
+        self._act(run, 0, self._undo)
+
+    def _act(self, run: Run, attempt: int, work: Callable[[End], None]) -> None:
+        what = f"{run.id} attempt {attempt}" if attempt else f"undo {run.id}"
+        end = End(f"{what} ({len(self.actors)})", run, attempt)
+        self.story.append(f"begin {end.name}: {run.mode} {run.scope} {run.rows.get(attempt, '')}")
+        actor = self.turns.actors[end.name] = Actor(end, work, self._newest)
+        self.actors.append(actor)
+        self.live.append(actor)
+        self._advance(actor)
+
+    def _advance(self, actor: Actor, *, stop: bool = False) -> None:
+        before, end = self._newest(), actor.end
+        actor.advance(stop=stop)
+        told = [f"{'stop' if stop else 'advance'} {end.name}"]
+        told += [f"version {version}" for version in range(before + 1, self._newest() + 1)]
+        if end.version is not None:
+            self.live.remove(actor)
+            told += [f"ended {end.error!r}"]
+        self.story.append(", ".join(told))
+
+    def _kill(self, actor: Actor) -> None:
+        self.story.append(f"kill {actor.end.name}")
+        self.live.remove(actor)
+
+    def _write(self, end: End) -> None:
+        run, spark = end.run, self._session()
+        told = spec(self.path, run.mode, end.attempt, run.id)
+        (output,) = told.outputs
+        scope = [replace(output.scope[0], key=day, values={"day": day}) for day in run.scope]
+        output = replace(output, scope=tuple(scope))
+        told = replace(told, token=run.token(end.attempt), outputs=(output,), partitions=run.scope)
+        tables = Tables(spark)
+        since = Since.of(tables.state(output))
+        end.since = since.version
+        options = WriteOptions(
+            since=since, checks=[lambda _: self.turns.at("", "staged")], merge_on=("id",)
+        )
+        frame = spark.createDataFrame(run.rows[end.attempt], SCHEMA)
+        write_partitions(frame, output, told, tables, options)
+        run.is_done = True
+        self.sessions.append(spark)
+
+    def _undo(self, end: End) -> None:
+        undo_runs(self._session(), tokens=end.run.tokens, location=str(self.path))
+
+    def _session(self) -> Any:
+        """Return a session that no other actor uses; the first one only makes others."""
+        return self.sessions.pop() if len(self.sessions) > 1 else self.sessions[0].newSession()
+
+    def _finish(self, run: Run) -> None:
+        if run.is_undone:
+            self._act(run, 0, self._undo)
+        elif not run.is_done:
+            self._begin(run)
+        while self.live:
+            self._advance(self.live[0])
+
+    def _add(self, day: str) -> None:
+        file = self.templates.foreign_file(day, self.chance.randrange(_FOREIGN_FILES))
+        version = self._newest() + 1
+        target = self.path / f"day={day}" / f"foreign-{version}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(file, target)
+        added = {
+            "path": str(target.relative_to(self.path)),
+            "partitionValues": {"day": day},
+            "size": target.stat().st_size,
+            "modificationTime": 0,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }
+        with self._file(version).open("x") as commit:
+            for action in ({"commitInfo": {"operation": "WRITE"}}, {"add": added}):
+                commit.write(json.dumps(action) + "\n")
+        self.story.append(f"foreign {version}: {day}")
+
+    def _newest(self) -> int:
+        return max(int(file.stem) for file in (self.path / "_delta_log").glob("*.json"))
+
+    def _file(self, version: int) -> Path:
+        return self.path / "_delta_log" / f"{version:020}.json"
+
+    # Whether it came out right.
+
+    def check(self) -> None:
+        """Raise AssertionError, with the story, where a version or an end is wrong."""
+        commits = [Commit.read(self._file(number)) for number in range(self.newest + 1)]
+        ends = [actor.end for actor in self.actors]
+        try:
+            Checks(commits, self._rows(), self.runs, ends, self.oldest).all()
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *self.story])) from error
+
+    def _rows(self) -> list[Rows]:
+        """Return the rows of each version."""
+        reader = self.sessions[0].read.format("delta")
+        frames = [
+            reader.option("versionAsOf", v).load(str(self.path)).withColumn("v", F.lit(v))
+            for v in range(self.newest + 1)
+        ]
+        found: list[Rows] = [Counter() for _ in frames]
+        for row in reduce(lambda one, other: one.unionByName(other), frames).collect():
+            found[row.v][row.day, row.id, row.n] += 1
+        return found
+
+
+def play(sessions: list[Any], templates: Templates, path: Path, seed: int) -> int:
+    """Play a schedule and return how many attempts it took; see `Schedule.check` for errors.
+
+    `sessions` holds those that are free; the first one is used to make more.
+    """
+    schedule = Schedule(sessions, templates, path, seed)
+    try:
+        schedule.play()
+        schedule.check()
+    finally:
+        schedule.release()
+    return len(schedule.actors)

@@ -1,0 +1,28 @@
+"""Some random schedules of writes; `scripts/chaos --schedules` plays as many as are wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.schedules import Templates, play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+SEEDS = (3, 8, 21)
+
+
+@pytest.fixture(scope="module")
+def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(spark, tmp_path_factory.mktemp("schedules") / "templates")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_version_is_what_its_commit_should_have_made(
+    spark: SparkSession, templates: Templates, tmp_path: Path, seed: int
+) -> None:
+    assert play([spark], templates, tmp_path / "t", seed) >= 2

@@ -1,0 +1,238 @@
+"""The versions of a table that runs, undoings and somebody else wrote, held against a model.
+
+Each version is compared, by its rows, with what its commit should have made of the version before
+it, and what each attempt said of itself in the end with what it left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spark_runtime.errors import (
+    StaleAttemptError,
+    UndoRefusedError,
+    VerificationError,
+    WriteConflictError,
+)
+from tests.races import Row
+
+Rows = Counter[Row]
+
+
+@dataclass
+class Run:
+    """A run with the rows of its attempts, and how far it has come."""
+
+    id: str
+    mode: str
+    scope: tuple[str, ...]
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    is_done: bool = False
+    is_undone: bool = False
+
+    def token(self, attempt: int) -> str:
+        return f"{self.id}-{attempt}"
+
+    @property
+    def tokens(self) -> list[str]:
+        """Those of its attempts, the newest first."""
+        return [self.token(attempt) for attempt in sorted(self.rows, reverse=True)]
+
+    def applied(self, attempt: int, held: Rows) -> Rows:
+        """What an attempt makes of the rows of a table."""
+        new = self.rows[attempt]
+        if self.mode == "append":
+            return held + Counter(new)
+        if self.mode == "overwrite":
+            return Counter({row: n for row, n in held.items() if row[0] not in self.scope}) + (
+                Counter(new)
+            )
+        by_id = {row[1]: row for row in new}
+        made: Rows = Counter()
+        for row, count in held.items():
+            matched = by_id.get(row[1]) if row[0] in self.scope else None
+            made[matched or row] += count
+        return made + Counter([row for row in new if row not in made])
+
+
+@dataclass
+class End:
+    """An attempt of a run, or its undoing (`attempt` 0), and how it ended."""
+
+    name: str
+    run: Run
+    attempt: int
+    #: The version at which it began, and the newest one when it ended; None if it was killed.
+    since: int = -1
+    version: int | None = None
+    error: BaseException | None = None
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version, as its file in the log has it."""
+
+    version: int
+    touched: frozenset[str]
+    ours: dict[str, Any]
+    transactions: dict[str, int]
+
+    @staticmethod
+    def read(file: Path) -> Commit:
+        touched: set[str] = set()
+        ours: dict[str, Any] = {}
+        transactions: dict[str, int] = {}
+        for action in map(json.loads, file.read_text().splitlines()):
+            for kind in ("add", "remove"):
+                if kind in action and action[kind]["dataChange"]:
+                    touched.add(action[kind]["partitionValues"]["day"])
+            if "txn" in action:
+                transactions[action["txn"]["appId"]] = action["txn"]["version"]
+            text = action.get("commitInfo", {}).get("userMetadata")
+            ours = json.loads(text)["lineage_backfill"] if text else ours
+        return Commit(int(file.stem), frozenset(touched), ours, transactions)
+
+    @property
+    def undone(self) -> list[str]:
+        """The tokens that it undoes."""
+        undone = self.ours.get("undo_of", ())
+        return [undone] if isinstance(undone, str) else list(undone)
+
+
+class Checks:
+    """The versions of a table after a schedule, held against what made them."""
+
+    def __init__(
+        self,
+        commits: Sequence[Commit],
+        rows: Sequence[Rows],
+        runs: Sequence[Run],
+        ends: Sequence[End],
+        oldest: int,
+    ) -> None:
+        self.commits, self.rows, self.ends, self.oldest = commits, rows, ends, oldest
+        self.attempts = {run.token(attempt): (run, attempt) for run in runs for attempt in run.rows}
+        self.made = {
+            token: c.version
+            for c in self.commits
+            if (token := c.ours.get("token")) in self.attempts
+        }
+
+    def all(self) -> None:
+        """Check each version and each end."""
+        highest: dict[str, int] = {}
+        for commit in self.commits[self.oldest + 1 :]:
+            for name, number in commit.transactions.items():
+                assert number > highest.get(name, -1), f"{commit} comes after a later attempt"
+                highest[name] = number
+            self._check_version(commit)
+        for end in self.ends:
+            if end.version is not None and not end.is_stopped:
+                (self._check_attempt if end.attempt else self._check_undo)(end, end.version)
+
+    def _check_version(self, commit: Commit) -> None:
+        version, ours = commit.version, commit.ours
+        before, after = self.rows[version - 1], self.rows[version]
+        if not ours:  # somebody else's
+            assert not before - after, f"{commit} has lost rows"
+            return
+        if "taken_back" in ours:
+            if self._gone(commit, len(self.commits)) is None:
+                self._check_put_back(commit, [ours["taken_back"]])
+        elif commit.undone:
+            if self._gone(commit, len(self.commits)) is None:
+                self._check_put_back(commit, [self.made[token] for token in commit.undone])
+        elif "token" in ours:
+            run, attempt = self.attempts[ours["token"]]
+            assert after == run.applied(attempt, before), f"{commit}: {after} from {before}"
+            for token in run.tokens if run.mode != "overwrite" else ():
+                earlier = self.made.get(token, version)
+                if earlier < version:
+                    gone = self._gone(self.commits[earlier], version)
+                    assert gone is not None, f"{commit} adds to version {earlier}"
+        else:
+            assert after == before, f"{commit} changes rows"
+
+    def _check_put_back(self, commit: Commit, undone: list[int]) -> None:
+        """The days that they touched are as before the first that did, and nobody else's."""
+        expected = dict(self.rows[commit.version - 1])
+        open_ = [v for v in undone if self._gone(self.commits[v], commit.version) is None]
+        for day in {day for version in open_ for day in self.commits[version].touched}:
+            first = min(version for version in open_ if day in self.commits[version].touched)
+            expected = {row: n for row, n in expected.items() if row[0] != day}
+            expected |= {row: n for row, n in self.rows[first - 1].items() if row[0] == day}
+            between = self.commits[first + 1 : commit.version]
+            others = [
+                one
+                for one in between
+                if day in one.touched and one.version not in open_ and not self._is_settled(one)
+            ]
+            assert not others, f"{commit} puts {day} back over {others}"
+        assert self.rows[commit.version] == Counter(expected), f"{commit} puts back other rows"
+
+    def _is_settled(self, commit: Commit) -> bool:
+        """Whether a commit takes another back, or was taken back: together they change nothing."""
+        is_putting_back = "taken_back" in commit.ours or bool(commit.undone)
+        return is_putting_back or self._gone(commit, len(self.commits)) is not None
+
+    def _gone(self, commit: Commit, before: int) -> int | None:
+        """Return which version undoes or takes back a commit, None if none does before that."""
+        token = commit.ours.get("token")
+        for later in self.commits[commit.version + 1 : before]:
+            if later.ours.get("taken_back") == commit.version or (token and token in later.undone):
+                return later.version
+        return None
+
+    def _foreign(self, run: Run, days: Sequence[str], after: int, until: int) -> list[Commit]:
+        """Return the commits of others that changed these days in (after, until]."""
+        return [
+            one
+            for one in self.commits[after + 1 : until + 1]
+            if one.ours.get("run_id") != run.id and not one.touched.isdisjoint(days)
+        ]
+
+    def _check_attempt(self, end: End, until: int) -> None:
+        run, version = end.run, self.made.get(end.run.token(end.attempt))
+        made = None if version is None or version > until else self.commits[version]
+        stands = made is not None and self._gone(made, until + 1) is None
+        if end.error is None:
+            assert made is not None, f"{end.name} left nothing"
+            assert stands, f"{end.name} was taken back"
+            foreign = self._foreign(run, run.scope, end.since, made.version - 1)
+            assert not foreign, f"{end.name} has overlooked {foreign}"
+        elif made is not None and stands:  # given up, or kept from taking it back
+            later = self._foreign(run, run.scope, made.version, until)
+            assert isinstance(end.error, StaleAttemptError) or (
+                isinstance(end.error, VerificationError) and later
+            ), f"{end.name} left {made}: {end.error!r}"
+        if end.error is not None and end is self._last(run):
+            assert run.mode != "overwrite", repr(end.error)
+            assert isinstance(end.error, WriteConflictError), repr(end.error)
+            assert self._is_built_on(run), f"{end.name} is refused: {end.error!r}"
+
+    def _check_undo(self, end: End, until: int) -> None:
+        run = end.run
+        if end.error is None:
+            made = [self.commits[self.made[token]] for token in run.tokens if token in self.made]
+            left = [one for one in made if one.version <= until]
+            left = [one for one in left if self._gone(one, until + 1) is None]
+            assert not left, f"{end.name} left {left}"
+        elif end is self._last(run):
+            assert isinstance(end.error, UndoRefusedError), repr(end.error)
+            assert self._is_built_on(run), f"{end.name} is refused: {end.error!r}"
+
+    def _last(self, run: Run) -> End:
+        """Return what was done undisturbed."""
+        return next(end for end in reversed(self.ends) if end.run is run)
+
+    def _is_built_on(self, run: Run) -> bool:
+        """Whether somebody else changed what one of its attempts wrote."""
+        made = [self.commits[self.made[token]] for token in run.tokens if token in self.made]
+        newest = len(self.commits)
+        return any(self._foreign(run, list(c.touched), c.version, newest) for c in made)
