@@ -510,6 +510,12 @@ class RunStore(Protocol):
     def holder(self, backfill_id: str) -> Holder | None:
         """Return the last holder, None if the lease is free; raises UnknownNameError."""
 
+    def keep_to(self, target: str) -> None:
+        """Keep backfills of one target only, the first one; raises UsageError for another.
+
+        What was recorded of a table in one target says nothing of that table in another.
+        """
+
     def claim(self, backfill_id: str) -> Claim:
         """Return a backfill with its lease, in one reading; raises UnknownNameError."""
 

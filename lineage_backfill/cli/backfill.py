@@ -130,7 +130,8 @@ def _detach(
     A driver that is alive takes it, unless the lineage was named on the command line.
     """
     arguments = source.arguments()
-    if not (arguments or source.secret_settings) and runner.has_driver():
+    given = replace(source, target=None)  # a driver is of one target as well
+    if given == SourceOptions() and runner.has_driver():
         return runner.submit(plan, submission, waits=True), "A driver that is alive takes it."
     backfill = runner.submit(plan, submission)
     arguments += [*terminal.arguments(), *["--wait"] * how.wait]

@@ -74,6 +74,7 @@ def _project(ctx: typer.Context) -> Project:
     given = ctx.params.get
     return open_project(
         given("config"),
+        target=given("target"),
         lineage={
             "events": given("events") or None,
             "marquez": given("marquez"),

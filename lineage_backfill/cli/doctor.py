@@ -114,7 +114,8 @@ class _Doctor:
                 hint="Only planning with the defaults works without one; name it with --config.",
             )
         datasets, jobs = len(project.declarations.datasets), len(project.declarations.jobs)
-        return f"{project.file}: {datasets} datasets, {jobs} jobs declared"
+        target = f", target {project.target}" if project.target else ""
+        return f"{project.file}{target}: {datasets} datasets, {jobs} jobs declared"
 
     def _check_lineage(self) -> str:
         snapshot = self._workspace.snapshot

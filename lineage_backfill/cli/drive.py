@@ -38,8 +38,8 @@ def drive(
         ),
     ] = None,
 ) -> None:
-    """Drive the backfills that nobody drives, until SIGTERM; for services such as systemd."""
-    project = source.project(source.config)
+    """Drive the backfills that have no driver, until SIGTERM; for services such as systemd."""
+    project = source.load()
     stopped = Event()
     with ExitStack() as stack:
         if listen is not None:

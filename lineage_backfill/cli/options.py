@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -65,11 +65,14 @@ class LineageOptions:
         bool, _source("--no-cache", help="Read all of Marquez, and keep nothing of it.")
     ] = False
 
-    def project(self, file: Path | None, *, search: bool = True) -> Project:
+    def project(
+        self, file: Path | None, *, search: bool = True, target: str | None = None
+    ) -> Project:
         """Return the project of a file (None: the one found upward, if it is searched for)."""
         return open_project(
             file,
             search=search,
+            target=target,
             lineage={
                 "events": self.events or None,
                 "marquez": self.marquez,
@@ -90,17 +93,27 @@ class SourceOptions(LineageOptions):
         _source(help="Project file; else lineage-backfill.toml, searched upward.", metavar="FILE"),
     ] = None
 
+    target: Annotated[
+        str | None,
+        _source(help="The [target.NAME] of the project file that holds.", metavar="NAME"),
+    ] = None
+
     def open(self, *, as_of: datetime | None = None) -> Workspace:
         """Return the workspace of the project that these options name."""
-        return Workspace(self.project(self.config), as_of=as_of)
+        return Workspace(self.load(), as_of=as_of)
+
+    def load(self) -> Project:
+        """Return the project that these options name."""
+        return self.project(self.config, target=self.target)
 
     def arguments(self) -> list[str]:
         """Return the command line that gives another process the same options.
 
         The address of Marquez is among `secret_settings` instead.
         """
-        values = {
+        values: dict[str, Sequence[object]] = {
             "--config": [self.config],
+            "--target": [self.target],
             "--events": self.events or (),
             "--snapshot": [self.snapshot],
             "--lineage-view": [self.lineage_view],

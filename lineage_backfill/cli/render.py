@@ -36,7 +36,7 @@ _NARROW = 60
 _GAP, _LEAST_WHY = 2, 16
 _RIGHT = frozenset({"Wave", "Jobs", "Runs", "Takes"})
 #: The colours of the lines of a summary.
-_BRIEF = {"Changed": "cyan", "Will run": "green", "Needs you": "yellow"}
+_BRIEF = {"Target": "magenta", "Changed": "cyan", "Will run": "green", "Needs you": "yellow"}
 _SHOWN_WARNINGS, _LONGEST_WARNING = 5, 300
 #: How many jobs that one reason holds for are named.
 _SHOWN_ALIKE = 3

@@ -39,7 +39,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Show backfills, plans, lineage and settings in a browser, until Ctrl-C; changes nothing."""
-    project = source.project(source.config)
+    project = source.load()
     with server.listen(host, port) as listening:
         address = server.address_of(listening)
 

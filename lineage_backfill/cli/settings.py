@@ -36,7 +36,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting as it holds here; secrets are masked."""
-    project = source.project(source.config)
+    project = source.load()
     if as_json:
         documents.emit(settings.document(project))
         return

@@ -21,7 +21,7 @@ _VERBS = (
     ("resume", "backfill:resume", "Resume a backfill that was paused or interrupted."),
     ("retry", "backfill:retry", "Run again what failed, and what was blocked by it."),
     ("undo", "backfill:undo", "Put back what a backfill wrote."),
-    ("drive", "drive:drive", "Drive the backfills that nobody drives, as a service."),
+    ("drive", "drive:drive", "Drive the backfills that have no driver, as a service."),
     ("stale", "stale:stale", "Show what is missing, or older than what it is made from."),
     ("catchup", "stale:catchup", "Plan and run what `stale` shows."),
     ("pause", "stop:pause", "Start no more runs of a backfill."),

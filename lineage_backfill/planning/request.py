@@ -70,7 +70,7 @@ class Request:
     `allow` holds names of `RAILS`, the guard rails that are overridden, and `TORN_EVENTS`. `author`
     and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
     a named instant: what has become complete since then is not its business. `ignored_runs` are
-    left out of the lineage.
+    left out of the lineage. `target` names the target of the project file that holds.
     """
 
     changed: tuple[ChangedDataset, ...] = ()
@@ -87,3 +87,4 @@ class Request:
     reason: str = ""
     as_of: bool = False
     ignored_runs: tuple[str, ...] = ()
+    target: str = ""

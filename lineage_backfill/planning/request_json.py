@@ -42,6 +42,7 @@ def request_from_dict(document: Any, place: str) -> Request:
             reason=table.text("reason") or "",
             as_of=table.flag("as_of", False),
             ignored_runs=_texts(table, "ignored_runs"),
+            target=table.text("target") or "",
         )
         table.done()
     except UsageError as error:
@@ -144,7 +145,8 @@ def request_to_dict(request: Request) -> dict[str, Any]:
     for name in ("columns", "select", "exclude", "ignored_runs"):
         if getattr(request, name):
             document[name] = list(getattr(request, name))
-    for name in ("depth", "exact", "reverse", "include_former", "author", "reason", "as_of"):
+    flags = ("depth", "exact", "reverse", "include_former", "author", "reason", "as_of", "target")
+    for name in flags:
         if getattr(request, name) not in (None, False, ""):
             document[name] = getattr(request, name)
     if request.allow:

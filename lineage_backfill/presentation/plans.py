@@ -200,7 +200,9 @@ def summary(plan: Plan, beside: Beside, names: Names, *, every: bool = False) ->
         takes = "" if beside.estimate is None else f"; {how_long(beside.estimate)}"
         runs = amount(plan) + takes
     undecided = decisions(plan)
+    target = plan.request.get("target")
     return {
+        **({"Target": safe(target)} if target else {}),
         "Changed": listed(changed, len(changed) if every else SHOWN_ROOTS),
         "Will run": runs,
         "Needs you": "; ".join(undecided) or NOTHING,

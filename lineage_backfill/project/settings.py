@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from lineage_backfill.errors import ConfigError
+from lineage_backfill.errors import ConfigError, UsageError
 from lineage_backfill.project import reader as declare
+from lineage_backfill.project import targets
 from lineage_backfill.project.declarations import Declarations, EngineDeclaration, Limits
 from lineage_backfill.project.notify import NotifyDeclaration, read_notify
 from lineage_backfill.project.references import Reveal, revealed
@@ -28,7 +29,7 @@ ENV_PREFIX = "LINEAGE_BACKFILL_"
 #: Variables that are no settings: of scripts and tests, and what Kubernetes sets for a service of
 #: that name (https://kubernetes.io/docs/concepts/services-networking/service/).
 _NO_SETTING = re.compile(
-    rf"{ENV_PREFIX}(JARS|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
+    rf"{ENV_PREFIX}(JARS|TARGET|TEST_\w+|(\w+_)?SERVICE_(HOST|PORT)(_\w+)?|(\w+_)?PORT(_\d+_\w+)?)"
 )
 #: Settings of `[lineage]` that exclude each other: the first layer that names one decides.
 SOURCES = ("lineage.marquez", "lineage.events", "lineage.snapshot")
@@ -88,11 +89,11 @@ class Project:
     """All that the configuration says, with absolute paths.
 
     `root` is the project file's folder, or the working directory where there is none. `name` is
-    the project's in every checkout. `code` is the folder from which entrypoints import, `outbox`
-    where runs put their lineage events, `spark` Spark's own properties (`spark.master`, …),
-    `live_runs` what becomes of a backfill while somebody else runs the same keys. After
-    `max_failures` failed runs a backfill starts no more, nor when it `expires`, counted from when
-    it was to begin.
+    the project's in every checkout, `target` the one that was chosen. `code` is the folder from
+    which entrypoints import, `outbox` where runs put their lineage events, `spark` Spark's own
+    properties (`spark.master`, …), `live_runs` what becomes of a backfill while somebody else runs
+    the same keys. After `max_failures` failed runs a backfill starts no more, nor when it
+    `expires`, counted from when it was to begin.
     """
 
     root: Path
@@ -111,6 +112,15 @@ class Project:
     settings: tuple[Setting, ...]
     name: str = ""
     target: str = ""
+
+    def refuse_other_target(self, target: str, what: str) -> None:
+        """Raise UsageError where something, such as "the plan was made", is for another target."""
+        if target != self.target:
+            here = f"target {self.target!r}" if self.target else "no target"
+            raise UsageError(
+                f"{what} for {f'target {target!r}' if target else 'no target'}, not for {here}",
+                hint=f"Say --target {target}." if target else "Leave out --target.",
+            )
 
 
 def _read_path(table: Table, key: str, base: Path) -> Path | None:
@@ -384,7 +394,8 @@ def read_project(
 
     `file` names the project file instead of having it searched for; without `search` there is
     none. `flags` maps setting names such as "lineage.events" to values given on the command line;
-    None means not given. Raises ConfigError or DeclarationError, naming file, table and key.
+    None means not given; "target" names the [target.…] that overlays the file, in place of a
+    variable. Raises ConfigError or DeclarationError, naming file, table and key.
     """
     if file is not None:
         file = start / file.expanduser()
@@ -392,17 +403,19 @@ def read_project(
         file = find_file(start, read)
     root = file.parent if file else start
 
-    own = _open(file, read(file)) if file else Table({}, "no project file")
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    target = str(given.pop("target", environ.get(targets.VARIABLE, "")))
+    own = _own(file, read, target)
     data = read(user_file)
     user = Table({}, str(user_file)) if data is None else _open(user_file, data)
     reveal = partial(revealed, environ=environ, read=read)
     settings = _layered(
-        _settings(Table(_nested(_defaults()), "default"), root, reveal),
+        _settings(Table(_nested(_defaults(target)), "default"), root, reveal),
         _of_senders(environ),
         _settings(user, user_file.parent, reveal),
         _settings(own, root, reveal),
         _environment(environ, start, reveal),
-        _settings(Table(_nested(flags or {}), "command line"), start, reveal),
+        _settings(Table(_nested(given), "command line"), start, reveal),
     )
     value = {name: setting.value for name, setting in settings.items()}
     engines = {"local": EngineDeclaration(name="local", kind="local")}
@@ -426,6 +439,7 @@ def read_project(
     return Project(
         root=root,
         name=value["project.name"] or root.name,
+        target=target,
         file=file,
         declarations=declarations,
         lineage=LineageSetting(
@@ -477,6 +491,31 @@ def _open(file: Path, data: bytes | None) -> Table:
     return Table(_document(file, data) or {}, str(file))
 
 
+def _own(file: Path | None, read: ReadFile, target: str) -> Table:
+    """Return the project file as it holds for a target."""
+    place = str(file) if file else "no project file"
+    data = read(file) if file else b""
+    if file is not None and data is None:
+        raise unreadable(file, "No such file or directory")
+    document = (_document(file, data or b"") or {}) if file else {}
+    found = Table(targets.chosen(document, target, place), place)
+    for name in targets.names(document):
+        _refuse_unknown(targets.chosen(document, name, place), f"{place} [target.{name}]")
+    return found
+
+
+def _refuse_unknown(document: Mapping[str, Any], place: str) -> None:
+    """Refuse the tables, and the settings in tables, that there are none of."""
+    known = {*_TABLES, "engines", "pools", "spark", "dataset", "job", "notify"}
+    for name, value in document.items():
+        if name not in known:
+            raise ConfigError(f"{place}: unknown key `{name}`", hint=near_misses(name, known))
+        for key in value if name in _TABLES and isinstance(value, Mapping) else ():
+            if key not in _TABLES[name]:
+                hint = near_misses(key, _TABLES[name])
+                raise ConfigError(f"{place} [{name}]: unknown key `{key}`", hint=hint)
+
+
 def _settings(document: Table, base: Path, reveal: Reveal) -> dict[str, Setting]:
     """Read one layer's settings; relative paths are relative to `base`."""
     found = {}
@@ -525,8 +564,13 @@ def _layered(*layers: dict[str, Setting]) -> dict[str, Setting]:
     return settings
 
 
-def _defaults() -> dict[str, object]:
-    return {name: spec.default for name, spec in _SPECS.items()}
+def _defaults(target: str) -> dict[str, object]:
+    values = {name: spec.default for name, spec in _SPECS.items()}
+    if target:  # what is kept of one target says nothing of the tables of another
+        folder = targets.folder(target)
+        for name in ("store.url", "lineage.outbox"):
+            values[name] = values[name].replace(targets.folder(""), folder)
+    return values
 
 
 def _environment(environ: Mapping[str, str], base: Path, reveal: Reveal) -> dict[str, Setting]:

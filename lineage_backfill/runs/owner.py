@@ -38,7 +38,7 @@ def standing(
 def may_drive(claim: Claim, *, now: datetime, local: datetime) -> bool:
     """Whether a driver may take a backfill by itself: the one rule.
 
-    It is under way and nobody drives it. What a person has stopped is left to a person. `now` is
+    It is under way and has no driver. What a person has stopped is left to a person. `now` is
     the store's time, `local` this machine's.
     """
     record = claim.record

@@ -51,6 +51,9 @@ class EmptyRunStore(RunStore):
     backfill = claim = plan = tails = runs = attempts = events = _unknown
     acquire = holder = request_control = delete = prune = _unknown
 
+    def keep_to(self, target: str) -> None:
+        return
+
     def open_claims(self) -> tuple[Claim, ...]:
         return ()
 

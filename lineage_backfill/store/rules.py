@@ -12,7 +12,13 @@ from difflib import get_close_matches
 from itertools import accumulate
 from typing import Any
 
-from lineage_backfill.errors import ConflictError, PrunedError, StoreError, UnknownNameError
+from lineage_backfill.errors import (
+    ConflictError,
+    PrunedError,
+    StoreError,
+    UnknownNameError,
+    UsageError,
+)
 from lineage_backfill.model import (
     ALLOWED_MOVES,
     BACKFILL_MOVES,
@@ -85,6 +91,15 @@ def lease_lost(backfill_id: str) -> ConflictError:
     return ConflictError(
         f"another executor has taken over backfill {backfill_id}",
         hint="Nothing is lost; `watch` follows it.",
+    )
+
+
+def other_target(known: str, target: str) -> UsageError:
+    """Return the error for a run store that keeps the backfills of another target."""
+    of, here = (f"target {one!r}" if one else "no target" for one in (known, target))
+    return UsageError(
+        f"this run store keeps backfills of {of}, not of {here}",
+        hint=f"Set `url` in [target.{target or known}.store]: each target has a run store.",
     )
 
 

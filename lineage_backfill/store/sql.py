@@ -46,6 +46,7 @@ from lineage_backfill.store.rules import (
     already_undone,
     lease_held,
     lease_lost,
+    other_target,
     overlap,
     partitions_locked,
     pruned_backfill,
@@ -282,6 +283,20 @@ class SqlRunStore(RunStore):
         rows = self._rows(sa.select(leases).where(leases.c.backfill_id == backfill_id), backfill_id)
         held = next((row for row in rows if row.owner is not None), None)
         return None if held is None else Holder(owner=held.owner, until=held.expires_at)
+
+    def keep_to(self, target: str) -> None:
+        query = sa.select(meta.c.value).where(meta.c.name == "target")
+        with self._read() as connection:
+            known = connection.execute(query).scalar_one_or_none()
+        if known is None:
+            with self._write() as connection:
+                row = {"name": "target", "value": target}
+                connection.execute(
+                    _dialect(connection).insert(meta).on_conflict_do_nothing(), [row]
+                )
+                known = connection.execute(query).scalar_one()
+        if known != target:
+            raise other_target(known, target)
 
     def claim(self, backfill_id: str) -> Claim:
         (row,) = self._rows(_CLAIMS.where(backfills.c.id == backfill_id), backfill_id)

@@ -18,6 +18,7 @@ from lineage_backfill import redaction
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.project import Project
 from lineage_backfill.project.references import revealed
+from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
 
 #: Where each adapter is found: what one of them imports is needed only where it is used.
@@ -44,15 +45,17 @@ def open_project(
     file: Path | None = None,
     *,
     search: bool = True,
+    target: str | None = None,
     lineage: Mapping[str, object] | None = None,
     allow_torn: bool = False,
 ) -> Project:
     """Return the project of `file`, or the one found upward; settings of `lineage` come first.
 
-    Without `file` and `search` it is one without a file. Raises ConfigError or DeclarationError.
+    Without `file` and `search` it is one without a file. `target` overlays the file. Raises
+    ConfigError or DeclarationError.
     """
     flags = {f"lineage.{name}": value for name, value in (lineage or {}).items()}
-    project = load_project(file=file, search=search, flags=flags)
+    project = load_project(file=file, search=search, flags={**flags, "target": target})
     if allow_torn:
         project = replace(project, lineage=replace(project.lineage, allow_torn=True))
     _log.info("project file: %s", project.file or "none")
@@ -74,7 +77,7 @@ def sqlite_file(project: Project) -> Path | None:
 
 def state_dir(project: Project) -> Path:
     """Return the folder of what backfills leave behind."""
-    return project.root / ".lineage-backfill"
+    return project.root / folder(project.target)
 
 
 def code_version(root: Path) -> str:

@@ -89,7 +89,8 @@ class Planning:
         if self._project.lineage.allow_torn:
             request = replace(request, allow=request.allow | {TORN_EVENTS})
         lineage = self._project.lineage
-        request = replace(request, ignored_runs=() if lineage.snapshot else lineage.ignore_runs)
+        ignored = () if lineage.snapshot else lineage.ignore_runs
+        request = replace(request, ignored_runs=ignored, target=self._project.target)
         found = self._families(request)
         began = time.monotonic()
         plan = self._planner().plan(request)
@@ -119,6 +120,7 @@ class Planning:
 
     def check(self, plan: Plan) -> None:
         """Raise StalePlanError if what the plan rests on has moved, naming what."""
+        self._project.refuse_other_target(plan.request.get("target", ""), "the plan was made")
         as_of, snapshot = datetime.fromisoformat(plan.now), self.workspace.snapshot
         workspace = Workspace(self._project, as_of=as_of, read=lambda: snapshot)
         try:

@@ -26,7 +26,15 @@ from lineage_backfill.files import private, private_folder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import BackfillState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import MAX_TITLE, Engine, Reporter, RunStore, Settings, Submission
+from lineage_backfill.ports import (
+    MAX_TITLE,
+    BackfillRecord,
+    Engine,
+    Reporter,
+    RunStore,
+    Settings,
+    Submission,
+)
 from lineage_backfill.project.settings import variables
 from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor, SystemClock
@@ -128,6 +136,12 @@ class Runner:
         if self._driving is not None:
             self._driving.let_go()
 
+    def _found(self, store: RunStore, backfill: str | None) -> BackfillRecord:
+        """Return a backfill of this target; raises UsageError for one of another."""
+        record = find(store, backfill)
+        self._project.refuse_other_target(record.settings.target, f"{record.id} was submitted")
+        return record
+
     def _owned(self, settings: Settings) -> Settings:
         return replace(settings, project=self._project.name, target=self._project.target)
 
@@ -200,7 +214,7 @@ class Runner:
         UsageError for a backfill that is an undo itself, or has written nothing.
         """
         with self._workspace.open_store() as store:
-            record = find(store, backfill)
+            record = self._found(store, backfill)
             if record.undo_of is not None:
                 raise UsageError(
                     f"{record.id} is itself the undo of {record.undo_of}",
@@ -238,7 +252,7 @@ class Runner:
         backfill that has ended is left as it is. The lineage is not needed.
         """
         with self._workspace.open_store() as store:
-            record = find(store, backfill)
+            record = self._found(store, backfill)
             if all(run.state.is_final for run in store.runs(record.id)) and record.ended_at:
                 return BackfillOutcome(id=record.id, state=record.state)
             plans = plans_of(store, record.id)
@@ -250,7 +264,7 @@ class Runner:
         self, backfill: str | None, verb: Callable[[Executor, str], BackfillState]
     ) -> BackfillOutcome:
         with self._workspace.open_store() as store:
-            record = find(store, backfill)
+            record = self._found(store, backfill)
             with self._executor(
                 plans_of(store, record.id),
                 store,

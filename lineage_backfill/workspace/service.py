@@ -51,7 +51,7 @@ class _Refusal:
 
 @dataclass
 class Service:
-    """Drives the backfills of a project that nobody else does, at most `slots` at once.
+    """Drives the backfills of a project that have no driver, at most `slots` at once.
 
     `open_workspace` reads the project anew for each backfill, `reporter_of` returns what is given
     the events of one. Several services may share a run store: leases keep them apart. What machines

@@ -154,6 +154,8 @@ class Workspace:
             began = time.monotonic()
             store = load(SQL_STORE)(self.project.store_url, read_only=read_only)
             log_time(began, "run store opened")
+            if not read_only:
+                store.keep_to(self.project.target)
         else:
             store = EmptyRunStore()
         try:

@@ -630,6 +630,29 @@ def test_a_run_that_fails_without_a_result_has_rewritten_an_unknown_number(shop:
     assert row.split()[2:5] == ["3", UNKNOWN, UNKNOWN]
 
 
+def test_a_plan_and_a_backfill_are_of_one_target(shop: Shop) -> None:
+    shop.declare("[target.prod.limits]\nmax_runs = 50\n[target.test.limits]\nmax_runs = 40\n")
+    assert "Target     prod" in shop("impact", *FIX, "--target", "prod").stdout
+    plan = shop.document("impact", *FIX, "--target", "prod", "--out", "p.json", schema="plan")
+    assert plan["request"]["target"] == "prod"
+    refused = shop("run", "p.json", "--yes", "--target", "test", code=64).stderr
+    assert "the plan was made for target 'prod', not for target 'test'" in refused
+    assert "not for no target" in shop("run", "p.json", "--yes", code=64).stderr
+    assert shop.journal() == []
+    shop("run", "p.json", "--yes", "--target", "prod")
+    shop.does({"daily": "fail"})
+    backfill = shop("run", *FIX, "--yes", "--target", "prod", "--detach").stdout.strip()
+    shop("watch", "--target", "prod", code=3)
+    assert "no backfill" in shop("retry", backfill, code=64).stderr  # other targets, other stores
+    shop.does({})
+    shop("retry", backfill, "--target", "prod")
+    assert "ok" in shop.document("config", "check", "--target", "prod", schema="config_check")
+    assert "prod" in shop("config", "check", "--target", "prd", code=64).stderr
+    environment = shop.surroundings()["env"] | {"LINEAGE_BACKFILL_TARGET": "prod"}
+    listing = shop.start("history", "--json", env=environment).communicate(timeout=60)[0]
+    assert len(json.loads(listing)["backfills"]) == 2
+
+
 def test_hooks_are_told_of_a_backfill_also_where_one_fails(shop: Shop) -> None:
     tell = "import sys, uuid; open(f'told-{uuid.uuid4()}', 'w').write(sys.stdin.read())"
     every = '["started", "failed", "finished", "needs_approval", "stalled"]'

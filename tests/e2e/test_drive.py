@@ -1,4 +1,4 @@
-"""`drive` takes what nobody drives: submitted, due, or left by a process that died."""
+"""`drive` takes what has no driver: submitted, due, or left by a process that died."""
 
 from __future__ import annotations
 

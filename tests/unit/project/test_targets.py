@@ -1,0 +1,133 @@
+"""`[target.NAME]` overlays the project file, the same for the tool and for Spark jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import ConfigError, UsageError
+from lineage_backfill.project import Project
+from lineage_backfill.store.sql import SqlRunStore
+from lineage_backfill.workspace.configuration import load_project
+from spark_runtime.configuration import load_project as load_in_job
+
+FILE = """
+[project]
+namespace = "shop"
+[limits]
+max_runs = 10
+max_parallel = 2
+[pools]
+small = 1
+[engines.here]
+kind = "command"
+argv = ["a", "{spec}"]
+[[dataset]]
+name = "orders"
+grain = "day"
+location = "dev/orders"
+[[dataset]]
+name = "d*"
+grain = "hour"
+
+[target.prod.limits]
+max_runs = 1000
+[target.prod.pools]
+big = 4
+[target.prod.engines.here]
+argv = ["b", "{spec}"]
+[[target.prod.dataset]]
+name = "orders"
+location = "prod/orders"
+[[target.prod.dataset]]
+name = "daily"
+grain = "day"
+[target.test.store]
+url = "sqlite:///test.db"
+"""
+
+
+def load(folder: Path, text: str = FILE, **more: str) -> Project:
+    (folder / "lineage-backfill.toml").write_text(text)
+    flags = {name.removeprefix("flag_"): more.pop(name) for name in [*more] if "flag" in name}
+    return load_project(folder, environ=more, user_file=folder / "none", flags=flags)
+
+
+def test_a_target_overlays_tables_key_by_key_and_lists_by_name(tmp_path: Path) -> None:
+    base, prod = load(tmp_path), load(tmp_path, flag_target="prod")
+    assert (base.target, prod.target) == ("", "prod")
+    assert (base.declarations.limits.max_runs, prod.declarations.limits.max_runs) == (10, 1000)
+    assert prod.declarations.limits.max_parallel == 2
+    assert prod.declarations.pools == {"small": 1, "big": 4}
+    engines = {one.name: one for one in prod.declarations.engines}
+    assert engines["here"].settings["argv"] == ["b", "{spec}"]
+    datasets = {one.name: one for one in prod.declarations.datasets}
+    assert str(datasets["orders"].location).endswith("prod/orders")
+    assert datasets["orders"].calendar == base.declarations.datasets[0].calendar
+    assert [one.name for one in prod.declarations.datasets] == ["daily", "orders", "d*"]
+
+
+def test_each_target_keeps_its_own_records(tmp_path: Path) -> None:
+    stores = {
+        name: load(tmp_path, flag_target=name).store_url.removeprefix(f"sqlite:///{tmp_path}/")
+        for name in ("", "prod", "test")
+    }
+    assert stores == {
+        "": ".lineage-backfill/runs.db",
+        "prod": ".lineage-backfill/targets/prod/runs.db",
+        "test": "test.db",
+    }
+    assert load(tmp_path, flag_target="prod").outbox.parts[-3:] == ("targets", "prod", "lineage")
+
+
+def test_a_job_reads_the_same_target_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = {"LINEAGE_BACKFILL_TARGET": "prod"}
+    prod = load(tmp_path, **variable)
+    assert prod.target == "prod"
+    assert load(tmp_path, **variable, flag_target="test").target == "test"
+    monkeypatch.setenv("LINEAGE_BACKFILL_TARGET", "prod")
+    assert load_in_job(tmp_path).declarations == prod.declarations
+
+
+@pytest.mark.parametrize(
+    ("added", "target", "said"),
+    [
+        ("", "prd", "no target 'prd'"),
+        ("[target.prod.stroe]\nurl = 'x'", "", "unknown key `stroe`"),
+        ("[target.stage.store]\nulr = 'x'", "", "unknown key `ulr`"),
+        ("[target.stage.project]\nnamespace = 'x'", "stage", "is the same in all targets"),
+        ("[target.'a/b'.store]\nurl = 'sqlite:///x'", "", "invalid name of a target"),
+        ("[target.stage.target.x]", "stage", "a target within a target"),
+        ("[target.stage.limits]\nmax_runs = 0", "stage", "must be at least 1"),
+    ],
+)
+def test_what_is_wrong_with_a_target_is_refused(
+    tmp_path: Path, added: str, target: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        load(tmp_path, FILE + added, flag_target=target)
+
+
+def test_a_misspelt_target_gets_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, flag_target="prd")
+    assert "prod" in caught.value.hint
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, '[project]\nnamespace = "n"\n', flag_target="prod")
+    assert caught.value.hint == "It has no [target.…]."
+
+
+def test_a_run_store_keeps_to_its_first_target(tmp_path: Path) -> None:
+    for target in ("prod", "prod", "test"):
+        store = SqlRunStore(f"sqlite:///{tmp_path}/runs.db")
+        try:
+            if target == "test":
+                with pytest.raises(UsageError, match="keeps backfills of target 'prod'"):
+                    store.keep_to(target)
+            else:
+                store.keep_to(target)
+        finally:
+            store.close()
