@@ -1,10 +1,11 @@
-"""The planner against the obvious definition over single keys, on random graphs."""
+"""The planner against the obvious definition over single keys, on random graphs and schedules."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.oracle.check import check
+from tests.oracle.scheduled import check_scheduled
 
 CHUNK = 100
 
@@ -13,3 +14,8 @@ CHUNK = 100
 def test_plans_equal_the_definition(first: int) -> None:
     for seed in range(first, first + CHUNK):
         check(seed)
+
+
+def test_scheduled_runs_cover_the_keys_of_the_definition() -> None:
+    for seed in range(300):
+        check_scheduled(seed)
