@@ -194,7 +194,7 @@ class Demo:
 
     def _chapter(self, title: str) -> None:
         self._console.print()
-        self._console.print(title, style="bold")
+        self._console.print(title, style="bold", highlight=False)
 
     def _say(self, holds: bool, text: str) -> None:
         mark, style = ("✓", "green") if holds else ("✗", "red")

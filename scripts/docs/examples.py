@@ -1,9 +1,9 @@
 """Runs the examples of a page, and writes under each command what it prints.
 
 Code blocks of the language `console` hold commands after `$`. Those of a page run in one copy of
-an example's folder, which `<!-- example: NAME -->` names. A block after `<!-- file: NAME -->` is
-written to that file first; with `(added)` it is put at its end, with `(removed)` the file is
-removed. All is done at one moment in time.
+an example's folder, which `<!-- example: NAME -->` names. A block below `File **NAME**:` is written
+to that file first, below `File **NAME**, added at its end:` it is appended. All is done at one
+moment in time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CONSOLE = "```console\n"
 NOW = "2024-04-02T08:00:00+00:00"
 WIDTH = 90
 _BLOCK = re.compile(
-    r"(?:<!-- file: (?P<file>\S+)(?: \((?P<how>added|removed)\))? -->\n+)?"
+    r"(?:^File \*\*(?P<file>\S+)\*\*(?P<added>, added at its end)?:\n+)?"
     r"```(?P<language>\w+)\n(?P<body>.*?)```",
-    re.DOTALL,
+    re.DOTALL | re.MULTILINE,
 )
 _EXAMPLE = re.compile(r"<!-- example: (\w+) -->")
 #: What differs each time, and what stands for it: names of backfills, and how long things take.
@@ -83,19 +83,16 @@ class _Environment:
 
 def _block(found: re.Match[str], here: str) -> str:
     if found["file"]:
-        _write(Path(found["file"]), found["body"], found["how"])
+        _write(Path(found["file"]), found["body"], added=bool(found["added"]))
     if found["language"] != "console":
         return found[0]
     text = "".join(_answered(found["body"], here))
     return found[0].replace(found["body"], text)
 
 
-def _write(file: Path, text: str, how: str | None) -> None:
-    if how == "removed":
-        file.unlink()
-        return
+def _write(file: Path, text: str, *, added: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a" if how == "added" else "w", encoding="utf-8") as opened:
+    with file.open("a" if added else "w", encoding="utf-8") as opened:
         opened.write(text)
 
 
@@ -114,6 +111,9 @@ def _answered(body: str, here: str) -> Iterator[str]:
             continue
         if words[0] == "cat":
             said = Path(words[1]).read_text(encoding="utf-8")
+        elif words[0] == "rm":
+            Path(words[1]).unlink()
+            said = ""
         elif words[0] == "lineage-backfill":
             with _Environment(given):
                 code, said = _run(words[1:])

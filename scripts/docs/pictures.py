@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.view import whole
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import PartitionSet
@@ -18,9 +19,14 @@ from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.planner import Planner
 from lineage_backfill.planning.request import ChangedDataset, Request
+from lineage_backfill.presentation.draw import svg
+from lineage_backfill.presentation.views import drawing
+from lineage_backfill.project import FILE_NAME
 from lineage_backfill.project import reader as declare
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.table import Table
+from lineage_backfill.workspace.environment import open_project
+from lineage_backfill.workspace.workspace import Workspace
 
 _NOW = datetime(2024, 7, 1, tzinfo=UTC)
 _SPACE = "pictures"
@@ -85,7 +91,14 @@ _CASES: Mapping[str, _Case] = {
 
 def pictures() -> dict[str, str]:
     """Return each picture by its file's name."""
-    return {f"{name}.svg": _Picture(case).svg() for name, case in _CASES.items()}
+    drawn = {f"{name}.svg": _Picture(case).svg() for name, case in _CASES.items()}
+    return {**drawn, "shop.svg": _shop()}
+
+
+def _shop() -> str:
+    """Return the lineage of the example that the pages use."""
+    project = open_project(Path(__file__).parents[2] / "docs" / "examples" / "shop" / FILE_NAME)
+    return svg(replace(drawing(whole(Workspace(project).graph)), title="The shop"))
 
 
 class _Picture:

@@ -33,8 +33,17 @@ _OPTIONS = """\
 
 Results go to stdout, everything else to stderr. `-h` on any verb prints what stands here.
 `NO_COLOR` switches colours off, `COLUMNS` sets the width, `PAGER` shows
-what is longer than a screen (`less` by default; `PAGER=cat` for none). Exit codes are in the
-[README](../README.md)."""
+what is longer than a screen (`less` by default; `PAGER=cat` for none).
+
+| exit code | meaning |
+|---|---|
+| 0 · 1 | done, or nothing to do · unexpected failure |
+| 2 | `--detailed-exitcode`: there is work to do, or a difference |
+| 3 | the run ended; some runs failed or are blocked (`--strict`: or were left out by choice) |
+| 4 · 7 | a service refuses · a service is unreachable, or in trouble |
+| 5 · 6 | the plan is stale · another backfill is in the way |
+| 8 · 9 | `--timeout` has passed, `resume` goes on · a guard rail refused: see its message |
+| 64 · 130 | wrong usage · interrupted (state saved), or "no" at the question |"""
 _OF_ALL = """\
 ## Options of every verb
 

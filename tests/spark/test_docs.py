@@ -90,7 +90,7 @@ def test_the_same_job_runs_by_its_ordinary_schedule_whatever_it_is(
     spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in re.findall(
-        r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", JOBS, re.DOTALL | re.MULTILINE
+        r"^File \*\*(\S+)\*\*:\n+```\w+\n(.*?)^```", JOBS, re.DOTALL | re.MULTILINE
     ):
         (tmp_path / name).write_text(text.replace("/tmp/shop", str(tmp_path)))
     toml = blocks("toml")[0]

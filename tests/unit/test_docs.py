@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
+import lineage_backfill
+import spark_runtime
 from lineage_backfill.workspace.configuration import load_project
 
 ROOT = Path(__file__).parents[2]
@@ -32,13 +35,15 @@ def test_what_is_made_from_the_code_is_up_to_date(made: dict[Path, str]) -> None
 
 
 def test_every_picture_is_drawn_and_shown(made: dict[Path, str]) -> None:
-    drawn = {path for path in made if path.suffix == ".svg"}
+    recorded = {DOCS / "pictures" / name for name in ("heatmap.png", "session.svg")}
+    drawn = {path for path in made if path.suffix == ".svg"} | recorded
     assert drawn == set((DOCS / "pictures").iterdir())
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert [path.name for path in drawn if f"pictures/{path.name}" not in text] == []
 
 
-BLOCK = re.compile(r"(<!-- file: \S+.*? -->\n+)?^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"([^\n]*)\n+^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CAPTION = re.compile(r"(File|In) \*\*[\w./-]+\*\*(, [^:]+)?:")
 
 
 def blocks(language: str) -> list[Any]:
@@ -48,6 +53,13 @@ def blocks(language: str) -> list[Any]:
         for number, (_, kind, body) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
         if kind == language
     ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_name_of_a_file_stands_above_its_text(page: Path) -> None:
+    for above, language, body in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language not in ("console", "sh"):
+            assert CAPTION.fullmatch(above), f"{above!r} above {body[:60]!r}"
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
@@ -78,6 +90,47 @@ def test_commands_are_tried_and_not_only_shown() -> None:
         "docker/up",
         "rm",
     }
+
+
+def test_each_page_stands_in_one_of_the_four_sections_of_the_site() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    home, *sections = site["nav"]
+    assert home == {"Home": "README.md"}
+    assert [next(iter(one)) for one in sections] == [
+        "Tutorial",
+        "How-to",
+        "Reference",
+        "Explanation",
+    ]
+    pages = [page for one in sections for entry in one[next(iter(one))] for page in entry.values()]
+    assert sorted([*pages, "README.md"]) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert (site["strict"], site["theme"]["font"]) == (True, False)
+
+
+def test_the_api_page_names_what_is_public() -> None:
+    named = re.findall(r"members: \[(.*)\]", (DOCS / "api.md").read_text(encoding="utf-8"))
+    members = {name for line in named for name in line.split(", ")}
+    assert set(lineage_backfill.__all__) <= members
+    beside = {"NothingToRunError", "RunKey", "RunSpec", "RuntimeFailure", "load_spec", "parse_spec"}
+    assert set(spark_runtime.__all__) - beside <= members
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        ('<a href="b.html#here">', "b.html#here leads nowhere"),
+        ('<a href="#none">', "has no such place"),
+        ('<script src="https://cdn.example/x.js"></script>', "loads https://cdn.example/x.js"),
+        ('<link rel="stylesheet" href="//fonts.example/x">', "loads //fonts.example/x"),
+        ('<a href="https://example.org" id="x"></a><a href="#x">', ""),
+    ],
+)
+def test_a_site_with_dead_links_or_strange_hosts_is_refused(
+    page: str, fault: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.html").write_text(page)
+    found = list(runpy.run_path(str(ROOT / "scripts" / "site_links.py"))["faults"](tmp_path))
+    assert [fault in one for one in found] == ([True] if fault else [])
 
 
 def anchors(page: Path) -> set[str]:

@@ -18,6 +18,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME, DEV = "requirements.lock", "requirements-dev.lock"
+GROUPS = {"requirements-docs.lock": "docs", "requirements-release.lock": "release"}
 PLATFORMS = {"linux": ("Linux", "posix"), "darwin": ("Darwin", "posix"), "win32": ("Windows", "nt")}
 
 
@@ -49,7 +50,10 @@ def read_lock(name: str) -> list[Pin]:
     return pins
 
 
-def declared(*extras: str) -> Iterator[Requirement]:
+def declared(*extras: str, group: str = "") -> Iterator[Requirement]:
+    if group:
+        yield from map(Requirement, PYPROJECT["dependency-groups"][group])
+        return
     project = PYPROJECT["project"]
     for text in project["dependencies"]:
         yield Requirement(text)
@@ -76,7 +80,7 @@ def environments() -> Iterator[dict[str, str | AbstractSet[str]]]:
             }
 
 
-@pytest.mark.parametrize("name", [RUNTIME, DEV])
+@pytest.mark.parametrize("name", [RUNTIME, DEV, *GROUPS])
 def test_a_lock_holds_no_address(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert "://" not in text
@@ -84,7 +88,7 @@ def test_a_lock_holds_no_address(name: str) -> None:
     assert not re.search(r"^\s*(#|-i|-f|--(?!hash=))", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", [RUNTIME, DEV])
+@pytest.mark.parametrize("name", [RUNTIME, DEV, *GROUPS])
 def test_every_requirement_is_one_version_with_hashes(name: str) -> None:
     pins = read_lock(name)
     assert pins
@@ -94,13 +98,20 @@ def test_every_requirement_is_one_version_with_hashes(name: str) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in pin.hashes)
 
 
-@pytest.mark.parametrize(("name", "extras"), [(RUNTIME, ("demo",)), (DEV, ("demo", "dev"))])
+@pytest.mark.parametrize(
+    ("name", "extras", "group"),
+    [
+        (RUNTIME, ("demo",), ""),
+        (DEV, ("demo", "dev"), ""),
+        *((name, (), group) for name, group in GROUPS.items()),
+    ],
+)
 def test_a_lock_gives_what_pyproject_asks_for_on_every_python_and_platform(
-    name: str, extras: tuple[str, ...]
+    name: str, extras: tuple[str, ...], group: str
 ) -> None:
     pins = read_lock(name)
     for environment in environments():
-        for wanted in declared(*extras):
+        for wanted in declared(*extras, group=group):
             found = [
                 pin
                 for pin in pins
