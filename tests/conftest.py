@@ -28,7 +28,7 @@ settings.load_profile("suite")
 _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
-_FOLDERS = ("spark", "e2e", "chaos", "contract", "unit")
+_FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 
 

@@ -28,31 +28,31 @@ def standing(
     record = claim.record
     if is_driving(claim.holder, now):
         return record, claim.holder
-    if record.state.is_under_way and not _begins(claim, local):
+    if record.state.is_under_way and not _begins(claim, now):
         wanted = (record.settings.project, record.settings.target)
         if not living(store, now, *wanted):
             record = replace(record, state=BackfillState.INTERRUPTED)
     return record, None
 
 
-def may_drive(claim: Claim, *, now: datetime, local: datetime) -> bool:
+def may_drive(claim: Claim, now: datetime) -> bool:
     """Whether a driver may take a backfill by itself: the one rule.
 
     It is under way and has no driver. What a person has stopped is left to a person. `now` is
-    the store's time, `local` this machine's.
+    the store's time.
     """
     record = claim.record
     if not record.state.is_under_way or is_driving(claim.holder, now):
         return False
     if record.state is BackfillState.SCHEDULED:
-        due = record.scheduled_for is None or record.scheduled_for <= local
+        due = record.scheduled_for is None or record.scheduled_for <= now
         return due or record.control is not None
-    return not _begins(claim, local)
+    return not _begins(claim, now)
 
 
-def _begins(claim: Claim, local: datetime) -> bool:
+def _begins(claim: Claim, now: datetime) -> bool:
     """Whether the process that has submitted a backfill may be about to take its lease."""
-    return not claim.fence and local < claim.record.updated_at + LEASE
+    return not claim.fence and now < claim.record.updated_at + LEASE
 
 
 def living(store: RunStore, now: datetime, project: str, target: str) -> list[Driver]:

@@ -88,8 +88,7 @@ class Service:
 
     def _look(self, store: RunStore, project: Project) -> None:
         """Take what may be driven, as far as there is room."""
-        local = datetime.now(UTC)
-        now = store.time(local)
+        now = store.time(datetime.now(UTC))
         self._reap(store, now)
         if time.monotonic() - self._announced > _ANNOUNCE.total_seconds():
             until = now + LEASE
@@ -103,14 +102,14 @@ class Service:
             settings = claim.record.settings
             if (settings.project, settings.target) != (project.name, project.target):
                 continue
-            if self._is_free(claim, now, local):
+            if self._is_free(claim, now):
                 self._begin(store, claim.record.id)
 
-    def _is_free(self, claim: Claim, now: datetime, local: datetime) -> bool:
+    def _is_free(self, claim: Claim, now: datetime) -> bool:
         id_ = claim.record.id
         refused = self._refusals.get(id_)
         is_early = refused is not None and time.monotonic() < refused.again
-        return id_ not in self._drives and not is_early and may_drive(claim, now=now, local=local)
+        return id_ not in self._drives and not is_early and may_drive(claim, now)
 
     def _begin(self, store: RunStore, id_: str) -> None:
         try:

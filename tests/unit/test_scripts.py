@@ -128,3 +128,29 @@ def test_jars_of_ones_own_are_taken_as_they_are(tmp_path: Path) -> None:
     missing = run(ROOT / "scripts/fetch-jars", LINEAGE_BACKFILL_JARS=own)
     assert missing.returncode == 1
     assert f"names {jars[1]}, which is not there" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("suite", "services", "arguments", "code", "said"),
+    [
+        (0, 0, [], 0, ["5 passed", "services", "5 passed"]),
+        (1, 0, [], 1, ["5 passed", "services", "5 passed"]),
+        (0, 3, [], 3, ["5 passed", "services", "5 passed"]),
+        (1, 3, [], 1, ["5 passed", "services", "5 passed"]),
+        (0, 3, ["-k", "x"], 0, ["5 passed", "5 passed"]),
+    ],
+)
+def test_the_suite_has_the_last_word_and_either_may_fail(
+    tmp_path: Path, suite: int, services: int, arguments: list[str], code: int, said: list[str]
+) -> None:
+    for folder in (".ci", "scripts"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    for name, text, ends in (("test", "5 passed", suite), ("test-services", "services", services)):
+        script = tmp_path / "scripts" / name
+        script.write_text(f"#!/usr/bin/env bash\necho {text}\nexit {ends}\n")
+        script.chmod(0o755)
+    done = subprocess.run(
+        [tmp_path / ".ci" / "run", *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (code, said)

@@ -56,7 +56,7 @@ def test_who_may_drive(
 ) -> None:
     given = values | {"state": BackfillState(values.get("state", "running"))}
     claim = Claim(backfill_record(**given), holder, fence)
-    assert may_drive(claim, now=NOW, local=NOW) is wanted
+    assert may_drive(claim, NOW) is wanted
 
 
 @pytest.mark.parametrize(

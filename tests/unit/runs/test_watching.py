@@ -47,7 +47,7 @@ class Told(Reporter):
 class Driver:
     """Somebody else, who drives the backfill `b`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, begun: bool = True) -> None:
         self.store = SqlRunStore(IN_MEMORY)
         self.plan = plans.real()
         assert self.plan.runs is not None
@@ -57,7 +57,8 @@ class Driver:
             id="b", plan_id="p", title="VAT", state=running, submitted_at=NOW, updated_at=NOW
         )
         self.store.create(record, plan_to_dict(self.plan), self.plan.runs)
-        self.lease = self.store.acquire("b", "me", now=NOW, ttl=timedelta(minutes=1))
+        if begun:
+            self.lease = self.store.acquire("b", "me", now=NOW, ttl=timedelta(minutes=1))
 
     def move(
         self,
@@ -182,11 +183,16 @@ def test_nobody_waits_for_a_driver_that_is_gone(
 
 
 def test_a_driver_gets_the_time_of_a_lease_to_begin() -> None:
-    driver, told = Driver(), Told()
-    driver.store.release(driver.lease)
+    driver, told = Driver(begun=False), Told()
     assert driver.follow(told, lambda: False) is BackfillState.RUNNING
     late = NOW + timedelta(seconds=31)
     assert driver.follow(told, lambda: False, now=late) is BackfillState.INTERRUPTED
+
+
+def test_what_a_driver_has_let_go_is_interrupted_at_once() -> None:
+    driver, told = Driver(), Told()
+    driver.store.release(driver.lease)
+    assert driver.follow(told, lambda: False) is BackfillState.INTERRUPTED
 
 
 def dead_owner() -> str:
