@@ -25,7 +25,7 @@ from lineage_backfill.presentation.plans import (
     not_run,
     summary,
 )
-from lineage_backfill.presentation.text import UNKNOWN, counted, listed, safe, shortened
+from lineage_backfill.presentation.text import UNKNOWN, counted, fitting, listed, safe, shortened
 from lineage_backfill.presentation.words import age, in_short, in_words
 
 #: From this width on owners have a column of their own.
@@ -205,10 +205,7 @@ def _groups(
         columns.pop("Partitions")
     used = sum(max(map(len, [what, *cells])) + _GAP for what, cells in columns.items())
     if (room := width - used) >= _LEAST_WHY:
-        columns["Such as"] = [
-            shortened(", ".join(names(job.job) for job in row.jobs[:SHOWN_NAMES]), room)
-            for row in shown
-        ]
+        columns["Such as"] = [fitting([names(job.job) for job in row.jobs], room) for row in shown]
     right = [n for n, what in enumerate(columns) if what in _RIGHT or what == "Partitions"]
     rows = (map(Text, row) for row in zip(*columns.values(), strict=True))
     grid = table(*columns, rows=rows, right=right)
@@ -231,37 +228,36 @@ def _not_run(
     width: int,
     listing: ListOptions,
 ) -> Table:
-    """Return each reason not to run, or not wholly, with the jobs that it holds for."""
+    """Return each reason not to run, or not wholly, with the jobs that it holds for.
+
+    Jobs stand beside their reasons where each has one of its own and there is room, else below.
+    """
     limit = first(listing, SHOWN_NAMES)
-    room = max(_LEAST_WHY, width * 2 // 5)
+    shown = others[:limit]
+    longest = max(len(names(jobs[0].job)) for _, jobs in shown)
+    are_beside = all(len(jobs) == 1 for _, jobs in shown) and longest <= width * 2 // 5
 
     def row(why: str, jobs: Sequence[PlannedJob]) -> tuple[Text, ...]:
         told = [names(job.job) for job in jobs]
-        head = (
-            told[0]
-            if len(jobs) == 1
-            else f"{len(jobs):,} jobs: {listed(told, (limit and _SHOWN_ALIKE) or len(told))}"
-        )
         reason = Text(why)
         owners = dict.fromkeys(filter(None, (beside.owner(job.job) for job in jobs)))
         if owners and listing.details:
             reason.append(f"\nowned by {', '.join(owners)}", style="dim")
-        return (
-            Text(*MARKS["left_stale" if jobs[0].status == "planned" else jobs[0].status]),
-            Text(head),
-            reason,
-        )
+        mark = Text(*MARKS["left_stale" if jobs[0].status == "planned" else jobs[0].status])
+        if are_beside:
+            return mark, Text(told[0]), reason
+        if len(jobs) == 1:
+            return mark, Text.assemble(told[0], ": ", reason)
+        several = listed(told, (limit and _SHOWN_ALIKE) or len(told))
+        return mark, Text.assemble(f"{len(jobs):,} jobs: ", reason, "\n", (several, "dim"))
 
-    grid = table(
-        "",
-        "Not run",
-        "Why",
-        rows=(row(*one) for one in others[:limit]),
-        more=len(others) - (limit or len(others)),
+    headings = ("", "Not run", "Why") if are_beside else ("", "Not run")
+    return table(
+        *headings,
+        rows=(row(*one) for one in shown),
+        more=len(others) - len(shown),
         rest=" reasons; --all lists them",
     )
-    grid.columns[1].max_width = room
-    return grid
 
 
 def _warnings(warnings: Sequence[str], listing: ListOptions) -> Text:

@@ -59,6 +59,18 @@ def listed(items: Sequence[str], most: int) -> str:
     return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def fitting(items: Sequence[str], room: int) -> str:
+    """Return the first items, as many as stand whole in so many columns; at least a part of one.
+
+    >>> fitting(["one", "two", "three"], 10), fitting(["a_long_name"], 8)
+    ('one, two', 'a_long_…')
+    """
+    for most in range(min(len(items), room // 2), 0, -1):
+        if len(text := ", ".join(items[:most])) <= room:
+            return text
+    return shortened(items[0], room)
+
+
 def to_the_second(at: datetime | str | None, zone: tzinfo | None = UTC) -> str:
     """Return an instant to the second with its zone; None for the zone is the local one.
 
