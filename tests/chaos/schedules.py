@@ -13,9 +13,9 @@ import random
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,20 +259,29 @@ class Schedule:
         commits = [Commit.read(self._file(number)) for number in range(self.newest + 1)]
         ends = [actor.end for actor in self.actors]
         try:
-            Checks(commits, self._rows(), self.runs, ends, self.oldest).all()
+            Checks(commits, self._rows(commits), self.runs, ends, self.oldest).all()
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *self.story])) from error
 
-    def _rows(self) -> list[Rows]:
-        """Return the rows of each version."""
-        reader = self.sessions[0].read.format("delta")
-        frames = [
-            reader.option("versionAsOf", v).load(str(self.path)).withColumn("v", F.lit(v))
-            for v in range(self.newest + 1)
-        ]
-        found: list[Rows] = [Counter() for _ in frames]
-        for row in reduce(lambda one, other: one.unionByName(other), frames).collect():
-            found[row.v][row.day, row.id, row.n] += 1
+    def _rows(self, commits: Sequence[Commit]) -> list[Rows]:
+        """Return the rows of each version, by the files that the log names."""
+        paths = [f"{self.path}/{name}" for commit in commits for name in commit.added]
+        frame = self.sessions[0].read.schema("id INT, n INT").parquet(*paths)
+        held: dict[str, list[tuple[int, int]]] = {}
+        for row in frame.withColumn("file", F.col("_metadata.file_name")).collect():
+            held.setdefault(row.file, []).append((row.id, row.n))
+        active: dict[str, str] = {}
+        found: list[Rows] = []
+        for commit in commits:
+            active = {name: day for name, day in active.items() if name not in commit.removed}
+            active |= commit.added
+            found.append(
+                Counter(
+                    (day, *values)
+                    for name, day in active.items()
+                    for values in held.get(name.rpartition("/")[2], ())
+                )
+            )
         return found
 
 

@@ -82,21 +82,33 @@ class Commit:
     touched: frozenset[str]
     ours: dict[str, Any]
     transactions: dict[str, int]
+    #: The day of each data file that it adds, and the files that it removes.
+    added: dict[str, str]
+    removed: frozenset[str]
 
     @staticmethod
     def read(file: Path) -> Commit:
         touched: set[str] = set()
+        added: dict[str, str] = {}
+        removed: set[str] = set()
         ours: dict[str, Any] = {}
         transactions: dict[str, int] = {}
         for action in map(json.loads, file.read_text().splitlines()):
             for kind in ("add", "remove"):
                 if kind in action and action[kind]["dataChange"]:
                     touched.add(action[kind]["partitionValues"]["day"])
+            if "add" in action:
+                assert "deletionVector" not in action["add"], "some rows of the file do not count"
+                added[action["add"]["path"]] = action["add"]["partitionValues"]["day"]
+            if "remove" in action:
+                removed.add(action["remove"]["path"])
             if "txn" in action:
                 transactions[action["txn"]["appId"]] = action["txn"]["version"]
             text = action.get("commitInfo", {}).get("userMetadata")
             ours = json.loads(text)["lineage_backfill"] if text else ours
-        return Commit(int(file.stem), frozenset(touched), ours, transactions)
+        return Commit(
+            int(file.stem), frozenset(touched), ours, transactions, added, frozenset(removed)
+        )
 
     @property
     def undone(self) -> list[str]:
