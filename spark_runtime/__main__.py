@@ -37,6 +37,7 @@ from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import place
 from spark_runtime.reconcile import reconcile
+from spark_runtime.rows import RowsRequest, difference
 from spark_runtime.runner import run
 from spark_runtime.scheduled import declare, find_job, run_specs
 from spark_runtime.session import find_jars, get_session
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _tell(lambda named: _history(named, conf).to_dict())
         if options.command == "preflight":
             return _tell(lambda named: {"problems": preflight(_log(named, conf))})
+        if options.command == "rows":
+            return _tell(lambda asked: difference(get_session(conf), RowsRequest(**asked)))
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -130,7 +133,12 @@ def _parser() -> argparse.ArgumentParser:
         help="print what would keep runs on Delta tables from being undone; they are named as for"
         " `history`",
     )
-    for command in (single, warm, told, past, before, again):
+    rows = commands.add_parser(
+        "rows",
+        help="print which rows of a partition differ between two versions of Delta tables; a JSON"
+        " list on stdin holds what RowsRequest takes",
+    )
+    for command in (single, warm, told, past, before, again, rows):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"

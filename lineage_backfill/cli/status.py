@@ -12,11 +12,12 @@ from lineage_backfill.cli import terminal
 from lineage_backfill.cli.completion import complete_datasets
 from lineage_backfill.cli.options import BackfillOptions, JsonOption, SourceOptions, takes_options
 from lineage_backfill.cli.report_markdown import report_markdown
-from lineage_backfill.cli.tables import history_table, report_table, status_table
+from lineage_backfill.cli.tables import history_table, report_table, rows_table, status_table
 from lineage_backfill.cli.values import read_moment
 from lineage_backfill.errors import UsageError
 from lineage_backfill.model import BackfillState
 from lineage_backfill.workspace.backfills import Backfills, Wanted
+from lineage_backfill.workspace.rows import compare_rows
 
 
 @takes_options
@@ -32,10 +33,23 @@ def report(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print it as Markdown, for an incident's page.")
     ] = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows that it added, removed and changed in one partition; Spark reads them.",
+            metavar="DATASET@KEY",
+        ),
+    ] = None,
 ) -> None:
     """Show what a backfill has touched beside what it had planned, rows before and after."""
     if which.as_json and markdown:
         raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
+    if rows is not None:
+        if markdown:
+            raise UsageError("--rows prints no Markdown", hint="Leave out --markdown.")
+        found = compare_rows(which.open(), which.backfill, rows)
+        terminal.show(found, rows_table, as_json=which.as_json)
+        return
     document = Backfills(which.open()).report(which.backfill)
     if markdown:
         terminal.give(report_markdown(document))

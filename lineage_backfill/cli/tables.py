@@ -192,6 +192,54 @@ def _moved(names: Sequence[str]) -> Text:
     )
 
 
+def rows_table(document: Document) -> RenderableType:
+    """Return which rows of a partition a backfill added, removed and changed, with samples."""
+    sides = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+    key = document["row_key"]
+    how = f"matched by {', '.join(key)}" if key else "compared whole"
+    if not document["key_is_unique"]:
+        how = "compared whole: the declared row_key is not unique"
+    before, after = (
+        UNKNOWN if v is None else v for v in (document["version_before"], document["version"])
+    )
+    head = Text.assemble(
+        (safe(f"{document['dataset']['name']} {document['partition']}"), "bold"),
+        f"  version {before} to {after}\n",
+        f"{counted(document['rows_before'], 'row')} before, {document['rows_after']:,} after: ",
+        ", ".join(
+            f"{document[what]['count']:,} {what}" for what in sides if key or what != "changed"
+        ),
+        f" ({safe(how)})",
+    )
+    parts: list[RenderableType] = [head]
+    if document["sums"]:
+        sums = (
+            [safe(one["column"]), one["before"] or UNKNOWN, one["after"] or UNKNOWN]
+            for one in document["sums"]
+        )
+        parts.append(
+            table("Sum of", "Before", "After", rows=(map(Text, one) for one in sums), right=(1, 2))
+        )
+    cells = (
+        (Text(mark_, style), Text(safe(_row_in_words(row))))
+        for what, (mark_, style) in sides.items()
+        for row in document[what]["rows"]
+    )
+    hidden = sum(document[what]["count"] - len(document[what]["rows"]) for what in sides)
+    if any(document[what]["rows"] for what in sides):
+        parts.append(table("", "Rows", rows=cells, more=hidden, rest=" rows"))
+    return Group(*apart(parts))
+
+
+def _row_in_words(row: Mapping[str, Any]) -> str:
+    return "  ".join(
+        f"{name}: {value['before'] or UNKNOWN} → {value['after'] or UNKNOWN}"
+        if isinstance(value, dict)
+        else f"{name}: {value}"
+        for name, value in row.items()
+    )
+
+
 def _title(document: Document) -> Text:
     title = Text.assemble(
         (safe(document["title"] or "Backfill"), "bold"), "  ", state(document["state"])

@@ -15,7 +15,9 @@ from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclara
 from lineage_backfill.project.resolver import JobFacts
 
 #: What tells when and how often runs are made, and not which.
-_OF_RUNNING: Final = frozenset({"schedule", "schedule_zone", "collect_schedule_gaps", "rules"})
+_OF_RUNNING: Final = frozenset(
+    {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask"}
+)
 
 
 def fingerprint(

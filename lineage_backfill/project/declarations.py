@@ -69,7 +69,8 @@ class DatasetDeclaration:
     """What is declared of the datasets whose name matches `name` (exact, or a glob).
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
-    as format stands for the key's label. `pattern` folds one-name-per-partition datasets.
+    as format stands for the key's label. `pattern` folds one-name-per-partition datasets. Rows are
+    told apart by the columns `row_key`; values of the columns in `mask` are never shown.
     """
 
     name: str
@@ -82,6 +83,8 @@ class DatasetDeclaration:
     format: str | None = None
     location: str | None = None
     table: str | None = None
+    row_key: tuple[str, ...] = field(default=(), repr=False)
+    mask: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.retention is not None:

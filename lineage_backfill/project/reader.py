@@ -121,6 +121,8 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
             format=table.text("format"),
             location=location and absolute(location, base),
             table=where,
+            row_key=table.texts("row_key") or (),
+            mask=table.texts("mask") or (),
         )
         table.done()
         return completed(declaration)

@@ -64,6 +64,17 @@ class DeltaTableLogs(TableLogs):
     def blockers(self, tables: Sequence[TablePlace]) -> Sequence[tuple[str, ...] | TableLogError]:
         return self._told("preflight", tables, lambda document: tuple(document["problems"]))
 
+    def rows(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return which rows of a partition differ between two versions of a table, by Spark.
+
+        `asked` is what RowsRequest of `spark_runtime` takes. Raises TableLogError.
+        """
+        with _readable("rows", asked["location"]):
+            said = self._said("rows", asked=json.dumps([asked]))
+            document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
+            _refuse(document)
+            return document
+
     def _told(
         self,
         verb: str,

@@ -19,7 +19,13 @@ from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
 from lineage_backfill.cli.render import preview
 from lineage_backfill.cli.report_markdown import report_markdown
-from lineage_backfill.cli.tables import difference_table, history_table, report_table, status_table
+from lineage_backfill.cli.tables import (
+    difference_table,
+    history_table,
+    report_table,
+    rows_table,
+    status_table,
+)
 from lineage_backfill.cli.why import explained
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.explain import Explanation, Hop, explain
@@ -30,6 +36,7 @@ from lineage_backfill.presentation.plans import Beside, GroupBy, tree
 from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
+from tests.unit.cli.documents import fits
 
 
 def shown(renderable: RenderableType, width: int) -> str:
@@ -349,3 +356,39 @@ def test_names_are_bare_where_that_says_which() -> None:
     assert [names(one) for one in (mine, other)] == ["mine:orders", "s3://other:orders"]
     assert [names(one) for one in (job, alone)] == ["orders", "prices"]
     assert names(DatasetRef("third", "orders")) == "third:orders"
+
+
+ROWS: dict[str, Any] = {
+    "backfill": "b-1",
+    "dataset": {"namespace": "n", "name": "orders"},
+    "partition": "2024-03-10",
+    "version_before": 3,
+    "version": 4,
+    "rows_before": 30,
+    "rows_after": 1_030,
+    "row_key": ["id"],
+    "key_is_unique": True,
+    "added": {"count": 1_001, "rows": [{"id": "4", "email": "***"}]},
+    "removed": {"count": 1, "rows": [{"id": "3"}]},
+    "changed": {"count": 2, "rows": [{"id": "2", "price": {"before": "20", "after": None}}]},
+    "sums": [{"column": "price", "before": "60", "after": None}],
+    "new_columns": [],
+    "lost_columns": [],
+    "masked": ["email"],
+}
+
+
+def test_rows_before_and_after() -> None:
+    assert fits({"schema_version": 1, "kind": "rows", **ROWS}, "rows")
+    text = shown(rows_table(ROWS), 80)
+    assert "orders 2024-03-10  version 3 to 4" in text
+    assert "30 rows before, 1,030 after: 1,001 added, 1 removed, 2 changed (matched by id)" in text
+    assert "+  id: 4  email: ***" in text
+    assert f"~  id: 2  price: 20 → {UNKNOWN}" in text
+    assert "and 1,001 more rows" in text
+    whole = {**ROWS, "row_key": [], "key_is_unique": False, "version_before": None}
+    text = shown(rows_table(whole), 80)
+    assert f"version {UNKNOWN} to 4" in text
+    assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
+        text.split()
+    )
