@@ -97,11 +97,12 @@ class Reading:
         That is the one that it was renamed last, or else the least that a producer uses itself.
         """
         group: dict[Name, set[Name]] = {}
-        linked = {n for n, one in self.datasets.items() if "symlinks" in one.facets or one.former}
+        former = self._former()
+        linked = {n for n, one in self.datasets.items() if "symlinks" in one.facets or n in former}
         for name in sorted(linked):
             dataset = self.datasets[name]
             links = _says(dataset.facets, "symlinks", dataset.ref, self.said) or ()
-            for alias in (*links, *dataset.former):
+            for alias in (*links, *former.get(name, ())):
                 one = group.setdefault(name, {name})
                 other = group.setdefault(alias, {alias})
                 if one is not other:
@@ -112,14 +113,30 @@ class Reading:
         refs: dict[Name, DatasetRef] = {}
         for name, members in group.items():
             if name not in refs:
-                got = [
-                    (max(made.former.values()), made.name)
-                    for member in members
-                    if (made := self.datasets.get(member)) and made.former
-                ]
+                got = [(max(former[one].values()), one) for one in members if one in former]
                 ref = DatasetRef(*(max(got)[1] if got else min(members & linked or members)))
                 refs.update(dict.fromkeys(members, ref))
         return refs
+
+    def _former(self) -> dict[Name, dict[Name, datetime]]:
+        """Map each name that a dataset was given to those it had before, and when it got it.
+
+        A name that several datasets had in turn, as of a staging table, belongs to the last one.
+        """
+        given: dict[Name, list[tuple[datetime, Name]]] = {}
+        for name, dataset in self.datasets.items():
+            for before, when in dataset.former.items():
+                given.setdefault(before, []).append((when, name))
+        found: dict[Name, dict[Name, datetime]] = {}
+        for before, names in sorted(given.items()):
+            when, name = max(names)
+            found.setdefault(name, {})[before] = when
+            if len(names) > 1:
+                self.said.append(
+                    f"{DatasetRef(*before)} was renamed to {len(names)} datasets in turn: what "
+                    f"reads or writes it counts as of the last one, {DatasetRef(*name)}"
+                )
+        return found
 
     def job_nodes(
         self, aliases: Mapping[Name, DatasetRef]

@@ -965,6 +965,20 @@ def test_a_renamed_dataset_is_one_under_all_its_names(
         assert not made.dropped
 
 
+def test_datasets_that_had_one_name_in_turn_stay_apart() -> None:
+    events = [renamed(1, "tmp", "a"), renamed(2, "tmp", "b"), renamed(3, "tmp", "a")]
+    events += [event("COMPLETE", 4, job="w", run="w", writes="tmp")]
+    for order in (events, events[::-1]):
+        snapshot = build(*order)
+        assert {one.ref.name: words(one.aliases) for one in snapshot.datasets.values()} == {
+            "a": "tmp",
+            "b": "",
+        }
+        assert words(node(snapshot, "w").writes) == "a"
+        (said,) = snapshot.warnings
+        assert "d:tmp was renamed to 2 datasets in turn" in said
+
+
 @pytest.mark.parametrize("before", [None, 3, {}, {"namespace": "d"}, {"namespace": "d", "name": 1}])
 def test_a_rename_that_names_nothing_before_it_links_nothing(before: Any) -> None:
     told = renamed(3, "tmp", "t")
