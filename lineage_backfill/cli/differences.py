@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lineage_backfill.cli.render import table
 from lineage_backfill.lineage.compare import Difference
+from lineage_backfill.lineage.reach import changed_downstream, changed_readers
 from lineage_backfill.lineage.snapshot import ColumnEdge, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.presentation.lineage import origin
@@ -20,6 +21,7 @@ Document = Mapping[str, Any]
 
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 _SHOWN = 200
+_JOBS_SHOWN = 5
 
 
 def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference) -> dict[str, Any]:
@@ -56,6 +58,17 @@ def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference)
                 for one in found.datasets_changed
             ],
         },
+        "downstream": [
+            {"job": named(one.ref), "jobs": _both(map(named, one.added), map(named, one.removed))}
+            for one in changed_downstream(before, after)
+        ],
+        "readers": [
+            {
+                "dataset": named(one.ref),
+                "jobs": _both(map(named, one.added), map(named, one.removed)),
+            }
+            for one in changed_readers(before, after)
+        ],
     }
 
 
@@ -93,7 +106,31 @@ def difference_table(document: Document) -> RenderableType:
         )
         for what, ref, one in lines[:_SHOWN]
     )
-    return table("", "", "Name", "What differs", rows=rows, more=len(lines) - _SHOWN)
+    edges = table("", "", "Name", "What differs", rows=rows, more=len(lines) - _SHOWN)
+    return Group(edges, *_reaches(document))
+
+
+def _reaches(document: Document) -> Iterator[RenderableType]:
+    """Yield tables of the jobs with another downstream, and of the datasets with other readers."""
+    for kind, make, title in (("downstream", JobRef, "Job"), ("readers", DatasetRef, "Dataset")):
+        found = [(make(**one[title.lower()]), one["jobs"]) for one in document[kind]]
+        if found:
+            jobs = (
+                JobRef(**ref) for _, both in found for ref in (*both["added"], *both["removed"])
+            )
+            names = Names([*(ref for ref, _ in found), *jobs])
+            rows = (
+                (Text(names(ref)), *_more_and_fewer(both, names)) for ref, both in found[:_SHOWN]
+            )
+            more, fewer = f"{kind.capitalize()} added", f"{kind.capitalize()} removed"
+            yield table(title, more, fewer, rows=rows, more=len(found) - _SHOWN)
+
+
+def _more_and_fewer(both: Document, names: Names) -> Iterator[Text]:
+    for refs in (both["added"], both["removed"]):
+        shown = [names(JobRef(**ref)) for ref in refs[:_JOBS_SHOWN]]
+        left = len(refs) - len(shown)
+        yield Text("\n".join([*shown, *([f"and {left:,} more"] if left else ())]))
 
 
 def _datasets(jobs: Iterable[Document]) -> Iterator[Document]:

@@ -9,8 +9,11 @@ from typing import Any, Final
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Members of a job or dataset that are told apart by themselves, or only hold what was.
-_EDGES: Final = frozenset({"ref", "reads", "writes", "former_reads", "former_writes", "fields"})
+#: Members of a job or dataset that are told apart by themselves, only hold what was, or differ in
+#: each run, as a query that names a day.
+_EDGES: Final = frozenset(
+    {"ref", "reads", "writes", "former_reads", "former_writes", "fields", "query"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

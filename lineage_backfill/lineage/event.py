@@ -18,6 +18,8 @@ class JobFacets(_OfBoth, total=False):
 
     jobType: Any
     sourceCodeLocation: Any
+    sql: Any
+    documentation: Any
 
 
 class _Named(TypedDict, total=False):

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 #: How many keys one run may be said to have.
 _MOST_KEYS: Final = 1_000
+#: So many characters of a query or a description are kept.
+_LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
 _OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
 #: (start, end) as sent; the end may be missing.
@@ -186,6 +188,16 @@ def location(facet: Any) -> str | None:
     return f"{address} at {version}"
 
 
+def query(facet: Any) -> str | None:
+    """Return the query of a `sql` facet."""
+    return _long(facet, "query")
+
+
+def description(facet: Any) -> str | None:
+    """Return the description of a `documentation` facet."""
+    return _long(facet, "description")
+
+
 def partitioning(facet: Any) -> Mapping[str, Any] | None:
     """Return our partitioning facet without OpenLineage's own members."""
     if not facet:
@@ -263,6 +275,11 @@ def _count(facet: Any, member: str) -> int:
 def _text(facet: Any, member: str) -> str | None:
     value = facet.get(member) if facet else None
     return value if value is None else str(value)
+
+
+def _long(facet: Any, member: str) -> str | None:
+    text = (_text(facet, member) or "").strip()
+    return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text or None
 
 
 def _items(facet: Any, member: str) -> list[Any]:

@@ -10,11 +10,13 @@ from enum import Enum
 from typing import Any, Final
 
 from lineage_backfill.lineage.facets import (
+    description,
     fields,
     location,
     owners,
     partitioning,
     processing,
+    query,
     tags,
 )
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, ObservedRun
@@ -46,6 +48,8 @@ _OF_BOTH: Readers = {
 OF_JOBS: Readers = {
     "jobType": ("processing", processing),
     "sourceCodeLocation": ("location", location),
+    "sql": ("query", query),
+    "documentation": ("description", description),
     **_OF_BOTH,
 }
 OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}

@@ -41,6 +41,8 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     owners: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     location: str | None = None  # where the source code is
+    query: str | None = None  # the SQL that it runs
+    description: str | None = None
     partitioning: Mapping[str, Any] | None = None
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
     is_action: bool = False  # of a Spark application, as Spark's listener sends it

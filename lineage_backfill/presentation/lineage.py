@@ -59,6 +59,8 @@ def _of_job(
     yield "Kind", [node.processing] if node.processing else ()
     yield from _of_both(node)
     yield "Code", [node.location] if node.location else ()
+    yield "Description", (node.description or "").splitlines()
+    yield "Query", (node.query or "").splitlines()
     runs = [run for run in snapshot.history if run.job == node.ref]
     yield "Runs", list(_runs(runs, moment))
 
@@ -110,10 +112,13 @@ def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
     ]
     if took:
         yield f"half of them within {median(took):,.1f} s"
-    newest = max(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
-    yield f"the newest: {newest.state.lower()}{_when(newest, moment)}"
+    runs = sorted(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
+    for what, run in zip(("the newest", *["before"] * _RUNS_SHOWN), runs[::-1], strict=False):
+        yield f"{what}: {run.state.lower()}{_when(run, moment)}"
 
 
+#: So many runs are shown besides the newest one.
+_RUNS_SHOWN = 4
 _NEVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
@@ -128,6 +133,8 @@ def _when(run: ObservedRun, moment: Moment) -> str:
         parts.append(f"for {moment(run.nominal_start)}{until}")
     if run.written:
         parts.append(f"wrote {run.written}")
+    if run.ended_at and run.started_at:
+        parts.append(f"in {(run.ended_at - run.started_at).total_seconds():,.1f} s")
     return f" {' '.join(parts)}" if parts else ""
 
 
@@ -186,6 +193,8 @@ def _job(node: JobNode) -> dict[str, Any]:
             owners=list(node.owners),
             tags=list(node.tags),
             location=node.location,
+            query=node.query,
+            description=node.description,
             partitioning=node.partitioning,
         ),
     }

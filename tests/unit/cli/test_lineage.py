@@ -344,6 +344,8 @@ def at(day: int, **more: Any) -> dict[str, Any]:
                 "tags": {"tags": [{"key": "pii"}]},
                 "jobType": {"processingType": "BATCH"},
                 "sourceCodeLocation": {"repoUrl": "https://x", "version": "abc"},
+                "sql": {"query": "INSERT INTO orders\nSELECT a AS b FROM raw"},
+                "documentation": {"description": "Cleans orders."},
                 "lineageBackfill_partitioning": {"grain": "day"},
             },
         },
@@ -392,6 +394,8 @@ def test_show_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     clean = next(job for job in document["jobs"] if job["job"]["name"] == "clean")
     assert clean["after"] == [{"namespace": "n", "name": "early"}]
     assert (clean["owners"], clean["location"]) == (["me\x1b"], "https://x at abc")
+    assert clean["query"] == "INSERT INTO orders\nSELECT a AS b FROM raw"
+    assert clean["description"] == "Cleans orders."
     written = next(one["written"] for one in document["datasets"] if "written" in one)
     assert written == {"at": "2024-01-02T05:00:00+00:00", "rows": 1000, "bytes": 5}
     one = json.loads(told(capsys, "lineage", "show", "raw", "--events", "e.ndjson", "--json"))

@@ -536,6 +536,8 @@ def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
         jobType={"processingType": "STREAMING", "integration": "SPARK"},
         tags={"tags": [{"key": "gold", "value": "true"}, {"key": "tier", "value": "1"}]},
         sourceCodeLocation={"type": "git", "url": "https://git/x.py"},
+        sql={"query": " SELECT 1\n"},
+        documentation={"description": "x" * 30_000},
         lineageBackfill_partitioning={"_producer": "p", "run": {"grain": "day"}},
     )
     old["outputs"][0]["facets"] = schema("a", "b") | {
@@ -549,6 +551,7 @@ def test_facets_of_jobs_and_datasets_the_newest_wins() -> None:
     etl, dataset = node(snapshot), snapshot.datasets[DatasetRef("d", "c")]
     assert (etl.owners, etl.processing, etl.tags) == (("team:new",), "STREAM", ("gold", "tier=1"))
     assert (etl.location, etl.partitioning) == ("https://git/x.py", {"run": {"grain": "day"}})
+    assert (etl.query, etl.description) == ("SELECT 1", "x" * 20_000 + "…")
     assert (dataset.fields, dataset.owners, dataset.tags) == (("a", "b", "c"), (), ("mart",))
     assert dataset.partitioning == {"grain": "hour"}
 
