@@ -187,6 +187,10 @@ class Engine(Protocol):
     def logs(self, handle: str) -> str:
         """Return the log of the attempt so far."""
 
+    def pack(self, spec_path: Path) -> None:
+        """Keep less of an attempt that has succeeded, once that is recorded; `find` finds it."""
+        return
+
     def close(self) -> None:
         """Close processes and connections; running attempts go on, and `find` finds them again."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import signal
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,16 @@ from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, Outcome
 from lineage_backfill.runspec.parse import check_result
 
+_log = logging.getLogger(__name__)
+_LONG = 4_000_000  # bytes of a file that is not packed
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptFiles:
     """The run spec of an attempt, written by the executor, and what an engine keeps beside it.
 
-    The spec's name ends in `spec.json`; the others begin as it does.
+    The spec's name ends in `spec.json`; the others begin as it does. `pack` makes one of them all,
+    from which each can still be read.
     """
 
     spec_path: Path
@@ -31,6 +37,11 @@ class AttemptFiles:
     def log_path(self) -> Path:
         """What the attempt has printed."""
         return self._beside("log.txt")
+
+    @property
+    def pack_path(self) -> Path:
+        """What holds the files of an attempt that has ended well."""
+        return self._beside("zip")
 
     @property
     def claim_path(self) -> Path:
@@ -42,10 +53,17 @@ class AttemptFiles:
         """The exit code of the attempt's process, once that has ended."""
         return self._beside("exit-code")
 
+    def _write_pack(self, paths: Sequence[Path]) -> None:
+        with whole_file(self.pack_path) as file:
+            os.fchmod(file.fileno(), 0o600)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
+                for path in paths:
+                    pack.write(path, path.name)
+
     def exit_code(self) -> int | None:
         """Return the exit code of the attempt's process, None if none was written down."""
         try:
-            return int(self.exit_code_path.read_text(encoding="utf-8"))
+            return int(self.read(self.exit_code_path))
         except (FileNotFoundError, ValueError):
             return None
 
@@ -54,8 +72,37 @@ class AttemptFiles:
 
     def spec(self) -> Mapping[str, Any]:
         """Return the run spec."""
-        spec: Mapping[str, Any] = json.loads(self.spec_path.read_text(encoding="utf-8"))
+        spec: Mapping[str, Any] = json.loads(self.read(self.spec_path))
         return spec
+
+    def read(self, path: Path) -> bytes:
+        """Return what one of the files holds, packed or not; raises FileNotFoundError."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            with zipfile.ZipFile(self.pack_path) as pack:
+                try:
+                    return pack.read(path.name)
+                except KeyError:
+                    raise FileNotFoundError(str(path)) from None
+
+    def pack(self) -> None:
+        """Make one file of those of an attempt that has ended; one that cannot be made is logged.
+
+        A long log stays a file of its own. What breaks off in the middle leaves all files.
+        """
+        names = ("log.txt", "claim.json", "exit-code", "result.json", "spec.json")
+        beside = [path for path in map(self._beside, names) if path.is_file()]
+        found = [p for p in beside if not p.is_symlink() and p.stat().st_size <= _LONG]
+        try:
+            if not self.pack_path.exists():
+                self._write_pack(found)
+            with zipfile.ZipFile(self.pack_path) as pack:  # perhaps one that broke off after it
+                packed = pack.namelist()
+            for path in (path for path in found if path.name in packed):
+                path.unlink()
+        except OSError as error:
+            _log.warning("the files of %s are not packed: %s", self.spec_path.name, error)
 
     def check_token(self, token: str) -> None:
         """Raise EngineError unless the run spec bears this token."""
@@ -74,15 +121,34 @@ class AttemptFiles:
 
         A file of its own, or as long as there is none, the one of the worker that does it.
         """
-        claim = {} if self.log_path.exists() else self.claimed_by() or {}
+        claim = {} if self._has_log() else self.claimed_by() or {}
         return Path(claim.get("log", self.log_path)), claim.get("log_start", 0)
+
+    def _has_log(self) -> bool:
+        if self.log_path.exists() or not self.pack_path.exists():
+            return self.log_path.exists()
+        with zipfile.ZipFile(self.pack_path) as pack:
+            return self.log_path.name in pack.namelist()
 
     def log(self) -> str:
         """Return what the attempt has printed so far, as far as it stands on this machine."""
         try:
-            return read_from(*self.log_place()).decode(errors="replace")
+            return self.log_end().decode(errors="replace")
         except FileNotFoundError:
             return ""
+
+    def log_end(self, most: int | None = None) -> bytes:
+        """Return the last bytes of what the attempt has printed, at most so many.
+
+        Raises FileNotFoundError where that is not on this machine.
+        """
+        place, begin = self.log_place()
+        try:
+            with place.open("rb") as file:
+                file.seek(begin if most is None else max(begin, place.stat().st_size - most))
+                return file.read() if most is None else file.read(most)
+        except FileNotFoundError:
+            return self.read(place)[-(most or 0) :]
 
     def left(self, token: str) -> Outcome | None:
         """Return the outcome of the attempt with this token, as far as it has left one here."""
@@ -92,7 +158,7 @@ class AttemptFiles:
         """Return what the result file says, None as long as there is none of this attempt."""
         spec = self.spec()
         try:
-            text = Path(spec["result_path"]).read_text(encoding="utf-8")
+            text = self.read(Path(spec["result_path"]))
         except FileNotFoundError:
             return None
         try:
@@ -140,7 +206,7 @@ class AttemptFiles:
     def claimed_by(self) -> Mapping[str, Any] | None:
         """Return what `claim` has written, None if it was not claimed."""
         try:
-            claim: Mapping[str, Any] = json.loads(self.claim_path.read_text(encoding="utf-8"))
+            claim: Mapping[str, Any] = json.loads(self.read(self.claim_path))
         except FileNotFoundError:
             return None
         return claim

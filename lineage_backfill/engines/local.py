@@ -174,6 +174,9 @@ class LocalEngine(Engine):
     def logs(self, handle: str) -> str:
         return AttemptFiles(Path(handle)).log()
 
+    def pack(self, spec_path: Path) -> None:
+        AttemptFiles(spec_path).pack()
+
     def call(self, entrypoint: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run `function(spark, **arguments)` of `module:function` in a worker, return its value.
 

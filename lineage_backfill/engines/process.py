@@ -148,6 +148,9 @@ class ProcessEngine(Engine):
     def logs(self, handle: str) -> str:
         return AttemptFiles(Path(handle)).log()
 
+    def pack(self, spec_path: Path) -> None:
+        AttemptFiles(spec_path).pack()
+
     def close(self) -> None:
         self._closing.set()
 

@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
+from zipfile import BadZipFile
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -188,13 +189,13 @@ class Backfills:
         Raises UnknownNameError where it is not in the project's own folder.
         """
         files = self._attempt_files(backfill, run_id, number)
-        if not self._is_ours(files.spec_path):
+        if not self._is_kept(files, files.spec_path):
             raise UnknownNameError(
                 "its run spec is not kept here", hint="Its engine may know more."
             )
         try:
             spec: dict[str, Any] = redaction.document(files.spec())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, BadZipFile) as error:
             raise UnknownNameError(f"its run spec cannot be read: {error}") from error
         return spec
 
@@ -203,21 +204,31 @@ class Backfills:
 
         Raises UnknownNameError where it is not in the project's own folder.
         """
-        place, begin = self._attempt_files(backfill, run_id, number).log_place()
-        if not self._is_ours(place):
-            raise UnknownNameError("its log is not kept here", hint="Its engine may know more.")
-        with place.open("rb") as file:
-            file.seek(max(begin, place.stat().st_size - most))
-            return file.read(most).decode(errors="replace")
+        files = self._attempt_files(backfill, run_id, number)
+        try:
+            if self._is_kept(files, files.log_place()[0]):
+                return files.log_end(most).decode(errors="replace")
+        except (OSError, ValueError, BadZipFile):
+            pass
+        raise UnknownNameError("its log is not kept here", hint="Its engine may know more.")
 
     def _attempt_files(self, backfill: str, run_id: str, number: int) -> AttemptFiles:
         files = AttemptFiles(spec_file(self._folder(backfill), run_id, number))
-        with self.workspace.open_store() as store, suppress(OSError, ValueError, UnknownNameError):
-            given = files.spec().get("parameters", {}) if self._is_ours(files.spec_path) else {}
+        with (
+            self.workspace.open_store() as store,
+            suppress(OSError, ValueError, BadZipFile, UnknownNameError),
+        ):
+            is_kept = self._is_kept(files, files.spec_path)
+            given = files.spec().get("parameters", {}) if is_kept else {}
             kept = store.backfill(backfill).parameters
             secret = {name: one for name, one in given.items() if is_secret(name, kept.get(name))}
             redaction.remember(str(one) for one in secret.values())
         return files
+
+    def _is_kept(self, files: AttemptFiles, path: Path) -> bool:
+        """Whether a file of an attempt is there, by itself or packed."""
+        is_there = path.is_symlink() or path.exists() or path.parent != files.pack_path.parent
+        return self._is_ours(path if is_there else files.pack_path)
 
     def _is_ours(self, path: Path) -> bool:
         """Whether there is such a file, and it really lies among those that backfills leave."""

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.presentation.text import UNKNOWN
 from tests.events import event, write_events
 from tests.fake_marquez import FakeMarquez
@@ -584,8 +585,10 @@ def test_detached_watched_and_deleted(shop: Shop) -> None:
     status = shop.document("status", schema="status")
     assert (status["description"], status["parameters"]) == ("three bad hours", {"rate": 2})
     assert status["expires_at"] > status["submitted_at"]
-    spec = next(log.parent.glob("runs/*-1.spec.json"))
-    assert json.loads(spec.read_text())["parameters"]["rate"] == 2
+    packs = list(log.parent.glob("runs/*"))
+    assert [one.suffix for one in packs] == [".zip", ".zip"]  # one file for each run
+    files = AttemptFiles(packs[0].with_suffix(".spec.json"))
+    assert files.spec()["parameters"]["rate"] == 2
 
     for _ in range(2):
         assert shop.document("delete", backfill, schema="status")["deleted"]
@@ -817,8 +820,8 @@ def test_a_blocked_job_is_left_out_by_excluding_it(shop: Shop) -> None:
 def test_what_a_backfill_leaves_is_for_its_owner_only(shop: Shop) -> None:
     shop("run", *FIX, "--yes")
     left = [one for one in shop.folder.glob(".lineage-backfill/**/*") if one.name != "result.json"]
-    kept = [one for one in left if one.suffix in (".db", ".txt") or ".spec." in one.name]
-    assert len(kept) >= 5  # the store, and spec and log of two runs
+    kept = [one for one in left if one.suffix in (".db", ".zip")]
+    assert len(kept) == 3  # the store, and the packed files of two runs
     assert {one.stat().st_mode & 0o077 for one in kept} == {0}
     folders = [shop.folder / ".lineage-backfill", *(one for one in left if one.is_dir())]
     assert {one.stat().st_mode & 0o777 for one in folders} == {0o700}

@@ -135,7 +135,8 @@ def test_no_verb_shows_a_secret_and_the_job_gets_them_all(shop: Shop) -> None:
     assert "password = " in call(shop, "status")
     state = shop.folder / ".lineage-backfill"
     assert state.stat().st_mode & 0o777 == 0o700
-    kept = [file for end in ("spec.json", "log.txt", "runs.db*") for file in state.rglob(f"*{end}")]
+    ends = ("spec.json", "log.txt", "zip", "runs.db*")
+    kept = [file for end in ends for file in state.rglob(f"*{end}")]
     assert len(kept) >= 5
     assert not [file for file in kept if file.stat().st_mode & 0o077]
     look_at_the_pages(shop)
