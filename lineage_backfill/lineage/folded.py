@@ -179,7 +179,7 @@ class Job:
         """Return what the job names now and ever named; runs of one parent run are one run."""
         if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
             (only,) = self.runs.values()
-            if only.completed or only.rank == 0:
+            if self._counts(only):
                 return Edges(only.run_io, only.run_io)
         together, ended, chosen = self._together()
         named = {run.run_io for run in self.runs.values()}
@@ -203,6 +203,13 @@ class Job:
         is_cleared = ended is not None and now == NOTHING != ever
         return Edges(now, ever, is_cleared, whole)
 
+    def _counts(self, run: Run) -> bool:
+        """Return whether a run makes edges: a failed one does where the job is a stream."""
+        if run.completed or run.rank == 0:
+            return True
+        told = self.facets.get("jobType")
+        return told is not None and told[1] == "STREAM"  # which ends in no other way
+
     @property
     def last_completed(self) -> list[Run]:
         """The completed runs that count as the last one; none where a job event came later."""
@@ -211,13 +218,13 @@ class Job:
     def _together(self) -> tuple[Collection[list[Run]], datetime | None, list[Run]]:
         """Return the runs of each parent run, when the last one completed, and its runs.
 
-        A failed run makes no edges, and is left out. One without a parent is by itself.
+        A run without a parent is by itself.
         """
         together: dict[str, list[Run]] = {}
         last = (self.declared[0], "") if self.declared else None
         chosen = ""
         for run_id, run in self.runs.items():
-            if run.completed or run.rank == 0:
+            if self._counts(run):
                 key = run.parent or run_id
                 together.setdefault(key, []).append(run)
                 if run.completed and (last is None or (run.completed, key) > last):

@@ -1,0 +1,168 @@
+"""What other senders than Spark say, in the shapes of their documentation and own fixtures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.model import DatasetRef, JobRef
+
+Event = dict[str, Any]
+KAFKA = "kafka://broker:9092"
+POSTGRES = "postgres://postgres:5432"
+
+
+def event(
+    kind: str,
+    minute: int,
+    name: str,
+    *,
+    run: str = "r",
+    reads: str = "",
+    writes: str = "",
+    space: str = POSTGRES,
+    job_type: dict[str, str] | None = None,
+    **run_facets: Any,
+) -> Event:
+    """One event, whose jobs and datasets are in one namespace; datasets are named by words."""
+    sides = {
+        side: [{"namespace": space, "name": word} for word in words.split()]
+        for side, words in (("inputs", reads), ("outputs", writes))
+    }
+    return {
+        "eventType": kind,
+        "eventTime": f"2024-01-01T00:{minute:02d}:00Z",
+        "run": {"runId": run, "facets": run_facets},
+        "job": {
+            "namespace": space,
+            "name": name,
+            "facets": {"jobType": job_type} if job_type else {},
+        },
+        **{side: items for side, items in sides.items() if items},
+    }
+
+
+def build(*events: Event) -> LineageSnapshot:
+    first, second = LineageBuilder(), LineageBuilder()
+    for one in events:
+        first.add(one)
+    for one in events[::-1]:
+        second.add(one)
+    assert first.snapshot().jobs == second.snapshot().jobs, "any order gives the same"
+    return first.snapshot()
+
+
+def edges(snapshot: LineageSnapshot, job: str, space: str = POSTGRES) -> str:
+    node = snapshot.jobs[JobRef(space, job)]
+    sides = (" ".join(ref.name for ref in refs) for refs in (node.reads, node.writes))
+    return " > ".join(sides)
+
+
+def streaming(kind: str, minute: int, run: str = "r", reads: str = "", writes: str = "") -> Event:
+    """Flink names the datasets in START alone."""
+    told = {"processingType": "STREAMING", "integration": "FLINK", "jobType": "JOB"}
+    name = "insert-into_db.out"
+    made = event(kind, minute, name, run=run, reads=reads, writes=writes, space=KAFKA)
+    made["job"]["facets"] = {"jobType": told}
+    return made
+
+
+def checkpoint(minute: int, run: str = "r") -> Event:
+    """RUNNING tells of checkpoints, and neither of datasets nor of what kind of job it is."""
+    told = {"completed": 3, "failed": 0}
+    return event("RUNNING", minute, "insert-into_db.out", run=run, space=KAFKA, checkpoints=told)
+
+
+@pytest.mark.parametrize("end", [None, "COMPLETE", "FAIL", "ABORT"])
+def test_what_a_stream_of_flink_named_once_counts_however_it_ends(end: str | None) -> None:
+    told = [streaming("START", 1, reads="in", writes="out"), checkpoint(2), checkpoint(3)]
+    snapshot = build(*told, *([streaming(end, 9)] if end else ()))
+    assert edges(snapshot, "insert-into_db.out", KAFKA) == "in > out"
+    assert snapshot.jobs[JobRef(KAFKA, "insert-into_db.out")].processing == "STREAM"
+
+
+def test_a_stream_that_was_stopped_and_started_again_has_the_edges_of_both() -> None:
+    before = [streaming("START", 1, reads="a", writes="out"), streaming("ABORT", 5)]
+    now = [streaming("START", 6, run="r2", reads="b", writes="out"), checkpoint(7, "r2")]
+    assert edges(build(*before, *now), "insert-into_db.out", KAFKA) == "a b > out"
+
+
+def test_a_failed_run_of_a_batch_job_still_makes_no_edges() -> None:
+    failed = event("FAIL", 2, "etl", reads="a", writes="b")
+    assert edges(build(failed), "etl") == " > "
+
+
+def dbt(kind: str, minute: int, name: str, reads: str = "", writes: str = "") -> Event:
+    """A model, test or statement below `dbt run`, which has a run of its own."""
+    above = {"namespace": POSTGRES, "name": "dbt-run-shop"}
+    parent = {"run": {"runId": "invocation"}, "job": above}
+    what = "MODEL" if name.startswith("model") else "TEST"
+    told = {"processingType": "BATCH", "integration": "DBT", "jobType": what}
+    return event(
+        kind, minute, name, run=name, reads=reads, writes=writes, job_type=told, parent=parent
+    )
+
+
+def test_models_of_dbt_are_jobs_whose_statements_and_tests_change_no_edge() -> None:
+    orders = {"reads": "public.stg_orders public.stg_payments", "writes": "public.orders"}
+    told = [
+        event("START", 1, "dbt-run-shop", run="invocation"),
+        dbt("START", 2, "model.shop.stg_orders", reads="public.raw", writes="public.stg_orders"),
+        dbt("COMPLETE", 3, "model.shop.stg_orders", reads="public.raw", writes="public.stg_orders"),
+        dbt("START", 4, "model.shop.orders", **orders),
+        dbt("START", 5, "model.shop.orders.sql.1"),
+        dbt("COMPLETE", 6, "model.shop.orders.sql.1"),
+        dbt("COMPLETE", 7, "model.shop.orders", **orders),
+        dbt("START", 8, "test.shop.unique_orders_id.1a2b", reads="public.orders"),
+        dbt("COMPLETE", 9, "test.shop.unique_orders_id.1a2b", reads="public.orders"),
+        event("COMPLETE", 10, "dbt-run-shop", run="invocation"),
+    ]
+    snapshot = build(*told)
+    assert (
+        edges(snapshot, "model.shop.orders")
+        == "public.stg_orders public.stg_payments > public.orders"
+    )
+    assert edges(snapshot, "test.shop.unique_orders_id.1a2b") == "public.orders > "
+    assert edges(snapshot, "dbt-run-shop") == " > "
+    parents = {node.parent for node in snapshot.jobs.values() if node.parent}
+    assert parents == {JobRef(POSTGRES, "dbt-run-shop")}
+    table = DatasetRef(POSTGRES, "public.stg_orders")
+    assert [ref.name for ref in snapshot.readers[table]] == ["model.shop.orders"]
+    assert not any(node.is_action for node in snapshot.jobs.values()), "they are not folded"
+
+
+def test_each_query_of_trino_is_a_job_that_joins_what_it_reads_and_writes() -> None:
+    space = "trino://coordinator:8080"
+    context: dict[str, Any] = {
+        "trino_query_context": {"user": "me"},
+        "trino_metadata": {"queryPlan": "…"},
+    }
+    told = []
+    for number in (1, 2):
+        name = f"20240101_00000{number}_00001_abcde"
+        started = event("START", number, name, run=name, space=space, **context)
+        ended = event("COMPLETE", number + 10, name, run=name, space=space, **context)
+        ended["inputs"] = [{"namespace": space, "name": "raw.orders"}]
+        ended["outputs"] = [{"namespace": space, "name": "mart.orders"}]
+        told += [started, ended]
+    snapshot = build(*told)
+    assert [edges(snapshot, job.name, space) for job in snapshot.jobs] == [
+        "raw.orders > mart.orders"
+    ] * 2
+    assert len(snapshot.writers[DatasetRef(space, "mart.orders")]) == 2
+
+
+@pytest.mark.parametrize("kind", ["COMPLETE", "FAIL"])
+def test_a_validation_of_great_expectations_reads_and_writes_nothing(kind: str) -> None:
+    told = event(kind, 1, "checkpoint.orders_suite", reads="public.orders")
+    assertions = [{"assertion": "expect_column_values_to_not_be_null", "success": True}]
+    quality = {"dataQualityAssertions": {"assertions": assertions}}
+    told["inputs"][0] |= {"inputFacets": quality, "facets": {"dataSource": {"name": "db"}}}
+    snapshot = build(told)
+    assert edges(snapshot, "checkpoint.orders_suite") == (
+        "public.orders > " if kind == "COMPLETE" else " > "
+    )
+    assert not snapshot.warnings
