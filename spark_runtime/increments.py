@@ -23,7 +23,8 @@ def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
     """
     versions = []
     created = None if read.version is None else _created(tables.log(read))
-    for output in run.outputs:
+    outputs = [output for output in run.outputs if output.scope]
+    for output in outputs:
         if tables.latest_version(output) is None:
             return None
         log = tables.log(output)
@@ -35,7 +36,7 @@ def last_read(run: RunSpec, read: InputSpec, tables: Tables) -> int | None:
             known = {}  # of a table of the same name that was there before
         versions.append(known.get(str(read.dataset)))
     found = [int(version) for version in versions if version is not None]
-    if len(found) < len(run.outputs):
+    if len(found) < len(outputs):
         _log.warning("no earlier run of %s is known: all of %s is new", run.job.name, read.dataset)
         return None
     return min(found)

@@ -79,7 +79,7 @@ def undo_attempts(
 ) -> OutputResult:
     """Put back what these attempts wrote to an output; see `undo_runs`."""
     before = tables.state(output)
-    if before is None:
+    if before is None or not output.scope:
         return OutputResult(dataset=output.dataset, version_before=-1, version=None, partitions=())
     log, scope = tables.log(output), Scope.of(before, output, output.scope)
     undo_runs(

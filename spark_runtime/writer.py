@@ -87,9 +87,23 @@ def write_partitions(
     """
     assert_safe(frame.sparkSession)
     with guarded(frame.sparkSession):
-        frame = stamped(frame, output, tables.state(output))
+        state = tables.state(output)
+        if not output.scope:
+            return _nothing(frame, output, -1 if state is None else state.version)
+        frame = stamped(frame, output, state)
         storage = tables.writable(output, frame.schema)
         return _Write(frame, output, run, storage, options or WriteOptions()).make()
+
+
+def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult:
+    """Write nothing to an output that has no partition at the run's keys; refuse rows for it."""
+    if not frame.isEmpty():
+        raise UnexpectedPartitionError(
+            f"{output.dataset} has no partition at the keys of this run, and there are rows for it;"
+            " nothing was written",
+            hint="return no rows for it, or correct its `start` and `end` in the project file",
+        )
+    return OutputResult(dataset=output.dataset, version_before=version, version=None, partitions=())
 
 
 class _Write:

@@ -39,6 +39,9 @@ def parse_spec(document: object) -> RunSpec:
             hint="install the same release of lineage-backfill on both sides",
         )
     job = top.child("job")
+    outputs = tuple(top.items("outputs", _output))
+    if outputs and not any(output.scope for output in outputs):
+        raise SpecError("outputs: no partition at all; a run writes at least one")
     lineage = top.child("lineage") if top.peek("lineage") is not None else None
     return top.done(
         RunSpec(
@@ -56,7 +59,7 @@ def parse_spec(document: object) -> RunSpec:
             ),
             partitions=tuple(top.items("partitions", _range)),
             keys=tuple(top.items("keys", _run_key)),
-            outputs=tuple(top.items("outputs", _output)),
+            outputs=outputs,
             inputs=tuple(top.items("inputs", _input)),
             parameters=top.get("parameters", dict, default={}),
             lineage=LineageSpec() if lineage is None else _lineage(lineage),
@@ -277,9 +280,6 @@ def _output(value: object, place: str) -> OutputSpec:
     reader = _Reader(value, place)
     location, table = _place_of_data(reader)
     columns = _columns(reader)
-    scope = _partitions(reader, "scope", columns)
-    if not scope:
-        raise SpecError(f"{place}.scope: no partition at all; a run writes at least one")
     return reader.done(
         OutputSpec(
             dataset=_dataset(reader),
@@ -287,7 +287,7 @@ def _output(value: object, place: str) -> OutputSpec:
             location=location,
             table=table,
             columns=columns,
-            scope=scope,
+            scope=_partitions(reader, "scope", columns),
             mode=reader.choice("mode", _MODES),
             on_empty=reader.choice("on_empty", _ON_EMPTY),
             on_drift=reader.choice("on_drift", _ON_DRIFT),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.delta import replace
 from spark_runtime.errors import (
@@ -33,6 +36,8 @@ from spark_runtime.errors import (
 )
 from spark_runtime.locks import TIMEOUT_SETTING
 from spark_runtime.state import Since
+from spark_runtime.tables import Tables
+from spark_runtime.writer import write_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -420,3 +425,26 @@ def test_a_limit_for_the_lock_that_is_no_number_is_refused(spark: SparkSession, 
     finally:
         spark.conf.unset(TIMEOUT_SETTING)
     assert len(delta.rows()) == 3
+
+
+def test_an_output_without_partitions_at_the_keys_of_a_run_gets_no_rows(
+    spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    """Its bounds are others than those of an output that the run writes."""
+    table = make_table(tmp_path / "t", ["day"], kind)
+    table.write(spark.createDataFrame([("d1", 1)], "day STRING, n INT"), ["d1"])
+    run = table.run_spec(["d1"], run_id="r-2")
+    run = dataclasses.replace(
+        run, outputs=(dataclasses.replace(run.outputs[0], scope=()), *run.outputs)
+    )
+    document = run.to_dict()
+    document["outputs"][1]["location"] = str(tmp_path / "other")
+    output = parse_spec(json.loads(json.dumps(document))).outputs[0]
+    tables = Tables(spark)
+    empty = spark.createDataFrame([], "day STRING, n INT")
+    made = write_partitions(empty, output, run, tables)
+    assert (made.version, made.partitions) == (None, ())
+    with pytest.raises(UnexpectedPartitionError, match="no partition at the keys of this run"):
+        write_partitions(spark.createDataFrame([("d1", 2)], empty.schema), output, run, tables)
+    assert table.rows() == [("d1", 1)]
+    assert tables.latest_version(output) == made.version_before
