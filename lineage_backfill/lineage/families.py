@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 from urllib.parse import unquote
 
@@ -59,6 +60,8 @@ _WORD: Final = r"(?:(?<![A-Za-z])[A-Za-z]{1,3})?\d[0-9A-Za-z]*"
 _KEY: Final = re.compile(
     rf"[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_WORD}(?:[-_.:]{_WORD})*", re.ASCII
 )
+#: What is a version rather than a key, where nothing else tells.
+_VERSION: Final = re.compile(r"[vV]\d{1,3}(?:[-_.:]\d{1,3})*", re.ASCII)
 #: How many of such names older runs of a job must have named that its last run does not: one with
 #: as many digits as a date has is no version.
 _LEAST_FORMER, _LONG = 2, 6
@@ -157,7 +160,7 @@ def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> 
                 if len(found) >= _LEAST_FORMER or sum(map(str.isdecimal, found[0].name)) >= _LONG:
                     shapes.add(shape)
     for shape, members in sorted(_by_shape(names).items()) if shapes else ():
-        if shape not in shapes or len(members) < _LEAST:
+        if shape not in shapes or len(members) < _LEAST or _are_versions(members):
             continue
         namespace, own = members[0].namespace, set(members)
         pattern = NamePattern(_keyed([ref.name for ref in members]))
@@ -169,6 +172,12 @@ def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> 
             members=tuple(members),
             others=tuple(ref for ref in others if pattern.match(ref.name)),
         )
+
+
+def _are_versions(members: Collection[DatasetRef]) -> bool:
+    """Return whether names of one shape differ in nothing but a version: each replaces the last."""
+    columns = map(set, zip(*(_KEY.findall(ref.name) for ref in members), strict=True))
+    return all(map(_VERSION.fullmatch, chain.from_iterable(c for c in columns if len(c) > 1)))
 
 
 def _beginning(ordered: Sequence[DatasetRef], begin: DatasetRef) -> Sequence[DatasetRef]:

@@ -114,6 +114,7 @@ def test_two_years_of_which_a_job_reads_now_one_and_now_the_other_are_a_family()
         ("o_Jun2024 o_Jul2024", "o_Aug2024", "o_{key}"),
         ("s3.o_1 s3.o_2", "s3.o_3", "s3.o_{key}"),
         ("orders1_7 orders1_8", "orders2_7", "orders{key}"),
+        ("o_v1_1 o_v1_2", "o_v1_20240601", "o_{key}"),
         ("a/1/b/7 a/2/b/8", "a/3/b/9", "a/{key}/b/{key2}"),
         ("{o}_1 {o}_2", "{o}_3", "{{o}}_{key}"),
         (
@@ -140,6 +141,9 @@ def test_what_differs_from_run_to_run_is_a_family_whatever_it_looks_like(
     ("former", "now"),
     [
         ("o_v1", "o_v2"),  # a new version
+        ("o_v1 o_v2 o_v3", "o_v4"),
+        ("s3.o_V9/part-1 s3.o_V10/part-1", "s3.o_V11/part-1"),
+        ("o_v1.9 o_v1.10", "o_v2.0"),
         ("orders", "clients"),
         ("o_20240601143000", "customers"),
     ],
