@@ -67,7 +67,7 @@ make_venv() {
         apt_install "python$version-venv" || fail "$python cannot make virtual environments." \
             "Install its venv module (Debian, Ubuntu: apt-get install python$version-venv), then run this again."
     fi
-    say "Making .venv with Python $version; Spark alone is a download of 430 MB …"
+    say "Making ${venv##*/} with Python $version …"
     "$python" -m venv --clear "$venv"
 }
 
@@ -84,7 +84,7 @@ install_from() {
     fi
     make_venv
     rm -f "$stamp"
-    say "Installing from $lock …"
+    say "Installing from $lock$(grep -q ^pyspark== "$root/$lock" && echo '; Spark alone is a download of 430 MB') …"
     # --use-pep517: an old pip builds PySpark's source distribution only so.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --use-pep517 \
         --require-hashes -r "$root/$lock" || fail "The packages could not be installed." \
