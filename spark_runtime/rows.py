@@ -48,7 +48,8 @@ def difference(spark: SparkSession, asked: RowsRequest) -> dict[str, Any]:
             raise TableError(
                 f"{asked.location} has no column {name}", hint="Correct the declaration."
             )
-    sides = _Sides(before.select(*names), after.select(*names), asked)
+    shared = [_of("", name) for name in names]
+    sides = _Sides(before.select(*shared), after.select(*shared), asked)
     key = list(asked.row_key) if sides.has_unique(asked.row_key) else []
     return {
         "rows_before": before.count(),
@@ -67,7 +68,7 @@ def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
 
     frame = spark.read.format("delta").option("versionAsOf", version).load(asked.location)
     for name, value in asked.values.items():
-        frame = frame.where(F.col(name).cast("string").eqNullSafe(F.lit(value)))
+        frame = frame.where(F.col(_of("", name)).cast("string").eqNullSafe(F.lit(value)))
     return frame
 
 
@@ -81,7 +82,11 @@ class _Sides:
     def has_unique(self, key: Sequence[str]) -> bool:
         """Whether there is a key, and no two rows of a side have it in common."""
         return bool(key) and not any(
-            side.groupBy(*key).count().where("count > 1").limit(1).count()
+            side.groupBy(*(_of("", name) for name in key))
+            .count()
+            .where("count > 1")
+            .limit(1)
+            .count()
             for side in (self._before, self._after)
         )
 
@@ -137,7 +142,7 @@ class _Sides:
         if not names:
             return []
         found = [
-            side.agg(*(F.sum(name).alias(name) for name in names)).first()
+            side.agg(*(F.sum(_of("", name)).alias(name) for name in names)).first()
             for side in (self._before, self._after)
         ]
         before, after = (row.asDict() if row is not None else {} for row in found)

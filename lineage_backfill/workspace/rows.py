@@ -10,6 +10,7 @@ from lineage_backfill.model import DatasetRef
 from lineage_backfill.ports import AttemptState
 from lineage_backfill.project.declarations import DatasetDeclaration
 from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.runspec.values import ProductKey
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from lineage_backfill.workspace.backfills import Backfills, find
 from lineage_backfill.workspace.workspace import Workspace
@@ -39,7 +40,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             hint="Write it as DATASET@KEY; `report` lists what it rewrote.",
         )
     (_, first, _), (attempt, last, part) = written[0], written[-1]
-    meant = {(*one["dataset"].values(), two["key"]) for _, one, two in written}
+    meant = {(*one["dataset"].values(), _text(two["key"])) for _, one, two in written}
     if len(meant) > 1:
         raise AmbiguousNameError(
             f"{id_} rewrote {len(meant)} partitions that are called {named}",
@@ -81,7 +82,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
         "kind": "rows",
         "backfill": id_,
         "dataset": last["dataset"],
-        "partition": part["key"],
+        "partition": _text(part["key"]),
         "version_before": first["version_before"],
         "version": last["version"],
         "masked": list(declared.mask),
@@ -97,5 +98,9 @@ def _named(
         ref = DatasetRef(**output["dataset"])
         for part in output["partitions"]:
             for name in (ref.name, str(ref)):
-                if named in (name, f"{name}@{part['key']}"):
+                if named in (name, f"{name}@{_text(part['key'])}"):
                     yield output, part
+
+
+def _text(key: str | Mapping[str, str]) -> str:
+    return key if isinstance(key, str) else str(ProductKey(key))

@@ -12,6 +12,8 @@ from spark_runtime.errors import TableError
 from spark_runtime.rows import RowsRequest, difference
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -83,3 +85,15 @@ def test_a_new_table_and_a_bound(spark: SparkSession, table: str) -> None:
     assert len(found["added"]["rows"]) == 2
     with pytest.raises(TableError, match="has no column nope"):
         difference(spark, asked(table, mask=["nope"]))
+
+
+def test_names_of_columns_may_hold_dots(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path / "t")
+    for n in (1, 2):
+        frame = spark.createDataFrame([("d1", n)], "`the.day` string, `a.n` int")
+        frame.write.format("delta").mode("overwrite").save(folder)
+    request = asked(folder, values={"the.day": "d1"}, row_key=["the.day"])
+    found = difference(spark, request)
+    changed = {"the.day": "d1", "a.n": {"before": "1", "after": "2"}}
+    assert found["changed"] == {"count": 1, "rows": [changed]}
+    assert found["sums"] == [{"column": "a.n", "before": "1", "after": "2"}]
