@@ -40,7 +40,7 @@ from lineage_backfill.runs.context import ExecutionContext
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.live import LiveRuns
 from lineage_backfill.runs.notifying import Notices, NotifyingStore, StallReporter, keep
-from lineage_backfill.runs.owner import is_driving, living
+from lineage_backfill.runs.owner import living
 from lineage_backfill.runs.undo import UndoSpecs, undo_plan
 from lineage_backfill.workspace.backfills import POLL, BackfillOutcome, find, plans_of
 from lineage_backfill.workspace.environment import (
@@ -170,29 +170,31 @@ class Runner:
         """
         log = state_dir(self._project) / "backfills" / backfill / "driver.log"
         private_folder(log.parent)
-        with open(log, "ab", opener=private) as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                env=variables(settings, os.environ),
-            )
         with self._workspace.open_store() as store:
-            while not is_driving(store.holder(backfill), store.time(datetime.now(UTC))):
-                code = process.poll()
-                if code is None:
-                    time.sleep(POLL)
-                elif code:
+            before = store.claim(backfill).fence
+            with open(log, "ab", opener=private) as out:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "lineage_backfill", "resume", backfill, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                    env=variables(settings, os.environ),
+                )
+            code = None
+            while store.claim(backfill).fence == before:  # it has not taken the lease
+                if code:
                     text = log.read_text(encoding="utf-8", errors="replace").strip()
                     raise EngineError(
                         f"the process that was to drive {backfill} ended with exit code {code}",
                         hint=f"The end of {log}:",
                         lines=tuple(text.splitlines()[-5:]),
                     )
-                else:
-                    break  # it was very quick
+                if code == 0:
+                    break  # there was nothing to drive
+                code = process.poll()
+                if code is None:
+                    time.sleep(POLL)
         return log
 
     def resume(self, backfill: str | None = None) -> BackfillOutcome:

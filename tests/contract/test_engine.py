@@ -67,9 +67,10 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
         return {"command": (sys.executable, str(FAKE_WORKER))}
     if kind == "spark-submit":
         program = folder / "spark" / "bin" / "spark-submit"
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
-        program.chmod(0o755)
+        if not program.exists():  # one that runs cannot be written
+            program.parent.mkdir(parents=True)
+            program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
+            program.chmod(0o755)
         return {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077", "jars": []}
     if kind == "acme":
         return {"program": fake_command}

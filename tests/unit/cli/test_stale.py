@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -360,3 +361,18 @@ def test_parquet_tables_tell_what_is_stale_too(
     assert (older["dataset"]["name"], older["partitions"]) == ("raw", ["2024-01-02"])
     assert older["version"] is None
     assert document["silent"] == []
+
+
+def test_a_driver_of_its_own_that_fails_at_once_has_begun(shop: Shop) -> None:
+    shop.table("raw", (1, "12345"))
+    (shop.folder / "program.py").write_text("raise SystemExit(1)")
+    program = (
+        "import sys; from lineage_backfill.cli.main import main\n"
+        "from lineage_backfill.workspace import runner\n"
+        "runner.POLL = 4.0  # it is over by then\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    asked = [sys.executable, "-c", program, "catchup", *NOW, "--yes", "--detach"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("b-")
