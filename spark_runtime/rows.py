@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from lineage_backfill.redaction import MASK
 from spark_runtime.errors import TableError
+from spark_runtime.values import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-MASKED = "***"
 _COLUMNS = 50  # of so many the sums are made, and a sample shows them
 
 
@@ -48,7 +49,7 @@ def difference(spark: SparkSession, asked: RowsRequest) -> dict[str, Any]:
             raise TableError(
                 f"{asked.location} has no column {name}", hint="Correct the declaration."
             )
-    shared = [_of("", name) for name in names]
+    shared = [quoted(name) for name in names]
     sides = _Sides(before.select(*shared), after.select(*shared), asked)
     key = list(asked.row_key) if sides.has_unique(asked.row_key) else []
     return {
@@ -68,7 +69,7 @@ def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
 
     frame = spark.read.format("delta").option("versionAsOf", version).load(asked.location)
     for name, value in asked.values.items():
-        frame = frame.where(F.col(_of("", name)).cast("string").eqNullSafe(F.lit(value)))
+        frame = frame.where(F.col(quoted(name)).cast("string").eqNullSafe(F.lit(value)))
     return frame
 
 
@@ -82,7 +83,7 @@ class _Sides:
     def has_unique(self, key: Sequence[str]) -> bool:
         """Whether there is a key, and no two rows of a side have it in common."""
         return bool(key) and not any(
-            side.groupBy(*(_of("", name) for name in key))
+            side.groupBy(*(quoted(name) for name in key))
             .count()
             .where("count > 1")
             .limit(1)
@@ -142,7 +143,7 @@ class _Sides:
         if not names:
             return []
         found = [
-            side.agg(*(F.sum(_of("", name)).alias(name) for name in names)).first()
+            side.agg(*(F.sum(quoted(name)).alias(name) for name in names)).first()
             for side in (self._before, self._after)
         ]
         before, after = (row.asDict() if row is not None else {} for row in found)
@@ -152,12 +153,12 @@ class _Sides:
         ]
 
     def _comparable(self, frame: DataFrame) -> DataFrame:
-        return frame.select(*(_json(_of("", name)).alias(name) for name in self._names))
+        return frame.select(*(_json(quoted(name)).alias(name) for name in self._names))
 
     def _sample(self, rows: DataFrame, names: Sequence[str]) -> dict[str, Any]:
         rows = rows.cache()
         try:
-            ordered = rows.orderBy(*(_json(_of("", name)) for name in names))
+            ordered = rows.orderBy(*(_json(quoted(name)) for name in names))
             ordered = ordered.limit(self._asked.most)
             return {
                 "count": rows.count(),
@@ -173,7 +174,7 @@ class _Sides:
             is_pair = hasattr(value, "asDict") and set(value.asDict()) == {"a", "b"}
             if name in self._asked.mask:
                 if value is not None:
-                    shown[name] = {"before": MASKED, "after": MASKED} if is_pair else MASKED
+                    shown[name] = {"before": MASK, "after": MASK} if is_pair else MASK
             elif is_pair:
                 shown[name] = {"before": _text(value["b"]), "after": _text(value["a"])}
             elif value is not None:
@@ -189,15 +190,14 @@ def _json(name: str) -> Column:
 
 
 def _of(side: str, name: str) -> str:
-    quoted = f"`{name.replace('`', '``')}`"
-    return f"{side}.{quoted}" if side else quoted
+    return f"{side}.{quoted(name)}"
 
 
 def _unwrapped(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sample of rows whose values are JSON with what that holds; NULL is left out."""
     rows = [
         {
-            name: value if value == MASKED else str(json.loads(value)["v"])
+            name: value if value == MASK else str(json.loads(value)["v"])
             for name, value in row.items()
             if value != "{}"
         }

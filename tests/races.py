@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -180,25 +180,36 @@ class Templates:
 
     def add_foreign(self, path: Path) -> None:
         """Commit the foreign rows, as a program of its own does."""
-        actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "WRITE", "userName": "them"}}]
-        for day, _id, _n in FOREIGN:
-            (file,) = (self._folder / "foreign" / f"day={day}").glob("*.parquet")
-            target = path / f"day={day}" / "foreign.parquet"
-            target.parent.mkdir(exist_ok=True)
-            shutil.copy(file, target)
-            body = {
-                "path": f"day={day}/foreign.parquet",
-                "partitionValues": {"day": day},
-                "size": target.stat().st_size,
-                "modificationTime": int(target.stat().st_mtime * 1000),
-                "dataChange": True,
-                "stats": json.dumps({"numRecords": 1}),
-            }
-            actions.append({"add": body})
-        log = path / "_delta_log"
-        version = max(int(file.stem) for file in log.glob("*.json")) + 1
-        with (log / f"{version:020}.json").open("x") as commit:
-            commit.writelines(json.dumps(action) + "\n" for action in actions)
+        folder = self._folder / "foreign"
+        files = [(day, next((folder / f"day={day}").glob("*.parquet"))) for day, _, _ in FOREIGN]
+        commit_files(path, files)
+
+
+def newest_version(table: Path) -> int:
+    """The version of the last commit in a table's log."""
+    return max(int(file.stem) for file in (table / "_delta_log").glob("*.json"))
+
+
+def commit_files(table: Path, files: Iterable[tuple[str, Path]]) -> int:
+    """Add a file of one row to each of these days in one commit, as a program of its own does."""
+    version = newest_version(table) + 1
+    actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "WRITE", "userName": "them"}}]
+    for day, file in files:
+        target = table / f"day={day}" / f"foreign-{version}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(file, target)
+        body = {
+            "path": str(target.relative_to(table)),
+            "partitionValues": {"day": day},
+            "size": target.stat().st_size,
+            "modificationTime": int(target.stat().st_mtime * 1000),
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }
+        actions.append({"add": body})
+    with (table / "_delta_log" / f"{version:020}.json").open("x") as commit:
+        commit.writelines(json.dumps(action) + "\n" for action in actions)
+    return version
 
 
 def table_rows(spark: Any, path: Path) -> list[Row]:

@@ -218,7 +218,7 @@ def _tables(found: _Stale) -> RenderableType:
             Text.assemble(
                 ("Stale  ", "bold"),
                 counted(number, "partition"),
-                f", of which {waiting:,} cannot be run yet" if waiting else "",
+                f", {waiting:,} of them cannot be run yet" if waiting else "",
                 f"; with what follows from them {amount(found.plan)} would run",
             )
         )

@@ -9,8 +9,8 @@ from typing import Any, Final
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Members of a job or dataset that are told apart by themselves, only hold what was, or differ in
-#: each run, as a query that names a day.
+#: Members of a job or dataset that are compared on their own, that hold former edges, or that
+#: differ in each run, as a query that names a day.
 _EDGES: Final = frozenset(
     {"ref", "reads", "writes", "former_reads", "former_writes", "fields", "query"}
 )

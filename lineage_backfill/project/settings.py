@@ -493,13 +493,15 @@ def _open(file: Path, data: bytes | None) -> Table:
 
 def _own(file: Path | None, read: ReadFile, target: str) -> Table:
     """Return the project file as it holds for a target."""
+    document: Mapping[str, Any] = {}
+    if file is not None:
+        data = read(file)
+        if data is None:
+            raise unreadable(file, "No such file or directory")
+        document = _document(file, data) or {}
     place = str(file) if file else "no project file"
-    data = read(file) if file else b""
-    if file is not None and data is None:
-        raise unreadable(file, "No such file or directory")
-    document = (_document(file, data or b"") or {}) if file else {}
     found = Table(targets.chosen(document, target, place), place)
-    for name in targets.names(document):
+    for name in sorted(document.get("target", {})):
         _refuse_unknown(targets.chosen(document, name, place), f"{place} [target.{name}]")
     return found
 

@@ -52,12 +52,6 @@ def folder(target: str) -> str:
     return f".lineage-backfill/targets/{target}" if target else ".lineage-backfill"
 
 
-def names(document: Mapping[str, Any]) -> list[str]:
-    """Return the names of the targets of a project file's document."""
-    targets = document.get("target", {})
-    return sorted(targets) if isinstance(targets, Mapping) else []
-
-
 def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any], place: str) -> dict[str, Any]:
     for key in _SHARED:
         if key in above.get("project", {}):

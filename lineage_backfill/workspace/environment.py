@@ -17,6 +17,7 @@ from typing import Any
 from lineage_backfill import redaction
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.project import Project
+from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.references import revealed
 from lineage_backfill.project.targets import folder
 from lineage_backfill.workspace.configuration import lineage_origin, load_project, read_file
@@ -78,6 +79,12 @@ def sqlite_file(project: Project) -> Path | None:
 def state_dir(project: Project) -> Path:
     """Return the folder of what backfills leave behind."""
     return project.root / folder(project.target)
+
+
+def spark_conf(declarations: Declarations) -> Mapping[str, Any]:
+    """Return the Spark settings of the first engine that has any, to read tables with."""
+    confs = (one.settings.get("conf") for one in declarations.engines)
+    return next((conf for conf in confs if isinstance(conf, Mapping)), {})
 
 
 def code_version(root: Path) -> str:

@@ -59,7 +59,7 @@ from lineage_backfill.ports import RunStore, TableLogs
 from lineage_backfill.runs import observations
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.sources import table_logs
-from lineage_backfill.workspace.environment import load_functions, log_time
+from lineage_backfill.workspace.environment import load_functions, log_time, spark_conf
 from lineage_backfill.workspace.lineage import left_out
 from lineage_backfill.workspace.workspace import Workspace
 
@@ -82,6 +82,7 @@ class Planning:
         self.workspace = workspace
         self._project = workspace.project
         self._declarations = workspace.project.declarations
+        self._records_known: dict[DatasetRef, TableRecord] = {}
 
     def plan(self, request: Request) -> Plan:
         """Return the plan for the request; raises UsageError where it cannot be planned."""
@@ -203,11 +204,14 @@ class Planning:
     def without_waiting(self, jobs: Sequence[Staleness], plan: Plan) -> tuple[Staleness, ...]:
         """Return the jobs with the stale keys marked that a plan holds and that would fail.
 
-        They are those whose inputs were never written, as far as `missing_reads` can tell.
+        They are those whose inputs were never written, by the logs that `find_stale` has read and,
+        of other tables, as far as `missing_reads` can tell.
         """
-        resolver = self.workspace.resolver_of(plan)
-        tables = self.records_without_spark(resolver, inputs_of(plan, resolver))
-        waiting = waiting_keys(plan, resolver, tables)
+        resolver, known = self.workspace.resolver_of(plan), self._records_known
+        wanted = inputs_of(plan, resolver)
+        if unread := wanted - known.keys():
+            known.update(self.records_without_spark(resolver, unread))
+        waiting = waiting_keys(plan, resolver, {ref: known[ref] for ref in wanted & known.keys()})
         return tuple(
             replace(one, waiting=one.waiting | (one.stale & waiting.get(one.job, NOTHING)))
             for one in jobs
@@ -232,10 +236,8 @@ class Planning:
 
     @cached_property
     def _logs(self) -> TableLogs:
-        """The logs of Delta tables, read with the Spark settings of the first engine with any."""
-        confs = (one.settings.get("conf") for one in self._declarations.engines)
-        conf = next((conf for conf in confs if isinstance(conf, Mapping)), {})
-        return table_logs.DeltaTableLogs(conf=conf)
+        """The logs of Delta tables, read with the Spark settings of an engine."""
+        return table_logs.DeltaTableLogs(conf=spark_conf(self._declarations))
 
     def with_changes(
         self, request: Request, *, after: int | None = None, since: datetime | None = None
@@ -313,6 +315,7 @@ class Planning:
         if exclude:
             jobs -= select_jobs(exclude, workspace.graph)
         tables = self._records_of_jobs(resolver, jobs)
+        self._records_known.update(tables.known)
         with workspace.open_store() as store:
             runs = observations.of_runs(resolver, snapshot.history, store)
         stale = find_stale(resolver, tables=tables.known, runs=runs, jobs=jobs, since=since)

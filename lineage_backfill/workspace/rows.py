@@ -13,6 +13,7 @@ from lineage_backfill.project.matching import DeclaredNames
 from lineage_backfill.runspec.values import ProductKey
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from lineage_backfill.workspace.backfills import Backfills, find
+from lineage_backfill.workspace.environment import spark_conf
 from lineage_backfill.workspace.workspace import Workspace
 
 #: How many rows of each kind are shown.
@@ -56,11 +57,9 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
     ref = DatasetRef(**last["dataset"])
     declarations = workspace.project.declarations
     declared = DeclaredNames(declarations).datasets.find(ref) or DatasetDeclaration(name=ref.name)
-    confs = (one.settings.get("conf") for one in declarations.engines)
-    conf = next((one for one in confs if isinstance(one, Mapping)), {})
     scope = (one["values"] for one in place.get("scope") or () if one["key"] == part["key"])
     values: Mapping[str, str | None] = next(scope, {})
-    found = DeltaTableLogs(conf={**workspace.project.spark, **conf}).rows(
+    found = DeltaTableLogs(conf={**workspace.project.spark, **spark_conf(declarations)}).rows(
         {
             "location": place["location"],
             "before": first["version_before"],

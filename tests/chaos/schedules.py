@@ -8,7 +8,6 @@ with what its commit should have made of the version before it.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import threading
@@ -27,7 +26,7 @@ from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
 from spark_runtime.writer import write_partitions
 from tests.chaos.versions import Checks, Commit, End, Rows, Run
-from tests.races import MODES, SCHEMA, Steps, spec
+from tests.races import MODES, SCHEMA, Steps, commit_files, newest_version, spec
 
 DAYS = ("d1", "d2", "d3")
 _TURNS, _ATTEMPTS, _FOREIGN_FILES = 16, 2, 3
@@ -229,25 +228,11 @@ class Schedule:
 
     def _add(self, day: str) -> None:
         file = self.templates.foreign_file(day, self.chance.randrange(_FOREIGN_FILES))
-        version = self._newest() + 1
-        target = self.path / f"day={day}" / f"foreign-{version}.parquet"
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(file, target)
-        added = {
-            "path": str(target.relative_to(self.path)),
-            "partitionValues": {"day": day},
-            "size": target.stat().st_size,
-            "modificationTime": 0,
-            "dataChange": True,
-            "stats": json.dumps({"numRecords": 1}),
-        }
-        with self._file(version).open("x") as commit:
-            for action in ({"commitInfo": {"operation": "WRITE"}}, {"add": added}):
-                commit.write(json.dumps(action) + "\n")
+        version = commit_files(self.path, [(day, file)])
         self.story.append(f"foreign {version}: {day}")
 
     def _newest(self) -> int:
-        return max(int(file.stem) for file in (self.path / "_delta_log").glob("*.json"))
+        return newest_version(self.path)
 
     def _file(self, version: int) -> Path:
         return self.path / "_delta_log" / f"{version:020}.json"

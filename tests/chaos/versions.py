@@ -1,7 +1,7 @@
 """The versions of a table that runs, undoings and somebody else wrote, held against a model.
 
 Each version is compared, by its rows, with what its commit should have made of the version before
-it, and what each attempt said of itself in the end with what it left.
+it, and the outcome that each attempt reported with the commits that it left.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Checks:
             assert after == before, f"{commit} changes rows"
 
     def _check_put_back(self, commit: Commit, undone: list[int]) -> None:
-        """The days that they touched are as before the first that did, and nobody else's."""
+        """Each day that the undone commits touched has the rows from before the first of them."""
         expected = dict(self.rows[commit.version - 1])
         open_ = [v for v in undone if self._gone(self.commits[v], commit.version) is None]
         for day in {day for version in open_ for day in self.commits[version].touched}:

@@ -22,7 +22,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Let nothing through: connections stay open, and nobody hears anything."""
+        """Let nothing through; connections stay open, without data."""
         self._cut.set()
 
     def heal(self) -> None:

@@ -20,7 +20,7 @@ from tests.fakes import NOW, backfill_record, planned_run
 
 
 class Told(ServiceReporter):
-    """Keeps what it was told."""
+    """Keeps a line for each call."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -62,7 +62,7 @@ DIAMOND = plan_of(
 
 @dataclass
 class Told(Reporter):
-    """Keeps what it was told."""
+    """Keeps a line for each call."""
 
     lines: list[str] = field(default_factory=list)
     on_stopping: Callable[[], None] = lambda: None
