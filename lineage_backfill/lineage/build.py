@@ -38,6 +38,7 @@ from lineage_backfill.lineage.folded import (
     NOTHING,
     OF_DATASETS,
     OF_JOBS,
+    OF_RUNS,
     SHAPE_ERRORS,
     Columns,
     Dataset,
@@ -327,6 +328,7 @@ class LineageBuilder:
         if airflow:
             nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
+            keep(job.facets, facets, OF_RUNS, when)
         else:
             if arguments := facets.get("airflow_runArgs"):
                 run.manual |= was_triggered(arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,6 +10,10 @@ from urllib.parse import quote
 
 #: How many keys one run may be said to have.
 _MOST_KEYS: Final = 1_000
+#: The longest id that Airflow takes.
+_AN_ID: Final = 250
+#: The addresses in Python's text of a list of assets.
+_URI: Final = re.compile(r"""'uri': (?:'([^']*)'|"([^"]*)")""")
 #: So many characters of a query or a description are kept.
 _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
@@ -42,10 +47,10 @@ def interval(facet: Any) -> Interval | None:
 
 
 def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
-    """Return data interval, partition key and whether it is a manual run.
+    """Return data interval, partition key and whether its interval was chosen by the clock.
 
-    The facet is that of Airflow's provider (`airflow`, `airflowDagRun`), or of the integration
-    before it.
+    It was in a manual run, unless its logical date begins it as a schedule's does. The facet is
+    that of Airflow's provider (`airflow`, `airflowDagRun`), or of the integration before it.
     """
     run = facet.get("dagRun") if isinstance(facet, dict) else None
     if not isinstance(run, dict):
@@ -53,9 +58,29 @@ def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
     key = run.get("partition_key")
     if not isinstance(key, str):
         key = _day_or_hour(run.get("partition_date"))
-    manual = run.get("run_type") == "manual"
-    interval = _interval(run.get("data_interval_start"), run.get("data_interval_end"))
+    start = run.get("data_interval_start")
+    interval = _interval(start, run.get("data_interval_end"))
+    is_scheduled = interval is not None and interval[1] != "" and run.get("logical_date") == start
+    manual = run.get("run_type") == "manual" and not is_scheduled
     return interval, key, manual
+
+
+def airflow_task(facet: Any) -> dict[str, Any] | None:
+    """Return what an `airflow` facet tells of a task: the members of `AirflowTask`, where told.
+
+    Names may hold dots: they cannot be told from the name of the job.
+    """
+    dag, task = facet.get("dag") or {}, facet.get("task") or {}
+    ids = {"dag": dag.get("dag_id"), "task": task.get("task_id")}
+    if None in ids.values():
+        return None
+    if not all(
+        type(one) is str and one.isprintable() and len(one) <= _AN_ID for one in ids.values()
+    ):
+        raise ValueError("not the ids of a task")
+    sides = {side: _uris(task.get(side)) for side in ("inlets", "outlets")}
+    told = {"timetable": timetable} if isinstance(timetable := dag.get("timetable"), dict) else {}
+    return {**ids, **{side: uris for side, uris in sides.items() if uris}, **told}
 
 
 def was_triggered(facet: Any) -> bool:
@@ -250,6 +275,12 @@ def _interval(start: Any, end: Any) -> Interval | None:
     if not isinstance(start, str):
         return None
     return start, end if isinstance(end, str) and end != start else ""
+
+
+def _uris(text: Any) -> list[str]:
+    """Return the addresses of the assets that a task declares, sorted."""
+    found = _URI.findall(text[:_LONGEST]) if isinstance(text, str) else []
+    return sorted({one or other for one, other in found})
 
 
 def _day_or_hour(text: Any) -> str | None:

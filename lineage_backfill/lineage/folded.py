@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from lineage_backfill.lineage.facets import (
+    airflow_task,
     description,
     fields,
     location,
@@ -52,6 +53,8 @@ OF_JOBS: Readers = {
     "documentation": ("description", description),
     **_OF_BOTH,
 }
+#: What the facets of a job's runs tell of the job.
+OF_RUNS: Readers = {"airflow": ("airflow", airflow_task)}
 OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 
 

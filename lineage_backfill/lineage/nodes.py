@@ -10,11 +10,14 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from msgspec import convert
+
 from lineage_backfill.lineage.columns import Part, untold
 from lineage_backfill.lineage.facets import column_inputs, parse_time
 from lineage_backfill.lineage.folded import (
     OF_DATASETS,
     OF_JOBS,
+    OF_RUNS,
     SHAPE_ERRORS,
     UNREADABLE,
     Columns,
@@ -28,10 +31,18 @@ from lineage_backfill.lineage.folded import (
     RunIO,
     merge,
 )
-from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, ObservedRun, Written
+from lineage_backfill.lineage.snapshot import (
+    AirflowTask,
+    ColumnEdge,
+    DatasetNode,
+    JobNode,
+    ObservedRun,
+    Written,
+)
 from lineage_backfill.lineage.subsets import MOST
 from lineage_backfill.model import DatasetRef, JobRef
 
+_OF_JOBS: Readers = {**OF_JOBS, **OF_RUNS}
 _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
@@ -303,6 +314,9 @@ def _job_node(
     former: tuple[tuple[DatasetRef, ...], ...] = ((), ())
     if ever is not now:
         former = _refs(ever.reads, aliases, reads), _refs(ever.writes, aliases, writes)
+    told = _told(job.facets, _OF_JOBS, job.ref, said)
+    if "airflow" in told:
+        told["airflow"] = convert(told["airflow"], AirflowTask)
     return JobNode(
         ref=job.ref,
         reads=reads,
@@ -312,7 +326,7 @@ def _job_node(
         parent=parent and JobRef(*parent),
         after=after,
         is_action=job.is_action,
-        **_told(job.facets, OF_JOBS, job.ref, said),
+        **told,
     )
 
 

@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 Instant = Annotated[datetime, Meta(tz=True)]
 
 
+class AirflowTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Airflow task that a job is, by the `airflow` run facet.
+
+    `inlets` and `outlets` are the URIs that it declares, `timetable` is its DAG's, as sent.
+    """
+
+    dag: str
+    task: str
+    inlets: tuple[str, ...] = ()
+    outlets: tuple[str, ...] = ()
+    timetable: Mapping[str, Any] | None = None
+
+
 # There are tens of thousands of these: a Struct is made many times faster than a frozen dataclass.
 class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the lineage says of one job.
@@ -45,6 +58,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str | None = None
     partitioning: Mapping[str, Any] | None = None
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
+    airflow: AirflowTask | None = None
     is_action: bool = False  # of a Spark application, as Spark's listener sends it
     inner: tuple[DatasetRef, ...] = ()
     parts: tuple[JobRef, ...] = ()

@@ -57,6 +57,8 @@ def _of_job(
         ],
     )
     yield "Kind", [node.processing] if node.processing else ()
+    task = node.airflow
+    yield "Airflow", [f"task {task.task} of DAG {task.dag}"] if task else ()
     yield from _of_both(node)
     yield "Code", [node.location] if node.location else ()
     yield "Description", (node.description or "").splitlines()
@@ -190,6 +192,7 @@ def _job(node: JobNode) -> dict[str, Any]:
             parts=[named(ref) for ref in node.parts],
             after=[named(ref) for ref in node.after],
             processing=node.processing,
+            airflow=node.airflow and {"dag": node.airflow.dag, "task": node.airflow.task},
             owners=list(node.owners),
             tags=list(node.tags),
             location=node.location,

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from msgspec import NODEFAULT, MsgspecError, convert
+from msgspec import NODEFAULT, MsgspecError, Struct, convert
 from msgspec.structs import asdict, fields
 
 from lineage_backfill.errors import LineageError
@@ -21,7 +21,6 @@ from lineage_backfill.lineage.snapshot import (
     JobNode,
     LineageSnapshot,
     ObservedRun,
-    Written,
 )
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_records
@@ -129,6 +128,6 @@ def _plain(value: Any) -> Any:
         return [value.namespace, value.name]
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, Written):
-        return {name: _plain(told) for name, told in asdict(value).items()}
+    if isinstance(value, Struct):
+        return {name: _plain(told) for name, told in asdict(value).items() if told is not None}
     return value.isoformat() if isinstance(value, datetime) else value

@@ -20,6 +20,7 @@ from lineage_backfill.sources.snapshot import SnapshotSource, save_snapshot
 from tests.unit.cli.documents import fits
 
 FOOD = Path(__file__).parents[2] / "data" / "lineage" / "food_delivery.json.gz"
+AIRFLOW = FOOD.with_name("airflow_recorded.ndjson.gz")
 EVIL = 'a"]; <b>\x1b[2J & `x`\\ {1}'
 
 
@@ -385,6 +386,15 @@ def test_show_of_one_name(
         told(capsys, "lineage", "show", name, "--events", "e.ndjson", "--utc", code=code)
         == snapshot
     )
+
+
+def test_show_names_the_airflow_task_that_a_job_is(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["lineage", "show", "kinds.by_hook", "--events", str(AIRFLOW)]
+    assert "task by_hook of DAG kinds" in told(capsys, *arguments)
+    document = json.loads(told(capsys, *arguments, "--json"))
+    assert fits(document, "lineage")
+    (job,) = document["jobs"]
+    assert job["airflow"] == {"dag": "kinds", "task": "by_hook"}
 
 
 @pytest.mark.usefixtures("told_all")

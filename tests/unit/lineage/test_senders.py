@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage_backfill.lineage.build import LineageBuilder
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
 KAFKA = "kafka://broker:9092"
+RECORDED = Path(__file__).parents[2] / "data" / "lineage" / "airflow_recorded.ndjson.gz"
 POSTGRES = "postgres://postgres:5432"
 
 
@@ -166,3 +171,110 @@ def test_a_validation_of_great_expectations_reads_and_writes_nothing(kind: str) 
         "public.orders > " if kind == "COMPLETE" else " > "
     )
     assert not snapshot.warnings
+
+
+@pytest.fixture(scope="module")
+def airflow() -> LineageSnapshot:
+    """Airflow 3.3.2 with its provider, and 2.7.3 with the integration before it."""
+    lines = gzip.decompress(RECORDED.read_bytes()).splitlines()
+    return build(*map(json.loads, lines))
+
+
+def task(snapshot: LineageSnapshot, name: str, space: str = "prod") -> AirflowTask:
+    found = snapshot.jobs[JobRef(space, name)].airflow
+    assert found is not None
+    return found
+
+
+def test_tasks_of_airflow_are_jobs_below_their_dag_with_the_ids_of_their_facet(
+    airflow: LineageSnapshot,
+) -> None:
+    tasks = {node.ref: node for node in airflow.jobs.values() if node.airflow}
+    assert (len(airflow.jobs), len(tasks)) == (24, 14)
+    for ref, node in tasks.items():
+        found = task(airflow, ref.name, ref.namespace)
+        assert ref.name == f"{found.dag}.{found.task}"
+        assert node.parent == JobRef(ref.namespace, found.dag)
+    build_task = task(airflow, "revenue_daily.build")
+    assert (build_task.inlets, build_task.outlets) == (
+        ("s3://lake/orders",),
+        ("s3://lake/revenue",),
+    )
+    assert build_task.timetable == {"expression": "0 0 * * *", "timezone": "UTC"}
+    assert edges(airflow, "kinds.by_ol_dataset", "prod") == "orders > revenue"
+    assert edges(airflow, "orders_daily.load", "legacy") == "db.raw > db.orders"
+
+
+def test_dags_of_airflow_have_no_edges(airflow: LineageSnapshot) -> None:
+    dags = [node for node in airflow.jobs.values() if not node.airflow]
+    assert {node.ref.name for node in dags} == {node.ref.name.partition(".")[0] for node in dags}
+    assert not any(node.reads or node.writes for node in dags)
+
+
+def runs(snapshot: LineageSnapshot, name: str, space: str = "prod") -> list[ObservedRun]:
+    return [run for run in snapshot.history if run.job == JobRef(space, name)]
+
+
+def interval(run: ObservedRun) -> str:
+    ends = (run.nominal_start, run.nominal_end)
+    return " > ".join(f"{when:%m-%dT%H}" if when else "-" for when in ends)
+
+
+def test_runs_of_airflow_have_the_interval_or_key_that_they_were_for(
+    airflow: LineageSnapshot,
+) -> None:
+    assert [interval(run) for run in runs(airflow, "revenue_daily.build")] == [
+        "11-22T00 > 11-23T00",
+        "11-21T00 > 11-22T00",
+    ]
+    assert {run.partition_key for run in runs(airflow, "p_hourly.load")} == {
+        "2026-11-23T02",
+        "2026-11-21T05",
+    }
+    (rolled,) = runs(airflow, "p_daily.roll")
+    assert rolled.partition_key == "2026-11-21"
+
+
+def test_a_manual_run_of_airflow_is_for_the_interval_that_its_logical_date_begins(
+    airflow: LineageSnapshot,
+) -> None:
+    found = {interval(run) for run in runs(airflow, "orders_hourly.load")}
+    assert found == {"- > -", "11-23T00 > 11-23T01"}, "Airflow chose the others by the clock"
+    start, end = "2026-11-21T05:00:00+00:00", "2026-11-21T06:00:00+00:00"
+    told = {"data_interval_start": start, "data_interval_end": end, "run_type": "manual"}
+    for logical, expected in ((start, "11-21T05 > 11-21T06"), (end, "- > -"), (None, "- > -")):
+        facet = {"dagRun": {**told, "logical_date": logical}}
+        nominal = {"nominalStartTime": start, "nominalEndTime": end}
+        snapshot = build(event("COMPLETE", 1, "j", airflow=facet, nominalTime=nominal))
+        assert [interval(run) for run in snapshot.history] == [expected]
+
+
+def test_what_old_airflow_tells_at_the_start_of_a_run_alone_holds_at_its_end(
+    airflow: LineageSnapshot,
+) -> None:
+    (run,) = runs(airflow, "orders_daily.load", "legacy")
+    assert run.state == "COMPLETE"
+    assert interval(run) == "11-21T00 > 11-22T00"
+    assert run.ended_at == datetime(2026, 11, 23, 2, 23, 0, 381074, UTC)
+    assert task(airflow, "orders_daily.load", "legacy").task == "load"
+
+
+def test_ids_of_airflow_may_hold_dots() -> None:
+    facet = {"dag": {"dag_id": "shop.eu"}, "task": {"task_id": "day.build"}}
+    (node,) = build(event("COMPLETE", 1, "shop.eu.day.build", airflow=facet)).jobs.values()
+    assert node.airflow == AirflowTask(dag="shop.eu", task="day.build")
+
+
+@pytest.mark.parametrize(
+    "facet",
+    [
+        {"dag": {"dag_id": 3}, "task": {"task_id": "t"}},
+        {"dag": {"dag_id": "d"}, "task": {"task_id": "t\x1b[2J"}},
+        {"dag": {"dag_id": "d"}, "task": {"task_id": "t" * 251}},
+        {"dag": {"dag_id": "d"}, "task": "t"},
+    ],
+)
+def test_ids_that_airflow_cannot_have_sent_are_reported(facet: Any) -> None:
+    snapshot = build(event("COMPLETE", 1, "j", airflow=facet))
+    assert [node.airflow for node in snapshot.jobs.values()] == [None]
+    assert "its facet `airflow` cannot be read" in snapshot.warnings[0]

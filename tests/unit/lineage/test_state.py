@@ -11,6 +11,8 @@ import pytest
 from lineage_backfill.lineage import state
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.folded import UNREADABLE, Dataset, Job, Run
+from lineage_backfill.lineage.snapshot import AirflowTask
+from lineage_backfill.model import JobRef
 
 DATA = Path(__file__).parents[2] / "data" / "lineage"
 FILES = sorted(DATA.glob("*.ndjson.gz"))
@@ -65,7 +67,11 @@ def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
                 "runId": "r",
                 "facets": {
                     "jobDependencies": {"upstream": [other], "downstream": [other]},
-                    "airflow": {"dagRun": {"run_type": "manual"}},
+                    "airflow": {
+                        "dagRun": {"run_type": "manual"},
+                        "dag": {"dag_id": "d", "timetable": {"expression": "@daily"}},
+                        "task": {"task_id": "t", "outlets": "[{'uri': 's3://b/t'}]"},
+                    },
                 },
             },
             "job": {"namespace": "n", "name": "j"},
@@ -83,6 +89,9 @@ def test_the_details_of_jobs_runs_and_datasets_are_kept() -> None:
     was, now = builder.snapshot(), again.snapshot()
     assert (now.jobs, now.datasets, now.history) == (was.jobs, was.datasets, was.history)
     assert all(node.after for node in now.jobs.values())
+    assert now.jobs[JobRef("n", "j")].airflow == AirflowTask(
+        dag="d", task="t", outlets=("s3://b/t",), timetable={"expression": "@daily"}
+    )
     assert all(node.written for node in now.datasets.values())
     assert all(run.written for run in now.history)
     assert now.column_edges == was.column_edges != ()

@@ -13,6 +13,7 @@ import pytest
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import (
+    AirflowTask,
     DatasetNode,
     JobNode,
     LineageSnapshot,
@@ -63,6 +64,7 @@ def test_every_member_comes_back(tmp_path: Path) -> None:
         location="git",
         partitioning={"run": {"grain": "day"}},
         after=(JobRef("n", "a"), JobRef("n", "b")),
+        airflow=AirflowTask(dag="d", task="t", outlets=("s3://b/t",), timetable={"x": [1]}),
     )
     written = Written(at=datetime(2024, 1, 1, tzinfo=UTC), rows=0, files=2)
     dataset = DatasetNode(ref=table, written=written, dropped=True)
