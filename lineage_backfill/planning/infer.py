@@ -1,4 +1,4 @@
-"""Partitioning inferred from run history, with its evidence; what is ambiguous stays unknown."""
+"""Partitioning inferred from history and timetables, with its evidence, where it is unambiguous."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Final
 
 from lineage_backfill.errors import UsageError
-from lineage_backfill.lineage.snapshot import ObservedRun
-from lineage_backfill.model import JobRef
+from lineage_backfill.lineage.snapshot import JobNode, ObservedRun
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.partitions.ordinals import OrdinalSet
 from lineage_backfill.partitions.text import parse_partitions
+from lineage_backfill.planning.timetables import read_timetable
 from lineage_backfill.project.declarations import CalendarDeclaration, Grain
 
 #: Fewer recorded runs than this prove nothing.
@@ -33,8 +34,10 @@ class Inference:
     confidence: float
 
 
-def infer_all(history: Iterable[ObservedRun]) -> Mapping[JobRef, Inference]:
-    """Return what the history tells of each job; a job whose runs disagree is left out.
+def infer_all(
+    history: Iterable[ObservedRun], jobs: Iterable[JobNode] = ()
+) -> Mapping[JobRef, Inference]:
+    """Return what history and timetables tell of each job; one where they disagree is left out.
 
     So is one whose runs mostly skip periods: those may be slices of their own.
     Keys that an orchestrator recorded count before nominal times (OpenLineage run facet
@@ -50,7 +53,45 @@ def infer_all(history: Iterable[ObservedRun]) -> Mapping[JobRef, Inference]:
         inference = _from_keys(records) or _from_nominal_times(records)
         if inference is not None:
             found[job] = inference
+    _add_timetables(found, tuple(jobs))
     return found
+
+
+def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> None:
+    """Add what the timetables of DAGs tell of their tasks; where history contradicts, drop both."""
+    keeping = []
+    for node in jobs:
+        if node.airflow is None or node.airflow.timetable is None:
+            continue
+        told = read_timetable(node.airflow.timetable)
+        known = found.get(node.ref)
+        if told.odd or (told.calendar and known and known.calendar.grain != told.calendar.grain):
+            found.pop(node.ref, None)
+        elif told.calendar is not None:
+            found[node.ref] = Inference(
+                calendar=told.calendar, evidence=told.evidence, confidence=1.0
+            )
+        elif told.keeps_keys and known is None:
+            keeping.append(node)
+    if keeping:
+        _add_kept_keys(found, keeping, jobs)
+
+
+def _add_kept_keys(
+    found: dict[JobRef, Inference], keeping: Sequence[JobNode], jobs: Sequence[JobNode]
+) -> None:
+    """Add jobs whose timetable keeps the keys of their one input, from what writes that."""
+    writers: dict[DatasetRef, list[JobRef]] = defaultdict(list)
+    for node in jobs:
+        for ref in node.writes:
+            writers[ref].append(node.ref)
+    for _ in keeping:  # one may read what another one writes
+        for node in keeping:
+            made = {job for ref in node.reads for job in writers[ref]} - {node.ref}
+            known = {found[job].calendar if job in found else None for job in made}
+            if len(known) == 1 and (calendar := known.pop()) is not None and node.ref not in found:
+                evidence = "the timetable of its DAG keeps the keys of what it reads"
+                found[node.ref] = Inference(calendar=calendar, evidence=evidence, confidence=1.0)
 
 
 def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:

@@ -40,7 +40,7 @@ def notices(
     }
     engineless = [f for f, result in results.items() if result in lacking] if lacking else []
     for found, text in (
-        (inferred, "partitioning inferred from run history"),
+        (inferred, "partitioning inferred, not declared"),
         (engineless, "no engine is declared, so `run` would refuse"),
     ):
         if found:

@@ -1,4 +1,4 @@
-"""What the lineage tells a resolver: edges, facets, calendars inferred from run history."""
+"""What the lineage tells a resolver: edges, facets, calendars inferred from history."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class _SentLineage:
 
     def inference(self, job: JobRef) -> infer.Inference | None:
         if self._inferred is None:
-            self._inferred = infer.infer_all(self._snapshot.history)
+            self._inferred = infer.infer_all(self._snapshot.history, self._snapshot.jobs.values())
         return self._inferred.get(job)
 
     def infer_job(self, job: JobRef) -> CalendarDeclaration | None:

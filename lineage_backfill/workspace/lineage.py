@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import platformdirs
 
 from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
 from lineage_backfill.lineage.merge import fold_children
-from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.places import Places
@@ -189,13 +190,23 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     return (f"left out of the lineage by `ignore_runs` is what these runs said: {runs}",)
 
 
+def _above(ref: JobRef, jobs: Mapping[JobRef, JobNode]) -> Iterator[JobRef]:
+    """Yield the parents of a job, the nearest first, each once."""
+    seen = set[JobRef]()
+    while (node := jobs.get(ref)) and node.parent and node.parent not in seen:
+        ref = node.parent
+        seen.add(ref)
+        yield ref
+
+
 def _folded(
     snapshot: LineageSnapshot, declarations: Declarations, *, applications: bool
 ) -> LineageSnapshot:
     """Fold children into parents without edges of their own: those that are what is run.
 
     Declaring an Airflow DAG by name says so. With `applications` Spark's are, by the facets of its
-    listener, unless one of their actions is declared by name.
+    listener, and Airflow's tasks, whatever they declare themselves, unless one of the jobs below
+    them is declared by name.
     """
     named = {(job.namespace or declarations.namespace, job.name) for job in declarations.jobs}
 
@@ -203,17 +214,17 @@ def _folded(
         return not named.isdisjoint({(ref.namespace, ref.name), (None, ref.name)})
 
     jobs = snapshot.jobs
-    split = {node.parent for node in jobs.values() if node.is_action and is_declared(node.ref)}
-    whole = {
-        node.parent
-        for node in jobs.values()
-        if node.parent is not None
-        and (
-            is_declared(node.parent)
-            or (applications and node.is_action and node.parent not in split)
-        )
-        and not (node.parent in jobs and (jobs[node.parent].reads or jobs[node.parent].writes))
-    }
+    split = {one for ref in jobs if is_declared(ref) for one in _above(ref, jobs)}
+    whole = set[JobRef]()
+    for node in jobs.values():
+        above = node.parent and (jobs.get(node.parent) or JobNode(ref=node.parent))
+        if above is None:
+            continue
+        by_facet = applications and above.ref not in split
+        is_own = is_declared(above.ref) or (by_facet and node.is_action)
+        if (by_facet and above.airflow) or (is_own and not (above.reads or above.writes)):
+            whole.add(above.ref)
+    whole = {ref for ref in whole if whole.isdisjoint(_above(ref, jobs))}
     if not whole:
         return snapshot
     folded = fold_children(snapshot, whole)

@@ -154,3 +154,42 @@ def test_init_drafts_the_application(
     asked = ["impact", "--job", "nightly.overwrite_by_expression_exec_v1"]
     assert main(asked) == 64
     assert "is a part of shop:nightly" in capsys.readouterr().err
+
+
+def under_airflow(*, outlet: str = "") -> list[dict[str, Any]]:
+    """The events of a task that submits the application, and says itself what it writes."""
+    facet = {"dag": {"dag_id": "etl.daily"}, "task": {"task_id": "submit"}}
+    task = event("etl.daily.submit", [], outlet.split())
+    task["run"] = {"runId": "t", "facets": {"airflow": facet}}
+    app = event("nightly", [], [])
+    parent = {"job": {"namespace": "shop", "name": "etl.daily.submit"}, "run": {"runId": "t"}}
+    app["run"] = {"runId": "p", "facets": {"parent": parent}}
+    return [*EVENTS, task, app]
+
+
+@pytest.mark.parametrize("outlet", ["", "mart"])
+def test_an_application_is_a_part_of_the_airflow_task_that_submits_it(
+    outlet: str, tmp_path: Path
+) -> None:
+    snapshot = read(tmp_path, events=under_airflow(outlet=outlet))
+    assert [ref.name for ref in snapshot.jobs] == ["etl.daily.submit", "other"]
+    task = snapshot.jobs[JobRef("shop", "etl.daily.submit")]
+    assert task.airflow is not None
+    assert (task.airflow.dag, task.airflow.task) == ("etl.daily", "submit")
+    assert [ref.name for ref in task.reads] == ["dlt_a", "dlt_b"]
+    assert [ref.name for ref in task.writes] == ["dlt", "log", "mart"]
+    assert APP in task.parts
+
+
+def test_an_application_that_is_declared_is_run_in_place_of_its_airflow_task(
+    tmp_path: Path,
+) -> None:
+    toml = '[[job]]\nname = "nightly"\nengine = "local"\nentrypoint = "a:b"\n'
+    snapshot = read(tmp_path, toml, under_airflow())
+    assert [ref.name for ref in snapshot.jobs] == ["etl.daily.submit", "nightly", "other"]
+    assert not snapshot.jobs[JobRef("shop", "etl.daily.submit")].writes
+    assert [ref.name for ref in snapshot.jobs[APP].writes] == ["dlt", "log", "mart"]
+
+
+def test_airflow_tasks_are_not_folded_where_nothing_is(tmp_path: Path) -> None:
+    assert len(read(tmp_path, "fold = false\n", under_airflow()).jobs) == 6

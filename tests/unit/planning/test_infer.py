@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
+from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
 from lineage_backfill.planning.infer import infer_all
 from tests.unit.planning.world import find, job, lineage, plan, request, summary
 
@@ -170,7 +171,7 @@ def test_an_inferred_calendar_is_planned_and_shown_with_its_evidence() -> None:
         "the nominal times of 4 runs are each one day in UTC"
     )
     assert "inferred" not in find(made, "k").reason
-    assert "partitioning inferred from run history: w:j" in made.warnings
+    assert "partitioning inferred, not declared: w:j" in made.warnings
 
 
 def test_a_declaration_and_a_facet_win_over_what_is_inferred() -> None:
@@ -202,3 +203,109 @@ def test_a_job_without_outputs_is_inferred_from_its_own_runs() -> None:
     made = plan(request(jobs={"j": "2024-03-10"}), snapshot, RAW)
     assert summary(made) == {"j": "2024-03-10"}
     assert "inferred" in find(made, "j").reason
+
+
+# --- timetables of Airflow ------------------------------------------------------------------------
+
+
+def mapped(
+    mapper: str, window: str = "", direction: str = "forward", **more: Any
+) -> dict[str, Any]:
+    """The timetable of a DAG that is started by partitions of assets, as Airflow 3.3 sends it."""
+    path = "airflow.partition_mappers"
+    found = {"__type": f"{path}.temporal.{mapper}", "__var": {"timezone": "UTC"}}
+    if window:
+        of = {"__type": f"{path}.window.{window}", "__var": {"direction": direction}}
+        found = {
+            "__type": f"{path}.base.RollupMapper",
+            "__var": {"upstream_mapper": found, "window": of},
+        }
+    return {"default_partition_mapper": found, "partition_mapper_config": [], **more}
+
+
+def cron(expression: str, zone: Any = "UTC", **more: Any) -> dict[str, Any]:
+    return {"expression": expression, "timezone": zone, **more}
+
+
+TIMETABLES = [
+    ("data intervals of hours", cron("0 * * * *"), "hour UTC"),
+    ("of days of a zone", cron("0 0 * * *", "Europe/Berlin"), "day Europe/Berlin"),
+    ("of weeks that begin on Monday", cron("0 0 * * 1"), "week UTC"),
+    ("weeks that begin on Sunday are none of ours", cron("0 0 * * 0"), None),
+    ("of quarters", cron("0 0 1 */3 *"), "quarter UTC"),
+    ("half past two begins no day", cron("30 2 * * *"), None),
+    ("a trigger without intervals", cron("0 0 * * *", interval=0.0), None),
+    ("partitions of hours", cron("0 * * * *", key_format="%Y-%m-%dT%H"), "hour UTC"),
+    ("hours whose keys are days", cron("0 * * * *", key_format="%Y-%m-%d"), None),
+    ("no cron", cron("hourly"), None),
+    ("no zone", cron("0 * * * *", 3600), None),
+    ("an unknown zone", cron("0 * * * *", "Mars/Base"), None),
+    ("started by assets", {"asset_condition": {"__type": "asset"}}, None),
+    ("rolled up to days", mapped("StartOfDayMapper", "DayWindow"), "day UTC"),
+    ("begin of days", mapped("StartOfDayMapper"), "day UTC"),
+    ("a window of another length", mapped("StartOfDayMapper", "WeekWindow"), None),
+    ("a window before", mapped("StartOfDayMapper", "DayWindow", "backward"), None),
+    ("a mapper for an asset", mapped("StartOfDayMapper", partition_mapper_config=[[]]), None),
+    ("a mapper of their own", mapped("EveryOther"), None),
+    ("nonsense", {"default_partition_mapper": 3}, None),
+]
+
+
+def in_dag(timetable: dict[str, Any], *history: ObservedRun) -> LineageSnapshot:
+    made = lineage("raw > j > a", history=history or nominal("k", DAY))
+    node = made.jobs[job("j")]
+    task = AirflowTask(dag="shop", task="j", timetable=timetable)
+    return LineageSnapshot.of([replace(node, airflow=task)], history=made.history)
+
+
+@pytest.mark.parametrize(
+    ("says", "timetable", "wanted"), TIMETABLES, ids=[case[0] for case in TIMETABLES]
+)
+def test_what_a_timetable_tells(says: str, timetable: dict[str, Any], wanted: str | None) -> None:
+    found = infer_all((), in_dag(timetable).jobs.values()).get(job("j"))
+    assert (found and f"{found.calendar.grain} {found.calendar.zone}") == wanted
+
+
+def test_a_timetable_and_a_history_that_disagree_prove_nothing() -> None:
+    for timetable, wanted in (
+        (cron("0 0 * * *"), "day"),
+        (cron("0 * * * *"), None),
+        (cron("30 2 * * *"), "day"),  # says nothing
+        (mapped("StartOfDayMapper", "WeekWindow"), None),  # days that each need a week
+    ):
+        snapshot = in_dag(timetable, *nominal("j", DAY))
+        found = infer_all(snapshot.history, snapshot.jobs.values()).get(job("j"))
+        assert (found and found.calendar.grain) == wanted
+
+
+def test_a_timetable_that_keeps_keys_tells_the_partitions_of_what_is_read() -> None:
+    keeps = {"default_partition_mapper": {"__type": "airflow.partition_mappers.IdentityMapper"}}
+    made = lineage("a > j > b\nraw > i > a\nb > k > c\na, x > l > d\ny > u > x")
+    tables = {"i": cron("0 * * * *"), "j": keeps, "k": keeps, "l": keeps}
+    jobs = [
+        replace(node, airflow=AirflowTask(dag="d", task="t", timetable=tables.get(ref.name)))
+        for ref, node in made.jobs.items()
+    ]
+    found = infer_all((), jobs)
+    assert {ref.name: one.calendar.grain for ref, one in found.items()} == {
+        "i": "hour",
+        "j": "hour",
+        "k": "hour",
+    }
+    assert "keeps the keys" in found[job("k")].evidence
+
+
+def test_a_rollup_of_airflow_is_planned_by_its_timetables() -> None:
+    made = lineage("raw > load > orders\norders > roll > daily", history=nominal("other", DAY))
+    tables = {"load": cron("0 * * * *"), "roll": mapped("StartOfDayMapper", "DayWindow")}
+    jobs = [
+        replace(node, airflow=AirflowTask(dag="d", task="t", timetable=tables[ref.name]))
+        for ref, node in made.jobs.items()
+    ]
+    snapshot = LineageSnapshot.of(jobs, history=made.history)
+    raw = 'dataset = [{ name = "raw", grain = "hour" }]'
+    found = plan(request({"raw": "2024-03-10T05"}), snapshot, raw)
+    assert summary(found) == {"load": "2024-03-10T05", "roll": "2024-03-10"}
+    assert find(found, "roll").reason["inferred"] == (
+        "the timetable of its DAG rolls up the keys of each day in UTC (StartOfDayMapper)"
+    )
