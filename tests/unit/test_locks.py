@@ -18,7 +18,11 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME, DEV = "requirements.lock", "requirements-dev.lock"
-GROUPS = {"requirements-docs.lock": "docs", "requirements-release.lock": "release"}
+GROUPS = {
+    "requirements-airflow.lock": "airflow",
+    "requirements-docs.lock": "docs",
+    "requirements-release.lock": "release",
+}
 PLATFORMS = {"linux": ("Linux", "posix"), "darwin": ("Darwin", "posix"), "win32": ("Windows", "nt")}
 
 
