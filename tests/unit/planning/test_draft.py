@@ -20,7 +20,7 @@ from lineage_backfill.workspace.configuration import load_project
 from tests.unit.planning.world import dataset, job, lineage
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
-DATA = Path(__file__).parents[1] / "data" / "lineage"
+DATA = Path(__file__).parents[2] / "data" / "lineage"
 
 
 def drafted(snapshot: LineageSnapshot) -> Draft:
