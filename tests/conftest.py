@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from lineage_backfill.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
-from tests import postgres
+from tests import postgres, sampling
 from tests.sessions import INTERPRETED
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="run all cases of long lists")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell the long lists how much of them is run."""
+    sampling.configure(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with a Spark session, and order what one process runs together."""
-    if not config.getoption("--thorough"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",

@@ -28,7 +28,7 @@ from spark_runtime.errors import (
     WriteConflictError,
 )
 from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows, written
-from tests.sampling import a_part
+from tests.sampling import a_part, is_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,11 +239,11 @@ _EVERY = 4
 
 
 @pytest.fixture(scope="module")
-def killed(spark: SparkSession, templates: Templates, request: pytest.FixtureRequest) -> Path:
+def killed(spark: SparkSession, templates: Templates) -> Path:
     folder = templates._folder.parent
     cases = []
     for number, (mode, foreign, last) in enumerate(KILLED):
-        if number % _EVERY and not request.config.getoption("--thorough"):
+        if not is_run(number, every=_EVERY):
             continue
         templates.copy(mode, folder / f"t{number}")
         cases.append([f"t{number}", mode, foreign, last])
