@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,11 +26,12 @@ from lineage_backfill.cli.planning import load_plan
 from lineage_backfill.cli.render import mark, table
 from lineage_backfill.engines.runtime import find_jars
 from lineage_backfill.errors import BackfillError, EnvironmentMissingError, StoreError
+from lineage_backfill.lineage.airflow import airflow_troubles
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.plans import lost_in_words
-from lineage_backfill.presentation.text import safe
+from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.workspace.configuration import lineage_origin
 from lineage_backfill.workspace.environment import state_dir
 from lineage_backfill.workspace.planning import Planning
@@ -94,6 +95,7 @@ class _Doctor:
         every: dict[str, Callable[[], str]] = {
             "project": self._check_project,
             "lineage": self._check_lineage,
+            **({"airflow": self._check_airflow} if self._has_airflow() else {}),
             "store": self._check_store,
             **of_plan,
             "tables": self._check_tables,
@@ -122,6 +124,34 @@ class _Doctor:
         warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
         found = f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
         return f"{found}, {lineage_origin(self._project)}"
+
+    def _has_airflow(self) -> bool:
+        try:
+            return any(node.airflow for node in self._workspace.snapshot.jobs.values())
+        except BackfillError:  # which the check of the lineage tells
+            return False
+
+    def _check_airflow(self) -> str:
+        """Check whether Airflow's tasks send what they declare, and which interval runs are for."""
+        edges = self._workspace.resolver.edges
+        found = airflow_troubles(
+            self._workspace.snapshot, lambda job: edges.reads(job) or edges.writes(job)
+        )
+        if found.shared:
+            raise EnvironmentMissingError(
+                f"several assets have one URI: {_few(found.shared)}; Airflow fails their tasks",
+                hint="Give each URI one asset, under one name in all DAGs.",
+            )
+        if found.silent:
+            raise EnvironmentMissingError(
+                f"{_few(found.silent)} declare inlets or outlets, and send no dataset",
+                hint="Install Airflow's provider for the scheme of these URIs (amazon for s3://),"
+                " or declare their reads and writes in [[job]].",
+            )
+        timed = f"{counted(len(found.tasks), 'task')} of Airflow"
+        if not found.timeless:
+            return timed
+        return f"{timed}; runs of these have no interval and no key: {_few(found.timeless)}"
 
     def _check_store(self) -> str:
         with self._workspace.open_store() as store:
@@ -260,6 +290,12 @@ def _check(name: str, check: Callable[[], str]) -> Check:
         return Check(name=name, detail=check())
     except BackfillError as error:
         return Check(name=name, detail=error.message, fix=error.hint, ok=False)
+
+
+def _few(found: Sequence[object]) -> str:
+    return ", ".join(map(str, found[:3])) + (
+        f" and {len(found) - 3} more" if len(found) > 3 else ""
+    )
 
 
 def _more(found: Any, what: str = "") -> str:

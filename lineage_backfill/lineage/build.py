@@ -328,7 +328,10 @@ class LineageBuilder:
         if airflow:
             nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
-            keep(job.facets, facets, OF_RUNS, when)
+            if airflow is facets.get("airflow"):
+                failure = facets.get("errorMessage")
+                told = {**airflow, "errorMessage": failure} if failure else airflow
+                keep(job.facets, {"airflow": told}, OF_RUNS, when)
         else:
             if arguments := facets.get("airflow_runArgs"):
                 run.manual |= was_triggered(arguments)

@@ -43,6 +43,7 @@ class RunFacets(TypedDict, total=False):
     airflow: Any
     airflowDagRun: Any
     airflow_runArgs: Any
+    errorMessage: Any
     jobDependencies: Any
     lineageBackfill_run: Any
     parent: Any

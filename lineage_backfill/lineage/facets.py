@@ -14,6 +14,7 @@ _MOST_KEYS: Final = 1_000
 _AN_ID: Final = 250
 #: The addresses in Python's text of a list of assets.
 _URI: Final = re.compile(r"""'uri': (?:'([^']*)'|"([^"]*)")""")
+_INACTIVE: Final = re.compile(r"Asset\(name='[^']*', uri='([^']*)'")
 #: So many characters of a query or a description are kept.
 _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
@@ -68,7 +69,8 @@ def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
 def airflow_task(facet: Any) -> dict[str, Any] | None:
     """Return what an `airflow` facet tells of a task: the members of `AirflowTask`, where told.
 
-    Names may hold dots: they cannot be told from the name of the job.
+    Names may hold dots: they cannot be told from the name of the job. The facet has the
+    `errorMessage` facet of the same event as a member, if there is one.
     """
     dag, task = facet.get("dag") or {}, facet.get("task") or {}
     ids = {"dag": dag.get("dag_id"), "task": task.get("task_id")}
@@ -79,6 +81,9 @@ def airflow_task(facet: Any) -> dict[str, Any] | None:
     ):
         raise ValueError("not the ids of a task")
     sides = {side: _uris(task.get(side)) for side in ("inlets", "outlets")}
+    failure = _text(facet.get("errorMessage"), "message") or ""
+    if "inactive assets" in failure:
+        sides["inactive"] = sorted(set(_INACTIVE.findall(failure[:_LONGEST])))
     told = {"timetable": timetable} if isinstance(timetable := dag.get("timetable"), dict) else {}
     return {**ids, **{side: uris for side, uris in sides.items() if uris}, **told}
 

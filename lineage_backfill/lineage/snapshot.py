@@ -25,13 +25,15 @@ Instant = Annotated[datetime, Meta(tz=True)]
 class AirflowTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Airflow task that a job is, by the `airflow` run facet.
 
-    `inlets` and `outlets` are the URIs that it declares, `timetable` is its DAG's, as sent.
+    `inlets` and `outlets` are the URIs that it declares, `timetable` is its DAG's, as sent. It has
+    failed because of the URIs `inactive`: an asset of another name has them.
     """
 
     dag: str
     task: str
     inlets: tuple[str, ...] = ()
     outlets: tuple[str, ...] = ()
+    inactive: tuple[str, ...] = ()
     timetable: Mapping[str, Any] | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -13,6 +14,10 @@ import pytest
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.lineage.airflow import airflow_troubles
+from lineage_backfill.lineage.build import LineageBuilder
+from lineage_backfill.lineage.snapshot import AirflowTask, JobNode, LineageSnapshot
+from lineage_backfill.model import JobRef
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.sql import SqlRunStore
 from lineage_backfill.workspace.lineage import ProjectLineage
@@ -152,3 +157,77 @@ def test_lineage_is_read_once_though_it_fails(
     assert len(asked) == 1
     for name in ("lineage", "tables", "undo", "clock"):
         assert found[name]["detail"] == "no answer"
+
+
+RECORDED = Path(__file__).parents[2] / "data" / "lineage" / "airflow_recorded.ndjson.gz"
+
+
+def airflow(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    events = map(json.loads, gzip.decompress(RECORDED.read_bytes()).splitlines())
+    kept = [json.dumps(one) for one in events if keep(one)]
+    (folder / "airflow.ndjson").write_text("\n".join(kept))
+    file = folder / "lineage-backfill.toml"
+    file.write_text('[lineage]\nevents = ["airflow.ndjson"]\n')
+
+
+def test_what_airflow_does_not_send_is_named(
+    shop: Shop, checks: Callable[..., dict[str, Any]]
+) -> None:
+    assert "airflow" not in checks()
+    airflow(shop.folder, lambda _: True)
+    found = checks()["airflow"]
+    assert found["detail"].startswith("several assets have one URI: s3://lake/orders, s3://lake")
+
+    airflow(shop.folder, lambda one: "by_s3" not in one["job"]["name"])
+    found = checks()["airflow"]
+    assert not found["ok"]
+    assert found["detail"] == (
+        "prod:asset_down.consume, prod:orders_hourly.load, prod:p_daily.roll and 3 more declare"
+        " inlets or outlets, and send no dataset"
+    )
+    assert "amazon for s3://" in found["fix"]
+
+    airflow(shop.folder, lambda one: "kinds" in one["job"]["name"] and bool(one.get("outputs")))
+    assert checks()["airflow"] == {
+        "name": "airflow",
+        "detail": "4 tasks of Airflow",
+        "fix": "",
+        "ok": True,
+    }
+    events = [
+        one
+        for line in (shop.folder / "airflow.ndjson").read_text().splitlines()
+        if (one := json.loads(line))["run"]["facets"].pop("nominalTime")
+    ]
+    for one in events:
+        one["run"]["facets"]["airflow"]["dagRun"] = {"run_type": "manual"}
+    (shop.folder / "airflow.ndjson").write_text("\n".join(map(json.dumps, events)))
+    found = checks()["airflow"]
+    assert found["ok"]
+    assert found["detail"].endswith("runs of these have no interval and no key: prod:kinds.by_hook")
+
+
+def test_a_uri_that_two_assets_have_is_named_until_its_task_succeeds() -> None:
+    condition = {
+        "__type": "asset_all",
+        "objects": [{"name": "a", "uri": "s3://l/x"}, {"name": "b", "uri": "s3://l/x"}, 3],
+    }
+    task = AirflowTask(dag="d", task="t", timetable={"asset_condition": condition})
+    snapshot = LineageSnapshot.of([JobNode(ref=JobRef("n", "d.t"), airflow=task)])
+    assert airflow_troubles(snapshot, bool).shared == ("s3://l/x",)
+    builder = LineageBuilder()
+    for minute, kind, failure in (
+        (1, "FAIL", {"message": "inactive assets: Asset(name='a', uri='s3://l/y')"}),
+        (2, "COMPLETE", None),
+    ):
+        facet = {"dag": {"dag_id": "d"}, "task": {"task_id": "t"}}
+        builder.add(
+            {
+                "eventType": kind,
+                "eventTime": f"2024-01-01T00:0{minute}:00Z",
+                "job": {"namespace": "n", "name": "d.t"},
+                "run": {"runId": "r", "facets": {"airflow": facet, "errorMessage": failure}},
+            }
+        )
+        shared = airflow_troubles(builder.snapshot(), bool).shared
+        assert shared == (("s3://l/y",) if failure else ())
