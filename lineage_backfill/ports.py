@@ -23,6 +23,14 @@ class LineageSource(Protocol):
         """Return the whole lineage; raises LineageError where it cannot be read in full."""
 
 
+@runtime_checkable
+class EventSample(Protocol):
+    """A source of lineage that can show some of its events as they were sent."""
+
+    def sample(self, most: int) -> list[Any]:
+        """Return up to so many events; raises LineageError where they cannot be read."""
+
+
 #: A partition of a table: a text, or None for NULL, of each partition column.
 TablePartition = Mapping[str, str | None]
 

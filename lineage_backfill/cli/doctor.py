@@ -29,6 +29,7 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError, Stor
 from lineage_backfill.lineage.airflow import airflow_troubles
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.planning.plan import Plan
+from lineage_backfill.presentation.lineage import unread_in_words
 from lineage_backfill.presentation.names import keys_on_a_line
 from lineage_backfill.presentation.plans import lost_in_words
 from lineage_backfill.presentation.text import counted, safe
@@ -95,6 +96,7 @@ class _Doctor:
         every: dict[str, Callable[[], str]] = {
             "project": self._check_project,
             "lineage": self._check_lineage,
+            "facets": self._check_facets,
             **({"airflow": self._check_airflow} if self._has_airflow() else {}),
             "store": self._check_store,
             **of_plan,
@@ -124,6 +126,11 @@ class _Doctor:
         warned = f", {len(snapshot.warnings)} warnings" if snapshot.warnings else ""
         found = f"{len(snapshot.jobs)} jobs, {len(snapshot.datasets)} datasets{warned}"
         return f"{found}, {lineage_origin(self._project)}"
+
+    def _check_facets(self) -> str:
+        """Tell which facets of some events are not understood; it is no failure."""
+        number, unread = self._workspace.lineage.unread_facets()
+        return unread_in_words(number, unread) if number else "there are no events to look at"
 
     def _has_airflow(self) -> bool:
         try:

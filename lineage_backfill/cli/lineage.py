@@ -83,6 +83,7 @@ def pull(
     snapshot = lineage_of.save(out)
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
+    number, unread = lineage_of.unread_facets()
     size = out.stat().st_size
     counts = {
         "jobs": len(snapshot.jobs),
@@ -99,12 +100,16 @@ def pull(
                 **presentation.origin(snapshot),
                 **counts,
                 "warnings": list(snapshot.warnings),
+                "events_sampled": number,
+                "not_understood": [one._asdict() for one in unread],
             }
         )
     else:
         parts = ", ".join(counted(number, what[:-1]) for what, number in counts.items())
         source_and_size = f"{snapshot.source}; {counted(size, 'byte')}"
         terminal.out().print(f"{out}: {parts} from {source_and_size}")
+        if unread:
+            terminal.say(presentation.unread_in_words(number, unread))
 
 
 @lineage.command("refresh")

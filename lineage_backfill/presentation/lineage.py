@@ -17,6 +17,7 @@ from lineage_backfill.lineage.snapshot import (
     ObservedRun,
     Written,
 )
+from lineage_backfill.lineage.unread import Unread
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import Moment, counted, safe, to_the_second
@@ -138,6 +139,22 @@ def _when(run: ObservedRun, moment: Moment) -> str:
     if run.ended_at and run.started_at:
         parts.append(f"in {(run.ended_at - run.started_at).total_seconds():,.1f} s")
     return f" {' '.join(parts)}" if parts else ""
+
+
+def unread_in_words(number: int, unread: Sequence[Unread]) -> str:
+    """Return what is not understood of so many events."""
+    if not unread:
+        return f"all facets of {counted(number, 'event')} are understood"
+    shown = [
+        safe(f"{one.facet} ({one.events:,}, from {one.producer})") for one in unread[:_FACETS_SHOWN]
+    ]
+    more = len(unread) - _FACETS_SHOWN
+    shown += [f"{more} more"] if more > 0 else []
+    return f"not understood in {counted(number, 'event')}: {', '.join(shown)}"
+
+
+#: So many facets that are not understood are named.
+_FACETS_SHOWN = 6
 
 
 def around(snapshot: LineageSnapshot, ref: Ref) -> tuple[list[JobNode], list[DatasetNode]]:

@@ -10,6 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -60,6 +61,17 @@ class EventSource:
         """Return how many bytes there are to read; raises LineageError where there is no file."""
         return sum(file.stat().st_size for path in self._paths for file in _files(path, []))
 
+    def sample(self, most: int) -> list[Any]:
+        """Return up to so many events, the same number of each file; raises LineageError."""
+        files = [file for path in self._paths for file in _files(path, [])]
+        found = list[Any]()
+        for file in files:
+            part = list[Any]()
+            with suppress(_EnoughError):
+                _fold(file, partial(_take, part, max(1, most // len(files))), [], read=parse)
+            found += part
+        return found[:most]
+
     def read(self) -> LineageSnapshot:
         """Return the lineage of all events; raises LineageError where a part cannot be read."""
         builder = LineageBuilder()
@@ -78,6 +90,16 @@ class EventSource:
                     _fold(file, add, torn)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
+
+
+class _EnoughError(Exception):
+    """Raised where no more events are wanted."""
+
+
+def _take(part: list[Any], most: int, event: Any) -> None:
+    part.append(event)
+    if len(part) == most:
+        raise _EnoughError
 
 
 def _files(path: str, warnings: list[str]) -> list[Path]:
@@ -113,12 +135,17 @@ class _Place:
         return f"{self.file}:{self.line}"
 
 
-def _fold(file: Path, add: Callable[[Any], None], torn: list[str] | None) -> None:
+def _fold(
+    file: Path,
+    add: Callable[[Any], None],
+    torn: list[str] | None,
+    read: Callable[[bytes], Any] = parse_event,
+) -> None:
     """Add the events of a file; a last line that is cut off is an error, or noted in `torn`."""
     place = _Place(file)
     try:
         with _open(file) as stream:
-            for value in _values(stream, place, torn):
+            for value in _values(stream, place, torn, read):
                 if type(value) is dict and "eventTime" in value:
                     add(value)
                 else:
@@ -149,7 +176,9 @@ def _events_of(value: Any) -> Sequence[Any]:
     return (value,)
 
 
-def _values(stream: BinaryIO, place: _Place, torn: list[str] | None) -> Iterator[Any]:
+def _values(
+    stream: BinaryIO, place: _Place, torn: list[str] | None, read: Callable[[bytes], Any]
+) -> Iterator[Any]:
     """Yield each JSON value of a stream: one a line, or spread over lines, or in an array."""
     lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
     first = next(((at, line) for at, line in lines if line.removeprefix(_MARK).strip()), None)
@@ -165,7 +194,7 @@ def _values(stream: BinaryIO, place: _Place, torn: list[str] | None) -> Iterator
         return
     for place.line, line in chain([(number, start)], lines):
         try:
-            value = parse_event(line)
+            value = read(line)
         except ValueError:
             if line.isspace():
                 continue
@@ -173,7 +202,7 @@ def _values(stream: BinaryIO, place: _Place, torn: list[str] | None) -> Iterator
                 raise
             whole = _awaited(stream, line)  # a writer may be at it
             if not _is_cut_off(whole):
-                value = parse_event(whole)
+                value = read(whole)
             elif torn is None:
                 raise LineageError(
                     "the last line is cut off: its writer was stopped, or still writes",

@@ -14,10 +14,11 @@ import platformdirs
 from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
 from lineage_backfill.lineage.merge import fold_children
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
+from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.places import Places
-from lineage_backfill.ports import LineageSource
+from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.settings import LineageSetting
@@ -34,6 +35,7 @@ from lineage_backfill.workspace.environment import (
     state_dir,
 )
 
+_SAMPLED = 1_000  # events
 _QUICKLY_READ = 2_000_000  # bytes of lineage
 
 
@@ -77,6 +79,15 @@ class ProjectLineage:
         """Return the lineage of a saved snapshot."""
         source: LineageSource = load(SNAPSHOT_SOURCE)(file)
         return self._declared(source.read())
+
+    def unread_facets(self) -> tuple[int, list[Unread]]:
+        """Return how many events were sampled, and which of their facets are not understood.
+
+        Marquez is asked for its newest events; a saved snapshot has none.
+        """
+        source = self._source()
+        events = source.sample(_SAMPLED) if isinstance(source, EventSample) else []
+        return len(events), unread_facets(events)
 
     def known_names(self) -> tuple[list[DatasetRef], list[JobRef]]:
         """Return the datasets and jobs as they were last read here; for completion.

@@ -472,6 +472,11 @@ def events_at(api: Api, when: str) -> Iterator[Any]:
         yield from events
 
 
+def newest_events(api: Api, most: int) -> list[Any]:
+    """Return up to so many of the newest events, as the server has them."""
+    return api.rows(_ask(api, _FIRST, _LAST, limit=most, order="desc"), "events")
+
+
 def namespaces_of(event: Any) -> set[str]:
     """Return the namespaces that Marquez takes from an event."""
     items = [event["job"], *(event.get("inputs") or ()), *(event.get("outputs") or ())]

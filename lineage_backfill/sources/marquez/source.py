@@ -10,13 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.comparison import compare
-from lineage_backfill.sources.marquez.history import EventHistory
+from lineage_backfill.sources.marquez.history import EventHistory, newest_events
 from lineage_backfill.sources.marquez.metadata import MarquezMetadata
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.web import WebClient, WebSettings
@@ -67,6 +67,11 @@ class MarquezSource:
                     f"{self._address}: an answer is not of Marquez's shape: {error!r}",
                     hint="Check the address; Marquez 0.50 and 0.51 are known to work.",
                 ) from error
+
+    def sample(self, most: int) -> list[Any]:
+        """Return up to so many of the newest events; raises LineageError."""
+        with closing(WebClient(self._address, self._settings)) as client:
+            return newest_events(Api(client), most)
 
     def _read(self, api: Api) -> LineageSnapshot:
         taken_at = self._clock()

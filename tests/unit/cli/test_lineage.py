@@ -72,6 +72,26 @@ def test_pull_saves_what_plans_are_then_made_from_offline(
     assert "a snapshot of 2020-02-22 22:58:02 UTC, " in " ".join(shown.split())
 
 
+def test_pull_counts_what_is_not_understood_by_its_producer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["lineage", "pull", "--events", str(AIRFLOW)]
+    document = json.loads(told(capsys, *arguments, "--json"))
+    assert fits(document, "lineage_pull")
+    assert document["events_sampled"] == 43
+    provider = "https://github.com/apache/airflow/tree/providers-openlineage/2.20.3"
+    before = "https://github.com/OpenLineage/OpenLineage/tree/1.41.0/integration/airflow"
+    assert document["not_understood"] == [
+        {"producer": provider, "facet": "airflow", "events": 7},
+        {"producer": provider, "facet": "airflowState", "events": 5},
+        {"producer": before, "facet": "airflow_version", "events": 2},
+    ]
+    assert main(arguments) == 0
+    assert f"not understood in 43 events: airflow (7, from {provider})," in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_a_snapshot_that_cannot_be_written_is_no_half_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import AirflowTask, LineageSnapshot, ObservedRun
+from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
 
 Event = dict[str, Any]
@@ -278,3 +279,15 @@ def test_ids_that_airflow_cannot_have_sent_are_reported(facet: Any) -> None:
     snapshot = build(event("COMPLETE", 1, "j", airflow=facet))
     assert [node.airflow for node in snapshot.jobs.values()] == [None]
     assert "its facet `airflow` cannot be read" in snapshot.warnings[0]
+
+
+def test_facets_that_are_not_understood_are_counted_once_an_event_by_their_sender() -> None:
+    told = event("COMPLETE", 1, "j", reads="a b", mine={"_producer": "p"}, parent={}, odd=3)
+    told["producer"] = "q"
+    for item in told["inputs"]:
+        item |= {"facets": {"schema": {}, "theirs": {}}, "inputFacets": {"dataQuality": {}}}
+    assert unread_facets([told, told, "no event", {"run": 3, "inputs": 4}]) == [
+        Unread("p", "mine", 2),
+        Unread("q", "dataQuality", 2),
+        Unread("q", "theirs", 2),
+    ]
