@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -37,6 +38,29 @@ def merge_datasets(
         [*untouched, *merged],
         _columns(snapshot.column_edges, into),
     )
+
+
+def rename_jobs(snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef]) -> LineageSnapshot:
+    """Return the lineage with the jobs under other names, which no other job has."""
+    if not into:
+        return snapshot
+
+    def named(ref: JobRef) -> JobRef:
+        return into.get(ref, ref)
+
+    jobs = [
+        replace(
+            node,
+            ref=named(node.ref),
+            parent=node.parent and named(node.parent),
+            after=tuple(sorted(map(named, node.after))),
+        )
+        for node in snapshot.jobs.values()
+    ]
+    edges = (replace(edge, job=named(edge.job)) for edge in snapshot.column_edges)
+    made = _rebuilt(snapshot, jobs, snapshot.datasets.values(), sorted(edges))
+    history = tuple(replace(run, job=named(run.job)) for run in snapshot.history)
+    return dataclasses.replace(made, history=history)
 
 
 def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:

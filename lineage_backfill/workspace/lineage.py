@@ -17,6 +17,7 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.folding import Folding
+from lineage_backfill.planning.parents import tie_jobs
 from lineage_backfill.planning.places import Places
 from lineage_backfill.ports import EventSample, LineageSource
 from lineage_backfill.project import Project
@@ -165,6 +166,7 @@ class ProjectLineage:
 
     def _declared(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         declarations = self._project.declarations
+        snapshot = tie_jobs(snapshot, declarations)
         named = Places(declarations).tie(Folding(declarations).fold(snapshot))
         return _folded(named, declarations, applications=self._project.lineage.fold)
 

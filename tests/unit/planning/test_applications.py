@@ -193,3 +193,32 @@ def test_an_application_that_is_declared_is_run_in_place_of_its_airflow_task(
 
 def test_airflow_tasks_are_not_folded_where_nothing_is(tmp_path: Path) -> None:
     assert len(read(tmp_path, "fold = false\n", under_airflow()).jobs) == 6
+
+
+@pytest.mark.parametrize("seen", ["nightly", "etl.daily.submit.nightly"])
+@pytest.mark.parametrize("declared", ["nightly", "etl.daily.submit.nightly"])
+def test_a_job_is_declared_by_its_name_with_or_without_its_parents(
+    seen: str, declared: str, tmp_path: Path
+) -> None:
+    *_, task, app = under_airflow()
+    app["job"]["name"] = seen
+    app["outputs"] = [{"namespace": "shop", "name": "out"}]
+    toml = f'[[job]]\nname = "{declared}"\nengine = "local"\nentrypoint = "a:b"\n'
+    snapshot = read(tmp_path, toml, [task, app])
+    assert [ref.name for ref in snapshot.jobs] == sorted(["etl.daily.submit", declared])
+    assert [ref.name for ref in snapshot.jobs[JobRef("shop", declared)].writes] == ["out"]
+    assert {run.job for run in snapshot.history} == snapshot.jobs.keys()
+
+
+def test_a_name_that_two_jobs_could_mean_is_that_of_neither(tmp_path: Path) -> None:
+    events = []
+    for dag in ("one", "two"):
+        made = event(f"{dag}.load", [], [dag])
+        parent = {"job": {"namespace": "shop", "name": dag}, "run": {"runId": dag}}
+        made["run"] = {"runId": f"{dag}-load", "facets": {"parent": parent}}
+        events.append(made)
+    toml = '[[job]]\nname = "load"\nengine = "local"\nentrypoint = "a:b"\n'
+    found = read(tmp_path, toml, events)
+    assert [ref.name for ref in found.jobs] == ["one", "one.load", "two", "two.load"]
+    assert "one" in [ref.name for ref in read(tmp_path, toml, events[:1]).jobs]
+    assert JobRef("shop", "load") in read(tmp_path, toml, events[:1]).jobs
