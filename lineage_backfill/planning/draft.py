@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from glob import escape
 
+from lineage_backfill.lineage.families import Family, find_families
 from lineage_backfill.lineage.snapshot import LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.grid import grain_grid
+from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.infer import Inference
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project import facets
-from lineage_backfill.project.declarations import Declarations, calendar_in_words
+from lineage_backfill.project.declarations import (
+    DatasetDeclaration,
+    Declarations,
+    calendar_in_words,
+)
 
 #: What would end a line, move the cursor or hide text where the file is shown.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -68,13 +74,16 @@ class _Drafting:
     """One draft: the lineage, what the catalog makes of it, and how names are written in it."""
 
     def __init__(self, snapshot: LineageSnapshot, now: datetime) -> None:
+        found = {one.dataset: one for one in reversed(find_families(snapshot))}
+        self._families = sorted(found.values(), key=lambda one: one.dataset)
+        snapshot = _whole(snapshot, self._families)
         self._snapshot = snapshot
         self._resolver = Resolver(snapshot, Declarations(), now=now)
         refs: list[DatasetRef | JobRef] = [*snapshot.jobs, *snapshot.datasets]
         spaces = {ref.namespace for ref in refs}
         self._home = next(iter(spaces)) if len(spaces) == 1 else None
         used = {*snapshot.readers, *snapshot.writers}
-        self._datasets = [ref for ref in self._in_order_of_flow() if ref in used]
+        self._datasets = [ref for ref in self._in_order_of_flow() if ref in used - found.keys()]
 
     def draft(self, source: Mapping[str, str | Sequence[str]]) -> Draft:
         facet, inferred, unknown = self._sorted()
@@ -82,6 +91,7 @@ class _Drafting:
             self._head(),
             self._project(),
             _lines("[lineage]", *_source(source)),
+            *map(self._family, self._families),
             *self._sent(facet),
             *(self._inferred(ref) for ref in inferred),
             *self._asked(unknown),
@@ -91,7 +101,7 @@ class _Drafting:
         return Draft(
             text=text,
             jobs=len(self._snapshot.jobs),
-            datasets=len(self._datasets),
+            datasets=len(self._datasets) + len(self._families),
             known=len(facet) + len(inferred),
             questions=sum(line.startswith("#? [[") for line in text.splitlines()),
         )
@@ -157,7 +167,9 @@ class _Drafting:
     def _head(self) -> str:
         taken = self._snapshot.taken_at
         as_of = f" as of {taken:%Y-%m-%d %H:%M} UTC" if taken else ""
-        counts = f"{len(self._snapshot.jobs)} jobs, {len(self._datasets)} datasets"
+        counts = (
+            f"{len(self._snapshot.jobs)} jobs, {len(self._datasets) + len(self._families)} datasets"
+        )
         return _lines(
             "# The project file of lineage-backfill, drafted by `lineage-backfill init`.",
             f"# From {self._snapshot.source}{as_of}: {counts} that they read or write.",
@@ -174,6 +186,16 @@ class _Drafting:
             "[project]",
             *home,
             '#? zone = "Europe/Berlin"  # where your days begin; without it, in UTC',
+        )
+
+    def _family(self, family: Family) -> str:
+        """Return the question whether names are partitions of one dataset; a plan needs it."""
+        number = len(family.members)
+        return _lines(
+            f"# {number} names look like partitions of one dataset, as"
+            f" {self._name(family.members[-1])}. Are they?",
+            "# What each touches is refused until they are declared, as here or each by its name.",
+            *(f"#? {_visible(line)}" for line in family.lines),
         )
 
     def _sent(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
@@ -338,6 +360,22 @@ class _Drafting:
                     "# Is it run as a whole? Else its parts are planned one by one.",
                     *(f"#? {line}" for line in self._table("job", parent)),
                 )
+
+
+def _whole(snapshot: LineageSnapshot, families: Sequence[Family]) -> LineageSnapshot:
+    """Return the lineage with one dataset in place of each family."""
+    tables = [
+        DatasetDeclaration(
+            name=one.dataset.name, namespace=one.dataset.namespace, pattern=one.pattern
+        )
+        for one in families
+    ]
+    others = [
+        DatasetDeclaration(name=ref.name, namespace=ref.namespace)
+        for one in families
+        for ref in one.others
+    ]
+    return Folding(Declarations(datasets=(*tables, *others))).fold(snapshot)
 
 
 def _lines(*lines: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lineage_backfill.lineage.families import find_families
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.draft import Draft, draft, quoted
@@ -123,6 +124,25 @@ def test_a_parent_is_asked_whether_it_is_run_as_a_whole() -> None:
     made = drafted(LineageSnapshot.of([parent, child]))
     assert '# "dag" runs "dag.load".\n' in made.text
     assert answered(made)["job"][1:] == [{"name": "dag"}]
+
+
+def test_names_that_look_like_partitions_are_asked_as_one_dataset(tmp_path: Path) -> None:
+    snapshot = lineage(
+        """raw > load1 > o_20240101
+        raw > load2 > o_20240102
+        o_20240102 > sums > mart"""
+    )
+    made = drafted(snapshot)
+    assert '# 2 names look like partitions of one dataset, as "o_20240102". Are they?' in made.text
+    assert '#? pattern = "o_{day:%Y%m%d}"' in made.text
+    assert "20240101" not in made.text
+    assert (made.datasets, made.known) == (3, 0)
+    written = tmp_path / "lineage-backfill.toml"
+    written.write_text("\n".join(line.removeprefix("#? ") for line in made.text.splitlines()))
+    tables = load_project(file=written, environ={}, user_file=tmp_path / "no").declarations.datasets
+    (family,) = [one for one in tables if one.pattern]
+    assert (family.name, family.calendar and family.calendar.grain) == ("o", "day")
+    assert "o" in [one.dataset.name for one in find_families(snapshot)]
 
 
 def test_of_several_namespaces_each_name_has_its_own() -> None:
