@@ -218,11 +218,11 @@ class AttemptFiles:
         return sign if sign is not None and sign.is_alive() else None
 
 
-def read_from(path: Path, begin: int) -> bytes:
-    """Return what a file holds from a byte on."""
+def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
+    """Return what a file holds from a byte on, up to another."""
     with path.open("rb") as file:
         file.seek(begin)
-        return file.read()
+        return file.read() if end is None else file.read(max(0, end - begin))
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

@@ -35,6 +35,9 @@ class Worker:
     a life sign, so that a later executor can tell whether it still works.
     """
 
+    key = ""
+    has_begun = True
+
     def __init__(
         self,
         command: Sequence[str],
@@ -86,19 +89,17 @@ class Worker:
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
         try:
-            reply = self._reply()
+            check_ready(self._reply())
             self.is_busy = False
         except WorkerDied as error:
             raise EnvironmentMissingError(
                 f"the Spark worker did not start: {error}",
                 hint="Run `lineage-backfill doctor`: it says what is missing.",
             ) from error
-        if reply.get("op") != "ready":
-            error_ = reply.get("error") or {}
-            raise EnvironmentMissingError(
-                str(error_.get("message") or reply),
-                hint=str(error_.get("hint") or "Run `lineage-backfill doctor`."),
-            )
+
+    def claim(self, request: str) -> dict[str, Any]:
+        """Return what tells another process who works on this request."""
+        return {"pid": self.pid, "life_sign": str(self.life_sign.path)}
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied."""
@@ -172,7 +173,25 @@ class Worker:
         if self._is_left:
             return "the worker goes on without this engine"
         self._process.wait()
-        code = self._process.returncode
-        ended = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        tail = self.log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
-        return f"the worker process {ended}" + (f"\n{tail}" if tail else "")
+        return ending("the worker process", self._process.returncode, self.log_path)
+
+
+def check_ready(reply: Mapping[str, Any]) -> None:
+    """Raise EnvironmentMissingError unless the first reply of a worker says that it is ready."""
+    if reply.get("op") != "ready":
+        error = reply.get("error") or {}
+        raise EnvironmentMissingError(
+            str(error.get("message") or reply),
+            hint=str(error.get("hint") or "Run `lineage-backfill doctor`."),
+        )
+
+
+def ending(what: str, code: int | None, log_path: Path) -> str:
+    """Say how a process has ended (None: its exit code is not known), with the end of its log."""
+    ended = "ended"
+    if code is not None:
+        signal_ = -code if code < 0 else code - 128  # as the JVM tells of signals
+        how = f"by signal {signal_}" if signal_ > 0 else f"with exit code {code}"
+        ended = f"ended {how}"
+    tail = log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+    return f"{what} {ended}" + (f"\n{tail}" if tail else "")
