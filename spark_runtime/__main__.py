@@ -21,6 +21,7 @@ from lineage_backfill.errors import BackfillError, SpecError
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import RunSpec, Target
+from spark_runtime.application import serve_folder
 from spark_runtime.arguments import add_arguments, read_request
 from spark_runtime.changes import changes
 from spark_runtime.configuration import address_of, load_project, outbox_of
@@ -57,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "reconcile":
             reconcile(load_spec(options.spec), Tables())
             return 0
-        sys.path.insert(0, str(Path(options.project).resolve()))
+        project = str(Path(options.project).resolve())
+        # A warm application keeps to the code that was sent along, however the project's changes.
+        sys.path.insert(len(sys.path) if options.command == "application" else 0, project)
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
@@ -70,12 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
-        if options.command == "worker":
-            if options.memory is not None:
-                # Spark's processes inherit it. Not of the address space: a JVM reserves far more
-                # of it than it ever uses.
-                resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
-            return serve(options.reply_fd, conf)
+        if options.command in ("worker", "application"):
+            return _serve(options, conf)
         return _run(options, conf)
     except NothingToRunError as nothing:
         print(nothing, file=sys.stderr)
@@ -112,6 +111,10 @@ def _parser() -> argparse.ArgumentParser:
     warm.add_argument(
         "--memory", type=int, metavar="BYTES", help="the most that each process may allocate"
     )
+    shared = commands.add_parser(
+        "application", help="keep Spark warm and answer the requests that come into a folder"
+    )
+    shared.add_argument("--folder", type=Path, required=True, help="its folder")
     told = commands.add_parser("changes", help="print which partitions of a Delta table changed")
     place = told.add_mutually_exclusive_group(required=True)
     place.add_argument("--location", help="where the table is")
@@ -138,12 +141,22 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows of a partition differ between two versions of Delta tables; a JSON"
         " list on stdin holds what RowsRequest takes",
     )
-    for command in (single, warm, told, past, before, again, rows):
+    for command in (single, warm, shared, told, past, before, again, rows):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
         )
     return parser
+
+
+def _serve(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
+    if options.command == "application":
+        return serve_folder(options.folder, conf)
+    if options.memory is not None:
+        # Spark's processes inherit it. Not of the address space: a JVM reserves far more of it
+        # than it ever uses.
+        resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
+    return serve(options.reply_fd, conf)
 
 
 def _run(options: argparse.Namespace, conf: Mapping[str, str]) -> int:

@@ -116,3 +116,10 @@ class Stopped(SystemExit):
 
     def __str__(self) -> str:
         return f"stopped by signal {int(self.code or 0) - 128}"
+
+
+class Cancelled(Stopped):
+    """The end of a run that was told to end; its process goes on."""
+
+    def __str__(self) -> str:
+        return "stopped by the user"

@@ -195,6 +195,34 @@ def assert_safe(spark: SparkSession) -> None:
             )
 
 
+@contextmanager
+def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
+    """Give a run a new session of this Spark, which is the default one meanwhile.
+
+    Settings, temporary views, functions and the current catalog end with it; so do global temporary
+    views and what was cached.
+    """
+    own = spark.newSession()
+    _make_default(own)
+    try:
+        yield own
+    finally:
+        if is_alive(spark):
+            _make_default(spark)
+            spark.catalog.clearCache()
+            spark._jsparkSession.sharedState().globalTempViewManager().clear()
+            for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+                rdd.unpersist()
+
+
+def _make_default(spark: SparkSession) -> None:
+    kind = type(spark)
+    kind._instantiatedSession = kind._activeSession = spark
+    in_jvm = kind._get_j_spark_session_class(spark._jvm)
+    in_jvm.setDefaultSession(spark._jsparkSession)
+    in_jvm.setActiveSession(spark._jsparkSession)
+
+
 #: By session: how many reads and writes are under way, and what its settings were before.
 _guarded: dict[str, tuple[int, Mapping[str, str | None]]] = {}
 _guarding = Lock()

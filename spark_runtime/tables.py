@@ -32,6 +32,13 @@ class Tables:
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
         self._logs: dict[tuple[str, str], DeltaLog | ParquetLog] = {}
+        self._keeper = self
+
+    def within(self, spark: SparkSession) -> Tables:
+        """Return the same tables for another session of this Spark; their logs stay at hand."""
+        tables = Tables(spark)
+        tables._keeper = self._keeper
+        return tables
 
     @property
     def spark(self) -> SparkSession:
@@ -112,16 +119,18 @@ class Tables:
 
     def log(self, target: Target) -> DeltaLog | ParquetLog:
         """Return the log of the table."""
-        location = self.location(target)
-        found = self._logs.get((target.format, location))
+        return self._keeper._log_at(target.format, self.location(target))
+
+    def _log_at(self, form: str, location: str) -> DeltaLog | ParquetLog:
+        found = self._logs.get((form, location))
         if found is None:
             reader = None if self._spark is None else self.read_checkpoint
             found = (
                 ParquetLog(location)
-                if target.format == "parquet"
+                if form == "parquet"
                 else DeltaLog(location, checkpoint_reader=reader, root=place(location, self._spark))
             )
-            self._logs[target.format, location] = found
+            self._logs[form, location] = found
         return found
 
 

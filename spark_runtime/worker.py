@@ -11,11 +11,13 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.errors import BackfillError
+from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.attempt import describe_error
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.job import load_function
@@ -33,54 +35,67 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
     requests = _take_stdin()
     os.set_inheritable(reply_fd, False)
     with os.fdopen(reply_fd, "w", encoding="utf-8") as replies:
-        try:
-            spark = get_session(conf)
-        except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
-            _reply(replies, op="raised", id=None, error=_error(error))
-            return 1
-        worker = _Worker(spark)
-        _reply(replies, op="ready")
-        for line in requests:
-            if line.strip():
-                answer = worker.answer(line)
-                sys.stdout.flush()
-                if not is_alive(spark):
-                    _reply(replies, **answer, ends=True)
-                    return 1
-                _reply(replies, **answer)
-        spark.stop()
-    return 0
+        return work(requests, partial(_reply, replies), conf)
 
 
-class _Worker:
+class Worker:
     """Answers requests one by one; a job that raises is an answer like any other."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._tables = Tables(spark)
+        self.spark = spark
+        self.tables = Tables(spark)
 
     def answer(self, line: str) -> dict[str, Any]:
+        """Do what a request asks for, and return the reply."""
         identity = None
         try:
             request = json.loads(line)
             identity = request.get("id")
             if request["op"] == "run":
-                return {"id": identity, **self._run(request["spec"])}
+                spec = load_spec(request["spec"])
+                state = self.run(spec).state
+                finished = {"op": "finished", "state": state, "result_path": spec.result_path}
+                return {"id": identity, **finished}
             if request["op"] == "call":
                 value = load_function(request["entrypoint"])(
-                    self._spark, **request.get("arguments", {})
+                    self.spark, **request.get("arguments", {})
                 )
                 json.dumps(value)
                 return {"op": "returned", "id": identity, "value": value}
             raise RuntimeFailure(f"unknown request {request['op']!r}")
         except Exception as error:  # noqa: BLE001 (whatever a job raises is an answer)
             traceback.print_exc(file=sys.stderr)
-            return {"op": "raised", "id": identity, "error": _error(error)}
+            return {"op": "raised", "id": identity, "error": describe(error)}
 
-    def _run(self, path: str) -> dict[str, Any]:
-        spec = load_spec(path)
-        result = run(self._spark, spec, self._tables)
-        return {"op": "finished", "state": result.state, "result_path": spec.result_path}
+    def run(self, spec: RunSpec) -> RunResult:
+        """Run a run spec in the session."""
+        return run(self.spark, spec, self.tables)
+
+
+def work(
+    requests: Iterable[str],
+    reply: Callable[..., None],
+    conf: Mapping[str, str],
+    make: Callable[[SparkSession], Worker] = Worker,
+) -> int:
+    """Start Spark, then answer requests until there are no more; return the exit code."""
+    try:
+        spark = get_session(conf)
+    except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
+        reply(op="raised", id=None, error=describe(error))
+        return 1
+    worker = make(spark)
+    reply(op="ready")
+    for line in requests:
+        if line.strip():
+            answer = worker.answer(line)
+            sys.stdout.flush()
+            if not is_alive(spark):
+                reply(**answer, ends=True)
+                return 1
+            reply(**answer)
+    spark.stop()
+    return 0
 
 
 def _take_stdin() -> IO[str]:
@@ -98,7 +113,8 @@ def _reply(replies: IO[str], **message: Any) -> None:
         replies.flush()
 
 
-def _error(error: BaseException) -> dict[str, Any]:
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return an error as a reply holds it."""
     described = describe_error(error)
     message, hint = described.message, ""
     if isinstance(error, BackfillError):

@@ -1,9 +1,10 @@
-"""A spark-submit without Spark: takes its options, refuses others, and does the run spec itself."""
+"""A spark-submit without Spark: takes its options, refuses others, and does run specs itself."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 # Run as a file: the folder above holds the package `tests`.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from spark_runtime.application import Channel
 from tests import fake_worker
 
 OPTIONS = (
@@ -33,10 +35,28 @@ def main() -> int:
     ]
     assert "spark_runtime/__main__.py" in names
     assert all(Path(jar).exists() for jar in options.jars.split(",") if jar)
-    command, flag, spec_path = options.arguments
+    command, flag, path = options.arguments
+    if command == "application":
+        assert flag == "--folder"
+        serve(Path(path))
+        return 0
     assert (command, flag) == ("run", "--spec")
-    spec = json.loads(Path(spec_path).read_text())
+    spec = json.loads(Path(path).read_text())
     return int(fake_worker.run(spec, Path.cwd() / "journal") != "succeeded")
+
+
+def serve(folder: Path) -> None:
+    """Answer requests as a warm application does, by its own channel."""
+    if message := os.environ.get("FAKE_WORKER_MISSING"):
+        sys.exit(message)
+    channel = Channel(folder)
+    with channel.take_output():
+        channel.reply(op="ready")
+        for line in channel.requests():
+            request = json.loads(line)
+            spec = json.loads(Path(request["spec"]).read_text())
+            state = fake_worker.run(spec, Path.cwd() / "journal")
+            channel.reply(op="finished", id=request["id"], state=state)
 
 
 sys.exit(main())

@@ -15,7 +15,7 @@ from lineage_backfill.ports import Engine
 ENGINES: Mapping[str, str] = {
     "command": "lineage_backfill.engines.command:CommandEngine",
     "local": "lineage_backfill.engines.local:LocalEngine",
-    "spark-submit": "lineage_backfill.engines.spark_submit:SparkSubmitEngine",
+    "spark-submit": "lineage_backfill.engines.applications:spark_submit_engine",
 }
 GROUP = "lineage_backfill.engines"
 #: How Python says that a setting is unknown or missing.

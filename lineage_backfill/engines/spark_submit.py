@@ -133,17 +133,41 @@ class SparkSubmitEngine(ProcessEngine):
 
     def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return the command line of an attempt."""
-        self.open()
         spec = files.spec()
         token, job = spec["token"], spec["job"]
-        conf = dict(self._conf)
-        given = {option: list(values) for option, values in self._given.items()}
-        given["--py-files"] = self._py_files(job["entrypoint"])
+        conf: Mapping[str, str] = {}
+        sent: list[str] = []
         spec_path = str(files.spec_path)
         if self._cluster is not None:
-            conf |= self._cluster.properties(token, conf)
-            given["--files"].append(spec_path)
+            conf = self._cluster.properties(token, self._conf)
+            sent = [spec_path]
             spec_path = files.spec_path.name
+        return self.submission(
+            f"{job['name']} {token}",
+            job["entrypoint"],
+            ("run", "--spec", spec_path),
+            conf=conf,
+            files=sent,
+        )
+
+    def submission(
+        self,
+        name: str,
+        entrypoint: str,
+        arguments: Sequence[str],
+        *,
+        conf: Mapping[str, str] | None = None,
+        files: Sequence[str] = (),
+    ) -> list[str]:
+        """Return the command line that starts `spark_runtime` with arguments as an application.
+
+        The code of `entrypoint` goes with it, and `conf` and `files` besides those of the settings.
+        """
+        self.open()
+        given = {option: list(values) for option, values in self._given.items()}
+        given["--py-files"] = self._py_files(entrypoint)
+        given["--files"] += files
+        properties = {**self._conf, **(conf or {})}
         return [
             self._program,
             *(
@@ -152,12 +176,19 @@ class SparkSubmitEngine(ProcessEngine):
                 if values
                 for part in (option, _csv(values))
             ),
-            *("--name", " ".join(f"{job['name']} {token}".split())),
-            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            *("--name", " ".join(name.split())),
+            *(part for item in properties.items() for part in ("--conf", "=".join(item))),
             *self._arguments,
             str(self._main()),
-            *("run", "--spec", spec_path),
+            *arguments,
         ]
+
+    def shipped(self, entrypoint: str) -> list[Path]:
+        """Return the files of this machine that go with an application."""
+        options = ("--jars", "--files", "--archives")
+        named = [item for option in options for item in self._given[option]]
+        paths = (Path(item.partition("#")[0]) for item in [*named, *self._py_files(entrypoint)])
+        return [path for path in paths if path.is_file()]
 
     def _py_files(self, entrypoint: str) -> list[str]:
         code = find_code(self.project, entrypoint)

@@ -1,6 +1,7 @@
 """What running the demo's backfill costs, beside the same transformations written by hand.
 
     python scripts/bench/execute.py [--rounds N] [--submits N] [--folder DIR]
+        [--cluster MASTER [--each N]]
 
 In one warm session and in turns: the backfill through the local engine, without fingerprints and
 with, and its runs by hand, as range jobs that read, compute and write and do nothing else. The rows
@@ -8,6 +9,9 @@ must be the same each time. The least of the rounds counts, by the clock and by 
 process, the worker and its JVM, which a busy machine disturbs less; the start of the session is
 reported apart. Then where our own time goes, and what one spark-submit for each (job, key) would
 take: a few are timed, the rest is multiplied. Prints one JSON line for each.
+
+With --cluster, only the backfill is measured, in turns: through the local engine, in a warm
+application on that cluster and, in N of the rounds, in an application for each run.
 """
 
 from __future__ import annotations
@@ -35,12 +39,13 @@ from rich.console import Console
 from lineage_backfill.demo.folder import prepare
 from lineage_backfill.demo.period import MARCH
 from lineage_backfill.demo.story import FAULT, Demo
+from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.local import LocalEngine
 from lineage_backfill.model import BackfillState, DatasetRef
 from lineage_backfill.partitions.text import KeySet, expand, parse
 from lineage_backfill.planning.plan import DatasetPartitions, Plan, PlannedRun
 from lineage_backfill.planning.request import ChangedDataset, Request
-from lineage_backfill.ports import Settings
+from lineage_backfill.ports import Engine, Settings
 from lineage_backfill.project import Project
 from lineage_backfill.project.settings import FILE_NAME
 from lineage_backfill.runs.cutoff import Cutoff
@@ -55,6 +60,16 @@ from spark_runtime.session import LOCAL_CONF, SAFE_CONF, find_jars
 
 HERE = Path(__file__).parent
 OURS = ("plain", "fingerprints")
+#: Settings for small tables, which hold on the cluster as well as here.
+_ALIKE = ("spark.sql.", "spark.databricks.", "spark.speculation")
+_ON_CLUSTER = {
+    "spark.cores.max": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.memory": "768m",
+    "spark.ui.enabled": "false",
+}
 
 
 class Taken(NamedTuple):
@@ -94,10 +109,11 @@ class Bench:
         """Call a function in the worker."""
         return self.engine.call(function, arguments)
 
-    def ours(self, *, fingerprints: bool) -> None:
-        """Run the backfill."""
+    def ours(self, *, fingerprints: bool, engine: Engine | None = None) -> None:
+        """Run the backfill, through the local engine if through no other."""
         self.call("by_hand:set_conf", name=SETTING, value=str(fingerprints).lower())
-        runner = Runner(self.workspace, options=DriveOptions(engines={"local": self.engine}))
+        engines: dict[str, Engine] = {"local": engine or self.engine}
+        runner = Runner(self.workspace, options=DriveOptions(engines=engines))
         # Each round does the same work.
         outcome = runner.start(self.plan, Submission(settings=Settings(cutoff=False, tail=False)))
         assert outcome.state is BackfillState.SUCCEEDED, outcome
@@ -244,8 +260,50 @@ def submits(bench: Bench, count: int) -> dict[str, Any]:
     }
 
 
-def measure(folder: Path, rounds: int, count: int) -> None:
+def on_cluster(bench: Bench, master: str, rounds: int, each: int) -> dict[str, Any]:
+    """Run the backfill in turns here, in warm applications and in one for each run."""
+    alike = {name: text for name, text in LOCAL_CONF.items() if name.startswith(_ALIKE)}
+    conf = {**alike, **bench.project.spark, **_ON_CLUSTER}
+    conf.pop("spark.master", None)
+    settings = {"master": master, "conf": conf, "env": {"SPARK_LOCAL_IP": "127.0.0.1"}}
+    state = bench.project.root / ".lineage-backfill"
+
+    def engine(**more: object) -> Engine:
+        given = {**settings, **more}
+        return create_engine("spark-submit", given, project=bench.project.code, state_dir=state)
+
+    engines = {"local": bench.engine, "reused": engine(reuse=True), "each": engine()}
+    left = {"local": rounds, "reused": rounds, "each": each}
+    bench.ours(fingerprints=True)
+    rows = bench.rows()
+    took: dict[str, list[float]] = {name: [] for name in engines}
+    began = time.perf_counter()
+    bench.ours(fingerprints=True, engine=engines["reused"])
+    first = time.perf_counter() - began
+    try:
+        for number in range(rounds):
+            for name, one in engines.items():
+                if number < left[name]:
+                    way = partial(bench.ours, fingerprints=True, engine=one)
+                    took[name].append(round(bench.taken(way).wall, 2))
+                    assert bench.rows() == rows, f"{name} has written other rows"
+    finally:
+        for one in engines.values():
+            if one is not bench.engine:
+                one.close()
+    least = {name: min(seconds) for name, seconds in took.items() if seconds}
+    return {
+        "runs": len(bench.runs),
+        "reused_with_start_s": round(first, 2),
+        **{f"{name}_s": seconds for name, seconds in took.items()},
+        "reused_to_local": round(least["reused"] / least["local"], 2),
+        **({"reused_to_each": round(least["reused"] / least["each"], 3)} if each else {}),
+    }
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
     """Build the demo in the folder, and print what each way takes."""
+    rounds, count = options.rounds, options.submits
     project = open_project(prepare(folder, MARCH) / FILE_NAME)
     with Workspace(project).open_engines() as engines:
         engine = engines["local"]
@@ -255,6 +313,9 @@ def measure(folder: Path, rounds: int, count: int) -> None:
         print_line({"session_start_s": round(time.perf_counter() - began, 2)})
         bench = Bench(project, engine)
         bench.build()
+        if options.cluster:
+            print_line(on_cluster(bench, options.cluster, rounds, options.each))
+            return
         least = in_turns(bench, rounds)
         by_hand = least["by_hand"]
         print_line(
@@ -306,9 +367,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--submits", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="default: a temporary one")
+    parser.add_argument("--cluster", metavar="MASTER", help="measure the backfill here and there")
+    parser.add_argument("--each", type=int, default=1, help="rounds of an application for each run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        measure(options.folder or Path(temporary) / "demo", options.rounds, options.submits)
+        measure(options.folder or Path(temporary) / "demo", options)
 
 
 if __name__ == "__main__":

@@ -65,19 +65,27 @@ def settings(kind: str, folder: Path) -> dict[str, object]:
     fake_command = [sys.executable, str(here / "fake_command.py")]
     if kind == "local":
         return {"command": (sys.executable, str(FAKE_WORKER))}
-    if kind == "spark-submit":
+    if kind in ("spark-submit", "reuse"):
         program = folder / "spark" / "bin" / "spark-submit"
         if not program.exists():  # one that runs cannot be written
             program.parent.mkdir(parents=True)
             program.write_text(f"#!{sys.executable}\n{(here / 'fake_spark_submit.py').read_text()}")
             program.chmod(0o755)
-        return {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077", "jars": []}
+        given = {"spark_home": str(folder / "spark"), "master": "spark://127.0.0.1:7077"}
+        return {**given, "jars": [], **({"reuse": True} if kind == "reuse" else {})}
     if kind == "acme":
         return {"program": fake_command}
     return {"argv": [*fake_command, "{spec}"]}
 
 
-@pytest.fixture(params=["local", "command", "spark-submit", "acme"])
+def make(kind: str, folder: Path, **more: object) -> Engine:
+    """Make an engine of a kind, with more settings than it needs."""
+    given = {**settings(kind, folder), **more}
+    kind = "spark-submit" if kind == "reuse" else kind
+    return create_engine(kind, given, project=folder, state_dir=folder / "state")
+
+
+@pytest.fixture(params=["local", "command", "spark-submit", "reuse", "acme"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     # "acme" is a third party's, found by its entry point.
     monkeypatch.syspath_prepend(FAKE_WORKER.with_name("third_party"))
@@ -86,15 +94,13 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.fixture
 def bench(kind: str, tmp_path: Path) -> Iterator[Bench]:
-    engine = create_engine(
-        kind, settings(kind, tmp_path), project=tmp_path, state_dir=tmp_path / "state"
-    )
+    engine = make(kind, tmp_path)
     yield Bench(engine, tmp_path)
     engine.close()
 
 
 def test_an_engine_says_whether_it_can_undo_and_what_others_run(bench: Bench, kind: str) -> None:
-    assert bench.engine.can_undo is (kind in ("local", "spark-submit"))
+    assert bench.engine.can_undo is (kind in ("local", "spark-submit", "reuse"))
     assert bench.engine.live(JobRef("n", "j")) is None
 
 
@@ -214,9 +220,7 @@ def test_what_runs_goes_on_after_close_and_is_not_waited_for(bench: Bench, kind:
     begun = time.monotonic()
     bench.engine.close()
     assert time.monotonic() - begun < 2
-    engine = create_engine(
-        kind, settings(kind, bench.folder), project=bench.folder, state_dir=bench.folder / "state"
-    )
+    engine = make(kind, bench.folder)
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()
     engine.listen(ended.put)
     found = engine.find(path, "t-1")
@@ -271,8 +275,7 @@ def test_an_attempt_that_was_never_handed_over_is_not_found(bench: Bench) -> Non
 def test_what_was_given_up_is_never_started(bench: Bench, kind: str) -> None:
     """An executor sleeps right before a submission, another one takes over and finds nothing."""
     folder = bench.folder
-    given = settings(kind, folder)
-    successor = create_engine(kind, given, project=folder, state_dir=folder / "state")
+    successor = make(kind, folder)
     path = bench.spec("succeed")
     assert successor.find(path, "t-1") is None
     with suppress(EngineError):
@@ -286,12 +289,7 @@ def test_another_engine_finds_what_the_first_one_left(bench: Bench, kind: str) -
     first = bench.engine.submit(path, "t-1")
     while bench.engine.poll(first).state is AttemptState.QUEUED:
         time.sleep(0.01)
-    engine = create_engine(
-        kind,
-        settings(kind, bench.folder),
-        project=bench.folder,
-        state_dir=bench.folder / "state",
-    )
+    engine = make(kind, bench.folder)
     try:
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         engine.listen(ended.put)
@@ -390,6 +388,13 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("spark-submit", {"deploy_mode": "custer"}, "custer"),
         ("spark-submit", {"master": "spark://h:1", "deploy_mode": "cluster"}, "YARN"),
         ("spark-submit", {"queue": "x"}, "queue"),
+        ("spark-submit", {"reuse": "yes"}, "true or false"),
+        ("spark-submit", {"slots": 2}, "needs `reuse = true`"),
+        ("spark-submit", {"reuse": True, "queue": "x"}, "queue"),
+        ("spark-submit", {"reuse": True, "slots": 0}, "slots"),
+        ("spark-submit", {"reuse": True, "orphan_seconds": 0}, "orphan_seconds"),
+        ("spark-submit", {"reuse": True, "max_runs_per_application": 0}, "max_runs"),
+        ("spark-submit", {"reuse": True, "master": "yarn", "deploy_mode": "cluster"}, "client"),
     ],
 )
 def test_wrong_settings_are_refused(

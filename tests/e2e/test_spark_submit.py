@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.spark_submit import SparkSubmitEngine
-from lineage_backfill.ports import AttemptState
+from lineage_backfill.engines import create_engine
+from lineage_backfill.ports import AttemptState, Engine
 from spark_runtime.deltalog import DeltaLog
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
@@ -67,27 +67,37 @@ SETTINGS: dict[str, Any] = {
 
 
 class Bench:
-    def __init__(self, folder: Path, master: str) -> None:
+    """A project with jobs, and an engine that runs them on a cluster."""
+
+    def __init__(self, folder: Path, master: str, jobs: str = JOBS, **settings: Any) -> None:
         self.folder = folder
-        self.master = master
+        self.settings = {**SETTINGS, **settings, "master": master}
         code = folder / "pipeline"
         code.mkdir(parents=True)
         (code / "__init__.py").touch()
-        (code / "jobs.py").write_text(JOBS)
+        (code / "jobs.py").write_text(jobs)
         (code / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.engine = self.new_engine()
 
-    def new_engine(self) -> SparkSubmitEngine:
-        engine = SparkSubmitEngine(
-            project=self.folder, state_dir=self.folder / "state", master=self.master, **SETTINGS
-        )
+    def new_engine(self) -> Engine:
+        state = self.folder / "state"
+        engine = create_engine("spark-submit", self.settings, project=self.folder, state_dir=state)
         engine.listen(self.ended.put)
         engine.open()
         return engine
 
-    def submit(self, job: str, table: str, *keys: str, undo: str | None = None) -> str:
-        name = f"undo-{job}" if undo else job
+    def submit(
+        self, job: str, table: str, *keys: str, undo: str | None = None, name: str = ""
+    ) -> str:
+        spec = self.spec(job, table, *keys, undo=undo, name=name)
+        return self.engine.submit(spec, f"t-{spec.parent.name}")
+
+    def spec(
+        self, job: str, table: str, *keys: str, undo: str | None = None, name: str = ""
+    ) -> Path:
+        """Write the run spec of a run that is named after its job, if not otherwise."""
+        name = name or (f"undo-{job}" if undo else job)
         folder = self.folder / "runs" / name
         folder.mkdir(parents=True)
         output = {
@@ -114,7 +124,7 @@ class Bench:
         if undo:
             spec |= {"undo": [undo], "lineage": {"outbox": None}}
         (folder / "spec.json").write_text(json.dumps(spec))
-        return self.engine.submit(folder / "spec.json", f"t-{name}")
+        return folder / "spec.json"
 
     def wait(self, *handles: str) -> None:
         left = set(handles)

@@ -1,0 +1,337 @@
+"""One warm application on a cluster: started or taken over, asked, listened to, ended.
+
+It and the tool meet in a folder, which `spark_runtime.application` describes.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from lineage_backfill.engines.attempt import LifeSign, kill_group
+from lineage_backfill.engines.pool import NotBegun
+from lineage_backfill.engines.worker import WorkerDied, check_ready, ending
+from lineage_backfill.errors import EngineError, EnvironmentMissingError
+from lineage_backfill.files import private, private_folder, whole_file
+
+_FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
+_SHORTEST, _LONGEST = 0.02, 0.25  # seconds between two looks for an answer
+_PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
+_CANCEL = 5.0  # seconds that a run has to stop before its application is killed
+_KEPT = 86_400.0  # seconds that the folder of a dead application is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How an application works: until it has no tool for `orphan_seconds`, for `max_runs` runs."""
+
+    key: str
+    orphan_seconds: float
+    max_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What can be told of a request from an application's folder, by any process."""
+
+    folder: Path
+    request: str
+
+    def claim(self) -> dict[str, Any]:
+        """Return what stands in an attempt's claim of it."""
+        return {
+            "application": str(self.folder),
+            "request": self.request,
+            "life_sign": str(self.folder / "alive"),
+            "log": str(self.folder / "log.txt"),
+        }
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the application has taken it, to begin it."""
+        return self._in("taken").exists()
+
+    def withdraw(self) -> bool:
+        """Keep the application from beginning it; False if it may have begun it."""
+        try:
+            (self.folder / "withdrawn" / self.request).touch()
+        except FileNotFoundError:  # the folder of an application that ended long ago
+            return False
+        answer = self.answer()
+        return not self.is_taken or (answer is not None and answer["op"] == "withdrawn")
+
+    def cancel(self) -> None:
+        """Tell the application to stop it, and kill that if it does not follow in time."""
+        with suppress(FileNotFoundError):
+            (self.folder / "cancel" / self.request).touch()
+        timer = threading.Timer(_CANCEL, self._kill)
+        timer.daemon = True
+        timer.start()
+
+    def _kill(self) -> None:
+        if self.is_open:
+            kill(self.folder)
+
+    def answer(self) -> Mapping[str, Any] | None:
+        """Return the reply to it, None as long as there is none."""
+        return _read(self._in("answers"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its application lives and has not answered it."""
+        lives = is_alive(self.folder)
+        return lives and not self._in("answers").exists()
+
+    def wait(self) -> None:
+        """Wait until it is no longer open."""
+        while self.is_open:
+            time.sleep(_LONGEST)
+
+    def _in(self, place: str) -> Path:
+        return self.folder / place / f"{self.request}.json"
+
+
+class Application:
+    """A warm application that this tool owns, and no other; a `WarmWorker`."""
+
+    def __init__(self, folder: Path, key: str, owner: IO[str]) -> None:
+        self.folder = folder
+        self.key = key
+        self.log_path = folder / "log.txt"
+        self.idle_since = time.monotonic()
+        self._is_ready = False
+        self._owner = owner
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked: Requested | None = None
+        self._is_ending = self._is_left = False
+
+    @classmethod
+    def start(
+        cls, command: Sequence[str], terms: Terms, folder: Path, **options: Any
+    ) -> Application:
+        """Start an application by a command; `options` are those of a process.
+
+        Raises EnvironmentMissingError.
+        """
+        folder = folder.resolve()
+        for name in _FOLDERS:
+            private_folder(folder / name)
+        owner = LifeSign(folder / "owner").give()
+        _write(
+            folder / "application.json",
+            key=terms.key,
+            secret=secrets.token_hex(16),
+            orphan_seconds=terms.orphan_seconds,
+            max_runs=terms.max_runs,
+        )
+        started = cls(folder, terms.key, owner)
+        sign = LifeSign(folder / "alive")
+        try:
+            with sign.give() as held, open(started.log_path, "ab", opener=private) as log:
+                started._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(held.fileno(),),
+                    start_new_session=True,
+                    **options,
+                )
+        except OSError as error:
+            owner.close()
+            raise EnvironmentMissingError(
+                f"{command[0]} cannot be started: {error}",
+                hint="See the settings of this engine in the project file.",
+            ) from error
+        _write(folder / "process.json", pid=started._process.pid)
+        return started
+
+    @classmethod
+    def idle(cls, folder: Path, key: str) -> Application | None:
+        """Take over an application that is idle and has lost its tool; None if this one is not."""
+        return cls._take_over(folder, key, lambda: _is_idle(folder, key))
+
+    @classmethod
+    def at_work(cls, requested: Requested) -> Application | None:
+        """Take over the application that works on a request, if it has lost its tool."""
+        terms = _read(requested.folder / "application.json") or {"key": ""}
+        found = cls._take_over(requested.folder, terms["key"], lambda: requested.is_open)
+        if found is not None:
+            found._asked, found._is_ready = requested, True
+        return found
+
+    @classmethod
+    def _take_over(cls, folder: Path, key: str, is_so: Callable[[], bool]) -> Application | None:
+        if not is_so() or not (folder / "process.json").exists():
+            return None
+        try:
+            owner = LifeSign(folder / "owner").give()
+        except EngineError:
+            return None
+        if is_so():  # as no other tool can change it any more
+            return cls(folder, key, owner)
+        owner.close()
+        return None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it starts, or works on a request."""
+        return not self._is_ready or (self._asked is not None and self._asked.answer() is None)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has begun what it claimed last."""
+        return self._asked is not None and self._asked.is_taken
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it takes no more requests."""
+        return self._is_ending or not self._lives()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+        while True:
+            lives = self._lives()
+            ready = _read(self.folder / "ready.json")
+            if ready is not None:
+                check_ready(ready)
+                self._is_ready = True
+                return
+            if self._is_left:
+                raise EnvironmentMissingError("the engine was closed", hint="Run again.")
+            if not lives:
+                raise EnvironmentMissingError(
+                    f"the application did not start: {self._how_it_ended()}",
+                    hint=f"See what it printed: {self.log_path}",
+                )
+            time.sleep(_SHORTEST)
+
+    def claim(self, request: str) -> dict[str, Any]:
+        """Return what tells another process who works on this request."""
+        self._asked = Requested(self.folder, request)
+        return self._asked.claim()
+
+    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
+        asked = Requested(self.folder, request["id"])
+        secret = (_read(self.folder / "application.json") or {})["secret"]
+        _write(self.folder / "inbox" / f"{asked.request}.json", **request, secret=secret)
+        pause = _SHORTEST
+        while True:
+            lives = self._lives()
+            reply = asked.answer()
+            if reply is not None:
+                break
+            if self._is_left:
+                raise WorkerDied("the application goes on without this engine")
+            if not lives:
+                kind = WorkerDied if asked.is_taken else NotBegun
+                raise kind(self._how_it_ended())
+            time.sleep(pause)
+            pause = min(1.1 * pause, _LONGEST)
+        self._is_ending = bool(reply.get("ends") or reply.get("is_last"))
+        if reply["op"] == "withdrawn":
+            raise NotBegun("the request was withdrawn by another executor")
+        return reply
+
+    def stop(self) -> None:
+        """Stop the run that it works on; other runs can be asked of it after that."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def kill(self) -> None:
+        """End it at once, with all its children."""
+        kill(self.folder)
+
+    def let_go(self) -> None:
+        """Wait for it no more: it ends once it has no tool for long, or another one takes it."""
+        self._is_left = True
+        self._owner.close()
+        if self._process is not None:
+            threading.Thread(target=self._process.wait, daemon=True).start()
+
+    def close(self, patience: float = _PATIENCE) -> None:
+        """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
+        (self.folder / "close").touch()
+        until = time.monotonic() + (_PATIENCE if self._is_ending else patience)
+        while self._lives() and time.monotonic() < until:
+            time.sleep(_SHORTEST)
+        self.kill()
+        if self._process is not None:
+            self._process.wait()
+        self._owner.close()
+
+    def _lives(self) -> bool:
+        if self._process is not None:
+            self._process.poll()
+        return is_alive(self.folder)
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait() if self._process is not None else None
+        return ending("the application", code, self.log_path)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether an application lives; kills what is left of it where only its JVM has died."""
+    if LifeSign(folder / "alive").is_alive():
+        return True
+    driver = LifeSign(folder / "driver")
+    if not driver.is_alive():
+        return False
+    kill(folder)  # its group is still that of the driver, so no other can have got its number
+    return True
+
+
+def kill(folder: Path) -> None:
+    """End an application at once, with all its children; no-op where it is dead."""
+    process = _read(folder / "process.json")
+    signs = (LifeSign(folder / name) for name in ("alive", "driver"))
+    if process is not None and any(sign.is_alive() for sign in signs):
+        kill_group(process["pid"])
+
+
+def remove_dead(folder: Path) -> None:
+    """Remove the folders of applications that are long dead."""
+    for one in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):
+            if time.time() - one.stat().st_mtime > _KEPT and not is_alive(one):
+                shutil.rmtree(one, ignore_errors=True)
+
+
+def new_folder(folder: Path) -> Path:
+    """Return where a new application is to be, among others."""
+    return folder / uuid.uuid4().hex[:12]
+
+
+def _is_idle(folder: Path, key: str) -> bool:
+    terms, ready = _read(folder / "application.json"), _read(folder / "ready.json")
+    if terms is None or terms["key"] != key or ready is None or ready["op"] != "ready":
+        return False
+    answered = {path.name for path in (folder / "answers").glob("*.json")}
+    taken = {path.name for path in (folder / "taken").glob("*.json")}
+    is_free = taken <= answered and not any((folder / "inbox").glob("*.json"))
+    is_open = len(taken) < terms["max_runs"] and not (folder / "close").exists()
+    return is_free and is_open and is_alive(folder)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return document
+
+
+def _write(path: Path, **document: Any) -> None:
+    with whole_file(path) as file:
+        file.write(json.dumps(document).encode())

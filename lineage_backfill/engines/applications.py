@@ -1,0 +1,165 @@
+"""The engine that starts `spark-submit`: an application for each attempt, or warm ones for many."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from lineage_backfill.engines.application import (
+    Application,
+    Requested,
+    Terms,
+    new_folder,
+    remove_dead,
+)
+from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.pool import PoolEngine
+from lineage_backfill.engines.spark_submit import SparkSubmitEngine
+from lineage_backfill.ports import AttemptState, Engine, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseSettings:
+    """The settings of warm applications, beside those of spark-submit.
+
+    There are up to `slots` at once. One ends after it was idle for `idle_seconds`, had no tool for
+    `orphan_seconds`, or has done `max_runs_per_application` runs.
+    """
+
+    slots: int = 1
+    idle_seconds: float = 600
+    orphan_seconds: float = 60
+    max_runs_per_application: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.orphan_seconds <= 0:
+            raise ValueError(f"`orphan_seconds` must be more than 0, not {self.orphan_seconds}")
+        if self.max_runs_per_application < 1:
+            most = self.max_runs_per_application
+            raise ValueError(f"`max_runs_per_application` must be at least 1, not {most}")
+
+
+def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
+    """Make the engine: with `reuse` one that takes the members of ReuseSettings, too.
+
+    Raises ValueError.
+    """
+    given = {name: settings.pop(name) for name in ReuseSettings.__slots__ if name in settings}
+    if reuse is True:
+        return ReusingEngine(ReuseSettings(**given), **settings)
+    if reuse is not False:
+        raise ValueError(f"`reuse` must be true or false, not {reuse!r}")
+    if given:
+        raise ValueError(f"`{next(iter(given))}` needs `reuse = true`")
+    return SparkSubmitEngine(**settings)
+
+
+class ReusingEngine(PoolEngine):
+    """Keeps warm applications on the cluster, which do one attempt after another.
+
+    Attempts with other code, settings or files get other applications. The drivers are on this
+    machine.
+    """
+
+    def __init__(
+        self, reuse: ReuseSettings, *, project: Path, state_dir: Path, **settings: Any
+    ) -> None:
+        super().__init__(slots=reuse.slots, idle_seconds=reuse.idle_seconds)
+        if settings.get("deploy_mode", "client") != "client":
+            raise ValueError('`reuse` needs `deploy_mode = "client"`')
+        self._reuse = reuse
+        self._submit = SparkSubmitEngine(project=project, state_dir=state_dir, **settings)
+        self._environment: Mapping[str, str] = settings.get("env", {})
+        self._folder = state_dir / "applications"
+        self._entrypoints: dict[str, str] = {}  # one for each key
+        self._packing = Lock()
+        self._deadly: set[str] = set()  # runs that have ended an application
+
+    def open(self) -> None:
+        """Find program and jars, and pack the code; raises EnvironmentMissingError."""
+        self._submit.open()
+
+    def key(self, files: AttemptFiles) -> str:
+        """Return a hash of all that makes an application what it is."""
+        entrypoint = files.spec()["job"]["entrypoint"]
+        with self._packing:
+            command = self._submit.submission("", entrypoint, ())
+        stats = [(str(path), path.stat()) for path in self._submit.shipped(entrypoint)]
+        sent = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        made = json.dumps([command, sent, sorted(self._environment.items())])
+        key = hashlib.sha256(made.encode()).hexdigest()[:16]
+        self._entrypoints[key] = entrypoint
+        return key
+
+    def new_worker(self, key: str, *, own: bool = False) -> Application:
+        """Take over an application that has lost its tool, or start one."""
+        others = self._folder.iterdir() if self._folder.is_dir() and not own else ()
+        for folder in others:
+            taken = Application.idle(folder, key)
+            if taken is not None:
+                return taken
+        return self._start(key)
+
+    def _start(self, key: str) -> Application:
+        remove_dead(self._folder)
+        folder = new_folder(self._folder)
+        command = self._submit.submission(
+            f"lineage-backfill {folder.name}",
+            self._entrypoints[key],
+            ("application", "--folder", str(folder.resolve())),
+        )
+        terms = Terms(key, self._reuse.orphan_seconds, self._reuse.max_runs_per_application)
+        where = {"cwd": self._submit.project, "env": self._submit.environment}
+        return Application.start(command, terms, folder, **where)
+
+    # A run that ends its application is tried once more in one of its own.
+
+    def needs_own(self, files: AttemptFiles) -> bool:
+        """Whether the run has ended an application before."""
+        return files.spec()["run_id"] in self._deadly
+
+    def died(self, files: AttemptFiles, error: str) -> Outcome:
+        """Return a failure, which is final where the application did nothing but this run."""
+        run = files.spec()["run_id"]
+        if run not in self._deadly:
+            self._deadly.add(run)
+            return super().died(files, error)
+        alone = f"it ended two applications; the second one did nothing else: {error}"
+        return Outcome(state=AttemptState.FAILED, error=alone)
+
+    # Attempts of earlier executors
+
+    def was_begun(self, claim: Mapping[str, Any]) -> bool:
+        """Ask the application's folder; what it has not taken is withdrawn."""
+        return "request" not in claim or not _requested(claim).withdraw()
+
+    def works(self, claim: Mapping[str, Any]) -> bool:
+        """Whether the application lives and has not answered."""
+        return _requested(claim).is_open if "request" in claim else super().works(claim)
+
+    def wait(self, claim: Mapping[str, Any]) -> None:
+        """Wait until the application has answered or is dead."""
+        if "request" in claim:
+            _requested(claim).wait()
+        else:
+            super().wait(claim)
+
+    def taken_over(self, claim: Mapping[str, Any]) -> Application | None:
+        """Return the application that works on an attempt, if it has lost its tool."""
+        return Application.at_work(_requested(claim)) if "request" in claim else None
+
+    def stop(self, claim: Mapping[str, Any]) -> None:
+        """Let the application stop the run."""
+        if "request" in claim:
+            _requested(claim).cancel()
+        else:
+            super().stop(claim)
+
+
+def _requested(claim: Mapping[str, Any]) -> Requested:
+    return Requested(Path(claim["application"]), claim["request"])

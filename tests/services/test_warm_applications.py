@@ -1,0 +1,259 @@
+"""Warm applications on a real standalone cluster: what they share, and what one takes with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.engines import create_engine
+from lineage_backfill.ports import AttemptState
+from spark_runtime.deltalog import DeltaLog
+from tests.e2e.test_spark_submit import SCRIPT, Bench
+
+JOBS = """
+import json
+import os
+import time
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.helper import twice
+from spark_runtime import RunContext, job
+
+
+@job(output="days", batch="range")
+def days(context: RunContext):
+    rows = [(str(key.key), 1) for key in context.keys]
+    frame = context.spark.createDataFrame(rows, "day string, n long")
+    return frame.withColumn("n", F.udf(twice, "long")("n"))
+
+
+@job(output="days", batch="range")
+def slow(context: RunContext):
+    wait = F.udf(lambda n: time.sleep(4) or n, "long")
+    return days(context).withColumn("n", wait("n"))
+
+
+@job(output="days", batch="range")
+def idle(context: RunContext):
+    while True:
+        time.sleep(0.1)
+
+
+@job(output="days", batch="range")
+def deadly(context: RunContext):
+    os._exit(3)
+
+
+@job(output="days", batch="range")
+def leaky(context: RunContext):
+    spark = context.spark
+    context_ = spark.sparkContext
+    same = SparkSession.builder.getOrCreate()
+    found = {
+        "conf": [spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("mine", None)],
+        "views": [one.name for one in spark.catalog.listTables() if one.isTemporary],
+        "global": [one.name for one in spark.catalog.listTables("global_temp")],
+        "database": spark.catalog.currentDatabase(),
+        "property": context_.getLocalProperty("mine"),
+        "cached": context_._jsc.getPersistentRDDs().size(),
+        "is default": same._jsparkSession.sessionUUID() == spark._jsparkSession.sessionUUID(),
+        "function": spark.catalog.functionExists("twice"),
+    }
+    print("FOUND " + json.dumps(found), flush=True)
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    spark.conf.set("mine", "left")
+    frame = days(context)
+    frame.createOrReplaceTempView("left")
+    frame.createOrReplaceGlobalTempView("left_for_all")
+    frame.cache().count()
+    spark.sql("create database if not exists other")
+    spark.udf.register("twice", twice)
+    context_.setLocalProperty("mine", "left")
+    spark.catalog.setCurrentDatabase("other")
+    return frame
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cluster")
+    up = subprocess.run([SCRIPT, "up", folder], capture_output=True, text=True, check=False)
+    assert up.returncode == 0, up.stderr
+    yield folder
+    subprocess.run([SCRIPT, "down", folder], check=True)
+
+
+@pytest.fixture(scope="module")
+def bench(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    master = (cluster / "address").read_text().strip()
+    bench = Bench(tmp_path_factory.mktemp("project"), master, JOBS, reuse=True, orphan_seconds=20)
+    yield bench
+    bench.engine.close()
+
+
+def applications(bench: Bench) -> set[str]:
+    return {one.name for one in (bench.folder / "state" / "applications").iterdir()}
+
+
+def state_of(bench: Bench, handle: str) -> AttemptState:
+    bench.wait(handle)
+    return bench.engine.poll(handle).state
+
+
+def tokens(bench: Bench) -> set[str]:
+    return set(DeltaLog(str(bench.folder / "days")).state().tokens)
+
+
+def wait_until_begun(bench: Bench, handle: str) -> Path:
+    """Wait until an application has begun an attempt, and return its folder."""
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.05)
+    claim = json.loads(Path(handle).with_name("claim.json").read_text())
+    return Path(claim["application"])
+
+
+def test_runs_share_an_application_and_nothing_else(bench: Bench) -> None:
+    handles = [bench.submit("leaky", "days", f"2024-03-0{n}", name=f"leaky-{n}") for n in (1, 2, 3)]
+    bench.wait(*handles)
+    found: list[Any] = []
+    for handle in handles:
+        outcome = bench.engine.poll(handle)
+        assert outcome.state is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+        lines = [line for line in bench.engine.logs(handle).splitlines() if "FOUND" in line]
+        assert len(lines) == 1
+        found.append(json.loads(lines[0].partition("FOUND ")[2]))
+    assert len(applications(bench)) == 1
+    assert found[0]["is default"]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["views"] == found[0]["global"] == []
+    assert tokens(bench) == {"t-leaky-1", "t-leaky-2", "t-leaky-3"}
+
+
+@pytest.mark.parametrize("job", ["slow", "idle"])
+def test_a_cancelled_run_leaves_its_application(bench: Bench, job: str) -> None:
+    before = applications(bench)
+    handle = bench.submit(job, "days", "2024-03-04", name=f"cancelled-{job}")
+    wait_until_begun(bench, handle)
+    time.sleep(3)
+    bench.engine.cancel(handle)
+    assert state_of(bench, handle) is AttemptState.CANCELLED, bench.engine.logs(handle)
+    after = bench.submit("days", "days", "2024-03-04", name=f"after-{job}")
+    assert state_of(bench, after) is AttemptState.SUCCEEDED
+    assert applications(bench) == before
+    assert f"t-cancelled-{job}" not in tokens(bench)
+
+
+def test_an_executor_and_a_worker_that_die_cost_a_run_nothing(bench: Bench, cluster: Path) -> None:
+    before = applications(bench)
+    handle = bench.submit("slow", "days", "2024-03-05", name="executor")
+    wait_until_begun(bench, handle)
+    time.sleep(3)
+    (executor,) = executors(cluster)
+    os.kill(executor, signal.SIGKILL)
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    handle = bench.submit("slow", "days", "2024-03-06", name="worker")
+    wait_until_begun(bench, handle)
+    time.sleep(3)
+    (executor,) = executors(cluster)
+    name = next(one for one in ("worker-1", "worker-2") if f"/work/{one}/" in folder_of(executor))
+    os.kill(int((cluster / f"{name}.pid").read_text()), signal.SIGKILL)
+    os.kill(executor, signal.SIGKILL)
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert applications(bench) == before
+    assert {"t-executor", "t-worker"} <= tokens(bench)
+
+
+def executors(cluster: Path) -> list[int]:
+    """Return the process ids of the executors of this cluster."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (one / "cmdline").read_bytes()
+        except OSError:
+            continue
+        is_executor = b"CoarseGrainedExecutorBackend" in command
+        if is_executor and folder_of(int(one.name)).startswith(str(cluster.resolve())):
+            found.append(int(one.name))
+    return found
+
+
+def folder_of(process: int) -> str:
+    return str(Path(f"/proc/{process}/cwd").readlink())
+
+
+def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench: Bench) -> None:
+    first = bench.submit("slow", "days", "2024-03-07", name="deadly-1")
+    other = bench.submit("days", "days", "2024-03-08", name="other")
+    folder = wait_until_begun(bench, first)
+    time.sleep(2)
+    pid = json.loads((folder / "process.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)  # the JVM; its Python must end with it
+    bench.wait(first, other)
+    outcome = bench.engine.poll(first)
+    assert (outcome.state, outcome.transient) == (AttemptState.FAILED, True), outcome
+    assert bench.engine.poll(other).state is AttemptState.SUCCEEDED
+    before = applications(bench)
+    again = bench.spec("deadly", "days", "2024-03-07", name="deadly-2")
+    spec = json.loads(again.read_text())
+    again.write_text(json.dumps({**spec, "run_id": "r-deadly-1"}))
+    handle = bench.engine.submit(again, "t-deadly-2")
+    assert state_of(bench, handle) is AttemptState.FAILED
+    outcome = bench.engine.poll(handle)
+    assert not outcome.transient
+    assert "ended two applications" in (outcome.error or "")
+    assert len(applications(bench) - before) == 1
+    assert "t-other" in tokens(bench)
+    assert not {"t-deadly-1", "t-deadly-2"} & tokens(bench)
+
+
+def test_an_application_outlives_its_tool_and_the_next_one_goes_on_with_it(bench: Bench) -> None:
+    bench.engine.close()
+    before = applications(bench)
+    spec = bench.spec("slow", "days", "2024-03-10", name="adopted")
+    settings = json.dumps(bench.settings)
+    command = [sys.executable, "-m", __name__, str(bench.folder), str(spec), "t-adopted", settings]
+    tool = subprocess.Popen(command, cwd=SCRIPT.parents[1])
+    claim = spec.with_name("claim.json")
+    while not claim.exists() or not taken(json.loads(claim.read_text())):
+        assert tool.poll() is None
+        time.sleep(0.05)
+    tool.kill()
+    tool.wait()
+    bench.engine = bench.new_engine()
+    handle = bench.engine.find(spec, "t-adopted")
+    assert handle is not None
+    assert bench.engine.poll(handle).state is AttemptState.RUNNING
+    assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    after = bench.submit("days", "days", "2024-03-11", name="after-adopted")
+    assert state_of(bench, after) is AttemptState.SUCCEEDED
+    assert len(applications(bench) - before) == 1
+    assert {"t-adopted", "t-after-adopted"} <= tokens(bench)
+
+
+def taken(claim: dict[str, str]) -> bool:
+    return Path(claim["application"], "taken", f"{claim['request']}.json").exists()
+
+
+def main(folder: str, spec: str, token: str, settings: str) -> None:
+    """Be a tool that submits an attempt, and waits until it is killed."""
+    project = Path(folder)
+    engine = create_engine(
+        "spark-submit", json.loads(settings), project=project, state_dir=project / "state"
+    )
+    engine.submit(Path(spec), token)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,198 @@
+"""Warm applications without Spark: who feeds them, what they begin, and when they end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage_backfill.engines.application import Application, Requested, Terms, is_alive
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
+from lineage_backfill.errors import EngineError
+from lineage_backfill.ports import AttemptState
+from spark_runtime.application import Channel
+from tests.contract.test_engine import Bench, make
+
+FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
+
+
+class Folder:
+    """The folder of an application that this process is itself."""
+
+    def __init__(self, path: Path, **terms: Any) -> None:
+        self.path = path
+        for name in FOLDERS:
+            (path / name).mkdir(parents=True)
+        given = {"key": "k", "secret": "s", "orphan_seconds": 0.2, "max_runs": 9, **terms}
+        (path / "application.json").write_text(json.dumps(given))
+
+    def ask(self, name: str, secret: str = "s") -> None:
+        request = {"op": "run", "id": name, "spec": "none", "secret": secret}
+        (self.path / "inbox" / f"{name}.json").write_text(json.dumps(request))
+
+    def answer(self, name: str) -> Any:
+        return json.loads((self.path / "answers" / f"{name}.json").read_text())
+
+    def begun(self) -> list[str]:
+        """Be the application until it ends; return what it has begun."""
+        with closing(Channel(self.path)) as channel:
+            return [json.loads(line)["id"] for line in channel.requests()]
+
+
+def test_an_application_that_has_lost_its_tool_ends(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    owner = LifeSign(tmp_path / "owner").give()
+    threading.Timer(0.6, owner.close).start()
+    began = time.monotonic()
+    assert folder.begun() == []
+    assert time.monotonic() - began >= 0.7
+
+
+def test_an_application_that_has_ended_leaves_what_is_asked_of_it(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.begun() == []
+    folder.ask("late")
+    assert not is_alive(tmp_path)
+    assert Requested(tmp_path, "late").withdraw()
+
+
+def test_it_begins_each_request_once_and_no_more_than_it_may(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, max_runs=2)
+    for name in ("a", "b", "c"):
+        folder.ask(name)
+    assert folder.begun() == ["a", "b"]
+    assert [path.name for path in (tmp_path / "inbox").iterdir()] == ["c.json"]
+    assert not Requested(tmp_path, "a").withdraw()
+    assert Requested(tmp_path, "c").withdraw()
+
+
+def test_it_begins_neither_what_was_withdrawn_nor_what_lacks_its_secret(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert Requested(tmp_path, "a").withdraw()
+    folder.ask("a")
+    folder.ask("b", secret="other")
+    folder.ask("c")
+    assert folder.begun() == ["c"]
+    assert folder.answer("a")["op"] == "withdrawn"
+    assert folder.answer("b")["op"] == "raised"
+    assert Requested(tmp_path, "a").withdraw()
+
+
+def test_a_request_of_a_folder_that_is_gone_may_have_been_begun(tmp_path: Path) -> None:
+    gone = Requested(tmp_path / "gone", "a")
+    assert not gone.withdraw()
+    assert not gone.is_open
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(make("reuse", tmp_path, orphan_seconds=5), tmp_path)
+    yield bench
+    bench.engine.close()
+
+
+def applications(bench: Bench) -> list[Path]:
+    return list((bench.folder / "state" / "applications").iterdir())
+
+
+def test_runs_share_an_application_of_one_tool(bench: Bench) -> None:
+    for token in ("t-1", "t-2", "t-3"):
+        assert bench.wait(bench.submit("succeed", token=token)) is AttemptState.SUCCEEDED
+    (folder,) = applications(bench)
+    key = json.loads((folder / "application.json").read_text())["key"]
+    assert Application.idle(folder, key) is None  # it has a tool
+    assert folder.stat().st_mode & 0o077 == 0
+    bench.engine.close()
+    assert not is_alive(folder)
+
+
+def test_other_code_gets_another_application_and_the_idle_one_ends(bench: Bench) -> None:
+    assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
+    (first,) = applications(bench)
+    (bench.folder / "other.py").write_text("x = 1\n")
+    path = bench.spec("succeed", token="t-2")
+    spec = json.loads(path.read_text())
+    spec["job"]["entrypoint"] = "other:succeed"
+    path.write_text(json.dumps(spec))
+    assert bench.wait(bench.engine.submit(path, "t-2")) is AttemptState.SUCCEEDED
+    assert len(applications(bench)) == 2
+    assert not is_alive(first)
+
+
+def test_an_application_ends_after_its_last_run(tmp_path: Path) -> None:
+    bench = Bench(make("reuse", tmp_path, max_runs_per_application=2), tmp_path)
+    for token in ("t-1", "t-2", "t-3"):
+        assert bench.wait(bench.submit("succeed", token=token)) is AttemptState.SUCCEEDED
+    bench.engine.close()
+    assert len(applications(bench)) == 2
+    assert len(bench.journal()) == 3
+
+
+def test_a_run_that_ends_two_applications_has_failed(bench: Bench) -> None:
+    assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
+    outcomes = []
+    for token in ("t-2", "t-3"):
+        path = bench.spec("crash", token=token)
+        spec = {**json.loads(path.read_text()), "run_id": "r-deadly"}
+        path.write_text(json.dumps(spec))
+        handle = bench.engine.submit(path, token)
+        assert bench.wait(handle) is AttemptState.FAILED
+        outcomes.append(bench.engine.poll(handle).transient)
+    assert outcomes == [True, False]
+    assert len(applications(bench)) == 2
+    assert bench.wait(bench.submit("succeed", token="t-4")) is AttemptState.SUCCEEDED
+
+
+def test_the_next_tool_goes_on_with_an_application(bench: Bench) -> None:
+    path = bench.spec("sleep", seconds=2)
+    handle = bench.engine.submit(path, "t-1")
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    bench.engine.close()
+    later = Bench(make("reuse", bench.folder), bench.folder)
+    assert later.engine.find(path, "t-1") == handle
+    (folder,) = applications(bench)
+    with pytest.raises(EngineError, match="held by another"):
+        LifeSign(folder / "owner").give()
+    assert later.wait(handle) is AttemptState.SUCCEEDED
+    assert later.wait(later.submit("succeed", token="t-2")) is AttemptState.SUCCEEDED
+    assert applications(bench) == [folder]
+    later.engine.close()
+    assert not is_alive(folder)
+
+
+def test_what_was_claimed_and_not_begun_is_given_up(bench: Bench) -> None:
+    """A tool sleeps right before it sends a request, and another one takes over."""
+    assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
+    (folder,) = applications(bench)
+    path = bench.spec("succeed", token="t-2")
+    AttemptFiles(path).claim(Requested(folder, "r").claim())
+    later = make("reuse", bench.folder)
+    assert later.find(path, "t-2") is None
+    with pytest.raises(EngineError, match="given up"):
+        AttemptFiles(path).claim({})
+    secret = json.loads((folder / "application.json").read_text())["secret"]
+    request = {"op": "run", "id": "r", "spec": str(path), "secret": secret}
+    (folder / "inbox" / "r.json").write_text(json.dumps(request))
+    while not (answer := Requested(folder, "r").answer()):
+        time.sleep(0.01)
+    assert answer["op"] == "withdrawn"
+    assert bench.journal() == ["r-1 t-1"]
+    later.close()
+
+
+def test_terms_are_those_of_the_settings(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    command = ["sh", "-c", "exit 3"]
+    started = Application.start(command, Terms("k", 7.5, 3), folder, cwd=tmp_path)
+    with pytest.raises(Exception, match="exit code 3"):
+        started.wait_until_ready()
+    terms = json.loads((folder / "application.json").read_text())
+    assert (terms["key"], terms["orphan_seconds"], terms["max_runs"]) == ("k", 7.5, 3)
+    started.close()
