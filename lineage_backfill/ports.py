@@ -168,6 +168,15 @@ class Engine(Protocol):
         """Make ready to submit; raises EnvironmentMissingError, and does no harm when repeated."""
         return
 
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Raise EngineError where one of these runs could not run here; nothing has begun then.
+
+        `spec_of` makes a run spec that is never handed over.
+        """
+        return
+
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener(handle)`, from any thread, whenever an attempt has ended."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,6 +105,7 @@ class _Doctor:
             "undo": self._check_undo,
             "clock": self._check_clock,
             "permissions": self._check_permissions,
+            **self._check_engines(),
             "java": _check_java,
             "spark": _check_spark,
             "jars": _check_jars,
@@ -253,6 +255,20 @@ class _Doctor:
                 f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
             )
         return "right beside the file system and the lineage"
+
+    def _check_engines(self) -> dict[str, Callable[[], str]]:
+        """Return a check of each engine that is a service."""
+
+        def check(name: str, url: str) -> str:
+            with self._workspace.open_engines([name]) as engines:
+                engines[name].open()
+            return f"{url} answers, and lets this account in"
+
+        return {
+            f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
+            for one in self._project.declarations.engines
+            if one.kind == "airflow"
+        }
 
     def _check_permissions(self) -> str:
         """Check whether outputs may be written, and inputs may be read.

@@ -13,6 +13,7 @@ from lineage_backfill.ports import Engine
 
 #: Where the engine of each kind is found; third parties add theirs by an entry point of GROUP.
 ENGINES: Mapping[str, str] = {
+    "airflow": "lineage_backfill.engines.airflow:AirflowEngine",
     "command": "lineage_backfill.engines.command:CommandEngine",
     "local": "lineage_backfill.engines.local:LocalEngine",
     "spark-submit": "lineage_backfill.engines.applications:spark_submit_engine",

@@ -199,6 +199,19 @@ class WriteDeclaration:
         )
 
 
+#: How a run key is told to a DAG; `logical_date` may be followed by ` + ` and a length of time.
+AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowTask:
+    """The tasks of a DAG that do a job; `slice` None goes by its timetable."""
+
+    dag: str
+    tasks: tuple[str, ...]
+    slice: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDeclaration:
     """What is declared of the jobs whose name matches `name` (exact, or a glob).
@@ -224,6 +237,7 @@ class JobDeclaration:
     schedule: str | None = None
     schedule_zone: str | None = None
     collect_schedule_gaps: bool = False
+    airflow: AirflowTask | None = field(default=None, repr=False)
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
     rules: RunRules = field(default=RunRules(), repr=False)
@@ -273,7 +287,7 @@ class EngineDeclaration:
     @property
     def takes_any_job(self) -> bool:
         """Whether jobs need no entrypoint and no tables: a program of the user's own does them."""
-        return self.kind == "command" and not self.settings.get("undo")
+        return self.kind == "airflow" or (self.kind == "command" and not self.settings.get("undo"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ from zoneinfo import ZoneInfo
 from lineage_backfill.errors import DeclarationError
 from lineage_backfill.partitions.zones import nearest_zones
 from lineage_backfill.project.declarations import (
+    AIRFLOW_SLICES,
     SPARK_ENGINES,
+    AirflowTask,
     CalendarDeclaration,
     DatasetDeclaration,
     DimensionDeclaration,
@@ -218,6 +220,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             schedule=table.text("schedule"),
             schedule_zone=check_zone(table, "schedule_zone"),
             collect_schedule_gaps=table.flag("collect_schedule_gaps", False),
+            airflow=_airflow(table),
             rules=_rules(table),
             reads=tuple(read_edge(one) for one in table.tables("reads")),
             writes=tuple(_write(one) for one in table.tables("writes")),
@@ -231,6 +234,25 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
             )
     table.done()
     return declaration
+
+
+def _airflow(table: Table) -> AirflowTask | None:
+    dag, tasks, kind = table.text("dag"), table.texts("task"), table.text("slice")
+    plain, _, length = (kind or "").partition("+")
+    known = kind is None or (
+        plain.strip() in AIRFLOW_SLICES
+        and (not length or (plain.strip() == "logical_date" and read_length(length)))
+    )
+    if not known:
+        raise table.error(
+            f"`slice` is {kind!r}, but must be one of {', '.join(AIRFLOW_SLICES)}",
+            hint='A logical date after the start of a key is written "logical_date + 26h".',
+        )
+    if (dag is None) != (tasks is None) or (kind is not None and dag is None):
+        raise table.error("`dag`, `task` and `slice` go together", hint="Give `dag` and `task`.")
+    if dag is None or tasks is None:
+        return None
+    return AirflowTask(dag=dag, tasks=tasks, slice=kind)
 
 
 def _rules(table: Table) -> RunRules:

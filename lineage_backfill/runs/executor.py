@@ -319,8 +319,10 @@ class Executor:
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
         if record.control is None and self._locked(lease, left, waiting):
-            for engine in engines.values():
+            for name, engine in engines.items():
                 engine.open()
+                own = [run for run in waiting if run.engine == name]
+                engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
         scheduler = Scheduler(
             list(runs.values()),
             max_parallel=self.max_parallel,

@@ -25,7 +25,7 @@ from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
-from lineage_backfill.project.declarations import SPARK_ENGINES, JobDeclaration
+from lineage_backfill.project.declarations import SPARK_ENGINES, AirflowTask, JobDeclaration
 from lineage_backfill.project.matching import Matcher
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
@@ -37,6 +37,7 @@ from lineage_backfill.workspace.environment import (
     log_time,
     sqlite_file,
     state_dir,
+    true_text,
 )
 from lineage_backfill.workspace.lineage import ProjectLineage
 
@@ -120,9 +121,7 @@ class Workspace:
 
         The lineage is not needed.
         """
-        declarations = self.project.declarations
-        names = Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
-        return {ref: self._limits(names.find(ref)) for ref in {run.job for run in runs}}
+        return {ref: self._limits(self._jobs.find(ref)) for ref in {run.job for run in runs}}
 
     def _limits(self, declared: JobDeclaration | None) -> JobLimits:
         rules = self.project.declarations.rules_of(declared)
@@ -180,12 +179,30 @@ class Workspace:
                 settings: dict[str, Any] = dict(declared.settings)
                 if declared.kind in SPARK_ENGINES:
                     settings["conf"] = {**project.spark, **settings.get("conf", {})}
+                if declared.kind == "airflow":
+                    settings |= {
+                        name: true_text(
+                            str(value), base=project.root, place=f"[engines.{declared.name}]"
+                        )
+                        for name, value in settings.items()
+                        if name in ("password", "token")
+                    }
+                    settings["tasks"] = self._airflow_task
                 engine = create_engine(
                     declared.kind, settings, project=project.code, state_dir=state_dir(project)
                 )
                 stack.callback(engine.close)
                 engines[declared.name] = engine
             yield engines
+
+    @cached_property
+    def _jobs(self) -> Matcher[JobDeclaration]:
+        declarations = self.project.declarations
+        return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
+
+    def _airflow_task(self, job: JobRef) -> AirflowTask | None:
+        declared = self._jobs.find(job)
+        return declared.airflow if declared is not None else None
 
     def live_keys(
         self, engines: Mapping[str, Engine]

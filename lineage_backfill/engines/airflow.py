@@ -1,0 +1,596 @@
+"""Runs each attempt as tasks of a DAG run in Airflow 3: a new run, or a cleared one.
+
+What was begun is known from Airflow itself: by the id of a run that was created, and by notes on
+task instances that were cleared or adopted. So any machine finds it again, and every step may be
+repeated after a crash between any two requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from lineage_backfill import redaction
+from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError, segment
+from lineage_backfill.engines.airflow_dag import Dag, read_dag, refuse_unready
+from lineage_backfill.engines.airflow_slice import (
+    Act,
+    Mark,
+    Slice,
+    Step,
+    TaskView,
+    decide,
+    slice_of,
+)
+from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.model import JobRef
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import AttemptState, Engine, Outcome
+from lineage_backfill.project.declarations import AirflowTask
+
+_log = logging.getLogger(__name__)
+#: So long a new run waits in Airflow while its other tasks are marked.
+HOLD = timedelta(seconds=60)
+_ROUNDS = 4  # looks at a run that others change meanwhile
+_OFTEN = 4  # polls between two looks at runs whose tasks have not started
+_CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
+_CONFLICT = requests.codes.conflict
+
+
+@dataclass(eq=False)
+class _Attempt:
+    files: AttemptFiles
+    spec: Mapping[str, Any]
+    task: AirflowTask
+    slice: Slice
+    mark: Mark
+    run: Mapping[str, Any] | None = None
+    views: Sequence[TaskView] = ()
+    is_cancelled: bool = False
+    busy: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def handle(self) -> str:
+        return str(self.files.spec_path)
+
+
+class AirflowEngine(Engine):
+    """Lets Airflow run the tasks that do a job; `tasks` says which they are.
+
+    `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`.
+    It looks at what runs every `poll` seconds, for all runs at once; `timeout` is that of a
+    request, in seconds.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self,
+        *,
+        project: Path,
+        state_dir: Path,
+        url: str,
+        tasks: Callable[[JobRef], AirflowTask | None] = lambda _job: None,
+        poll: float = 5,
+        **login: Any,
+    ) -> None:
+        if unknown := login.keys() - {"username", "password", "token", "timeout"}:
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` is {url!r}, and must begin with http:// or https://")
+        if not (login.get("token") or (login.get("username") and login.get("password"))):
+            raise ValueError("it needs `username` and `password`, or `token`")
+        if poll <= 0:
+            raise ValueError(f"`poll` is {poll}, and must be more than 0")
+        self._api = AirflowApi(url, **login)
+        self._tasks = tasks
+        self._poll = poll
+        self._dags: dict[str, Dag] = {}
+        self._upstream: dict[str, Sequence[str]] = {}
+        self._watched: dict[str, _Attempt] = {}
+        self._outcomes: dict[str, Outcome] = {}
+        self._listener: Callable[[str], None] = lambda _handle: None
+        self._closing = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    # The port
+
+    def open(self) -> None:
+        """Log in; raises EngineError or ServiceUnreachableError."""
+        version = str(self._api.get("/version")["version"])
+        if not version.startswith("3."):
+            raise EngineError(
+                f"{self._api.url} is Airflow {version}", hint="This engine is for Airflow 3."
+            )
+        self._api.get("/dags", {"limit": 1})
+
+    def check(
+        self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
+    ) -> None:
+        """Refuse what Airflow could not run, or would call a success without running it."""
+        self._upstream |= {run.id: run.upstream for run in runs}
+        self._dags.clear()
+        for task in {self._task(run.job) for run in runs}:
+            refuse_unready(self._api, self._dag(task))
+        now = self._api.now()
+        for run in runs:
+            task = self._task(run.job)
+            dag = self._dag(task)
+            dag.refuse_slice(task, slice_of(dag.kind(task), spec_of(run)), now)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def submit(self, spec_path: Path, token: str) -> str:
+        """Start the tasks, or follow those that are under way; raises EngineError."""
+        files = AttemptFiles(spec_path)
+        files.check_token(token)
+        handle = str(spec_path)
+        if handle in self._watched:
+            return handle
+        if handle in self._outcomes:
+            self._listener(handle)
+            return handle
+        one = self._attempt(files)
+        files.claim({"engine": "airflow", "since": one.mark.since.isoformat()})
+        self._begin(one)
+        return handle
+
+    def find(self, spec_path: Path, token: str) -> str | None:
+        """Return the handle of an attempt that was begun here, or that Airflow knows."""
+        files = AttemptFiles(spec_path)
+        if not files.has_token(token):
+            return None
+        handle = str(spec_path)
+        if handle in self._watched or handle in self._outcomes:
+            return handle
+        one = self._attempt(files)
+        if files.claimed_by() is None and not self._is_known(one) and files.give_up():
+            return None
+        with self._failed(one):
+            self._begin(one)
+        return handle
+
+    def poll(self, handle: str) -> Outcome:
+        if handle in self._outcomes:
+            return self._outcomes[handle]
+        one = self._watched.get(handle)
+        if one is None:
+            return Outcome(state=AttemptState.LOST, error="not followed by this engine")
+        waits = not any(view.state not in (None, "scheduled", "queued") for view in one.views)
+        return Outcome(state=AttemptState.QUEUED if waits else AttemptState.RUNNING)
+
+    def cancel(self, handle: str) -> None:
+        """Stop what this attempt has started in Airflow, and leave what it has adopted."""
+        one = self._watched.get(handle)
+        if one is None:
+            return
+        with one.busy:
+            one.is_cancelled = True
+            run = self._look(one)
+            views = one.views
+            marked = run is not None and all(
+                one.mark.before(run, view) is not None for view in views
+            )
+            if run is None or not marked or one.mark.is_adopted(views):
+                self._finish(one, Outcome(state=AttemptState.CANCELLED, error=_LEFT))
+                return
+            path = _run_path(run)
+            if run["dag_run_id"] == one.mark.run_id:
+                self._api.patch(f"{path}?update_mask=state", {"state": "failed"})
+                return
+            for view in views:
+                if view.is_active:
+                    where = f"{path}/taskInstances/{segment(view.task)}?update_mask=new_state"
+                    self._api.patch(where, {"new_state": "failed"})
+
+    def logs(self, handle: str) -> str:
+        """Return the logs of the last tries of the attempt's tasks."""
+        one = self._watched.get(handle)
+        return AttemptFiles(Path(handle)).log() + ("" if one is None else self._log(one))
+
+    def pack(self, spec_path: Path) -> None:
+        AttemptFiles(spec_path).pack()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._api.close()
+
+    # What an attempt is
+
+    def _task(self, job: JobRef) -> AirflowTask:
+        found = self._tasks(job)
+        if found is None:
+            raise EngineError(
+                f"which task of which DAG does job {job.name} is not known",
+                hint='Name them in its [[job]]: dag = "…", task = "…".',
+            )
+        return found
+
+    def _dag(self, task: AirflowTask) -> Dag:
+        if task.dag not in self._dags:
+            self._dags[task.dag] = read_dag(self._api, task.dag)
+        return self._dags[task.dag]
+
+    def _attempt(self, files: AttemptFiles) -> _Attempt:
+        spec = files.spec()
+        task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
+        slice_ = slice_of(self._dag(task).kind(task), spec)
+        mark = Mark(str(spec["token"]), self._since(files, spec))
+        return _Attempt(files, spec, task, slice_, mark)
+
+    def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
+        """Return when the inputs of an attempt were written, by Airflow's clock; else now."""
+        claim = files.claimed_by()
+        if claim is not None:
+            return datetime.fromisoformat(claim["since"])
+        upstream = self._upstream.get(spec.get("run_id", ""), ())
+        ends = [_ended(files, run_id) for run_id in upstream]
+        known = [end for end in ends if end is not None]
+        return max(known) if ends and len(known) == len(ends) else self._api.now()
+
+    # What is asked of Airflow
+
+    def _is_known(self, one: _Attempt) -> bool:
+        run = self._look(one)
+        return run is not None and any(one.mark.before(run, view) is not None for view in one.views)
+
+    def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
+        """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
+        one.run = self._find_run(one)
+        one.views = () if one.run is None else tuple(self._views(one, one.run))
+        return one.run
+
+    def _find_run(self, one: _Attempt) -> Mapping[str, Any] | None:
+        runs = f"/dags/{segment(one.task.dag)}/dagRuns"
+        wanted = one.slice
+        query: dict[str, Any] = {}
+        if wanted.logical_date is not None:
+            at = wanted.logical_date.isoformat()
+            query = {"logical_date_gte": at, "logical_date_lte": at}
+        elif wanted.key is not None:
+            query = {"partition_key_pattern": wanted.key, "order_by": "-run_after", "limit": 100}
+        found = self._api.get(runs, query)["dag_runs"] if query else []
+        if wanted.key is not None:
+            found = [run for run in found if run["partition_key"] == wanted.key]
+        own = [run for run in found if run["dag_run_id"] == one.mark.run_id]
+        run: Mapping[str, Any] | None = (own or found or [None])[0]
+        if run is None and wanted.logical_date is None:
+            run = self._api.find(f"{runs}/{one.mark.run_id}")
+        if run is not None and not wanted.fits(run):
+            raise EngineError(
+                f"run {run['dag_run_id']} of DAG {one.task.dag} covers "
+                f"{run['data_interval_start']} .. {run['data_interval_end']}, not "
+                f"{wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
+                hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
+            )
+        return run
+
+    def _views(self, one: _Attempt, run: Mapping[str, Any]) -> Iterator[TaskView]:
+        found = self._api.task_instances([one.task.dag], [run["dag_run_id"]], one.task.tasks)
+        return map(TaskView.of, found)
+
+    # What is done next
+
+    def _begin(self, one: _Attempt) -> None:
+        """Take the first steps; what is in doubt after them is left to the watcher."""
+        with self._lock:
+            self._watched[one.handle] = one
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="airflow", daemon=True)
+                self._watcher.start()
+        try:
+            self._advance(one)
+        except ServiceUnreachableError as error:
+            # The request may have arrived: only a later look can tell.
+            _log.warning("%s; %s is looked for again", error, one.mark.run_id)
+        except EngineError:
+            self._unwatch(one)
+            raise
+
+    def _advance(self, one: _Attempt) -> None:
+        with one.busy:
+            for _ in range(_ROUNDS):
+                if one.handle not in self._watched or one.is_cancelled:
+                    return
+                run = self._look(one)
+                step = decide(run, one.views, one.task, one.mark)
+                if self._done(one, step):
+                    return
+
+    def _done(self, one: _Attempt, step: Step) -> bool:
+        """Take a step; False where Airflow had changed before, and is to be looked at again."""
+        try:
+            if step.act is Act.CREATE:
+                self._create(one)
+            elif step.act in (Act.CLEAR, Act.ADOPT):
+                assert one.run is not None
+                self._refuse_parameters(one)
+                if step.act is Act.CLEAR:
+                    self._clear(one, one.run, step.text)
+                else:
+                    self._adopt(one, one.run, step.text)
+            else:
+                self._hold(one)
+                self._settle(one, step)
+        except RefusedError as error:
+            if error.status != _CONFLICT:
+                raise
+            return False
+        return True
+
+    def _create(self, one: _Attempt) -> None:
+        wanted = one.slice
+        held = bool(self._dag(one.task).others(one.task))
+        body: dict[str, Any] = {
+            "dag_run_id": one.mark.run_id,
+            "logical_date": wanted.logical_date and wanted.logical_date.isoformat(),
+            "conf": _conf(one.spec),
+            "note": f"lineage-backfill: backfill {one.spec.get('backfill_id', '')},"
+            f" run {one.spec['run_id']}",
+        }
+        if wanted.start is not None and wanted.end is not None:
+            body["data_interval_start"] = wanted.start.isoformat()
+            body["data_interval_end"] = wanted.end.isoformat()
+        if wanted.key is not None:
+            body["partition_key"] = wanted.key
+        if held:
+            body["run_after"] = (self._api.now() + HOLD).isoformat()
+        run = self._api.post(f"/dags/{segment(one.task.dag)}/dagRuns", body)
+        one.run, one.views = run, ()
+        self._claim(one, how="created")
+        if not wanted.fits(run):
+            self._api.patch(f"{_run_path(run)}?update_mask=state", {"state": "failed"})
+            raise EngineError(
+                f"Airflow made run {run['dag_run_id']} of another interval than it was asked for",
+                hint="See the timetable of the DAG, and `slice` of the job.",
+            )
+        self._hold(one)
+
+    def _hold(self, one: _Attempt) -> None:
+        """Mark the tasks of a new run that are not wanted, before it starts."""
+        run = one.run
+        if run is None or run["dag_run_id"] != one.mark.run_id or run["state"] != "queued":
+            return
+        entities = [
+            {"task_id": task, "new_state": state}
+            for task, state in self._dag(one.task).others(one.task).items()
+        ]
+        if entities:
+            actions = [
+                {"action": "update", "entities": entities, "action_on_non_existence": "skip"}
+            ]
+            self._api.patch(f"{_run_path(run)}/taskInstances", {"actions": actions})
+
+    def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
+        self._claim(one, how="cleared", note=note)
+        answer = self._api.post(
+            f"/dags/{segment(one.task.dag)}/clearTaskInstances",
+            {
+                "dag_run_id": run["dag_run_id"],
+                "task_ids": list(one.task.tasks),
+                "dry_run": False,
+                "only_failed": False,
+                "reset_dag_runs": True,
+                "prevent_running_task": True,
+                "note": note,
+            },
+        )
+        cleared = {view["task_id"] for view in answer["task_instances"]}
+        if missing := [task for task in one.task.tasks if task not in cleared]:
+            raise EngineError(
+                f"Airflow cleared no task {missing[0]} of run {run['dag_run_id']}",
+                hint="See `task` of the job, and that the DAG still has it.",
+            )
+
+    def _adopt(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
+        self._claim(one, how="adopted", note=note)
+        for task in one.task.tasks:
+            where = f"{_run_path(run)}/taskInstances/{segment(task)}?update_mask=note"
+            self._api.patch(where, {"note": note})
+
+    def _claim(self, one: _Attempt, **more: Any) -> None:
+        run_id = one.run and one.run["dag_run_id"]
+        known = {**(one.files.claimed_by() or {}), "engine": "airflow", "run": run_id, **more}
+        one.files.claim({"since": one.mark.since.isoformat(), **known})
+
+    def _refuse_parameters(self, one: _Attempt) -> None:
+        if one.spec.get("parameters") and one.run and one.run["dag_run_id"] != one.mark.run_id:
+            raise EngineError(
+                f"run {one.run['dag_run_id']} is there already, and Airflow gives no parameters to"
+                " a run that it repeats",
+                hint="Run it without --parameter, or delete that run in Airflow first.",
+            )
+
+    # What comes of it
+
+    def _watch(self) -> None:
+        rounds = 0
+        while not self._closing.wait(self._poll):
+            rounds += 1
+            with self._lock:
+                under_way = list(self._watched.values())
+            try:
+                self._look_at(under_way, looks_closely=rounds % _OFTEN == 0)
+            except ServiceUnreachableError as error:
+                _log.warning("%s; asked again in %g s", error, self._poll)
+            except EngineError as error:
+                _log.warning("%s: %s", self._api.url, error)
+
+    def _look_at(self, under_way: Sequence[_Attempt], *, looks_closely: bool) -> None:
+        """Look at all attempts with one question; closely at those in doubt."""
+        known = [one for one in under_way if one.run is not None]
+        found: dict[tuple[str, str], list[TaskView]] = {}
+        if known:
+            dags = sorted({one.task.dag for one in known})
+            runs = sorted({one.run["dag_run_id"] for one in known if one.run})
+            tasks = sorted({task for one in known for task in one.task.tasks})
+            for answer in self._api.task_instances(dags, runs, tasks):
+                place = answer["dag_id"], answer["dag_run_id"]
+                found.setdefault(place, []).append(TaskView.of(answer))
+        for one in under_way:
+            if self._closing.is_set():
+                return
+            self._look_at_one(one, found, looks_closely=looks_closely)
+
+    def _look_at_one(
+        self,
+        one: _Attempt,
+        found: Mapping[tuple[str, str], list[TaskView]],
+        *,
+        looks_closely: bool,
+    ) -> None:
+        with one.busy, self._failed(one):
+            if one.handle not in self._watched:
+                return
+            run = one.run
+            if run is None:
+                self._advance(one)
+                return
+            views = found.get((one.task.dag, run["dag_run_id"]), [])
+            one.views = [view for view in views if view.task in one.task.tasks]
+            step = decide({**run, "state": "running"}, one.views, one.task, one.mark)
+            starts_not = len(one.views) < len(one.task.tasks) or any(
+                view.is_waiting for view in one.views
+            )
+            in_doubt = step.act in (Act.CLEAR, Act.ADOPT) or (starts_not and looks_closely)
+            if in_doubt and not one.is_cancelled:
+                self._advance(one)
+            else:
+                self._settle(one, step)
+
+    @contextmanager
+    def _failed(self, one: _Attempt) -> Iterator[None]:
+        """Fail an attempt that Airflow refuses; one that it does not answer about goes on."""
+        try:
+            yield
+        except EngineError as error:
+            outcome = Outcome(state=AttemptState.FAILED, error=f"{error} {error.hint}".strip())
+            self._finish(one, outcome)
+
+    def _settle(self, one: _Attempt, step: Step) -> None:
+        if step.act is Act.FAIL:
+            error = self._keep_log(one)
+            if one.is_cancelled:
+                outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
+            else:
+                said = f"{step.text}: {error}" if error else step.text
+                outcome = Outcome(state=AttemptState.FAILED, error=said)
+            self._finish(one, outcome)
+        elif step.act is Act.SUCCEED:
+            ends = [view.ended for view in one.views if view.ended is not None]
+            if ends:
+                self._claim(one, ended=max(ends).isoformat())
+            self._keep_log(one)
+            self._name_consumers(one)
+            outcome = one.files.outcome() or Outcome(state=AttemptState.SUCCEEDED)
+            self._finish(one, outcome)
+
+    def _finish(self, one: _Attempt, outcome: Outcome) -> None:
+        self._unwatch(one)
+        if one.handle not in self._outcomes:
+            self._outcomes[one.handle] = outcome
+            self._listener(one.handle)
+
+    def _unwatch(self, one: _Attempt) -> None:
+        with self._lock:
+            self._watched.pop(one.handle, None)
+
+    def _name_consumers(self, one: _Attempt) -> None:
+        """Write down the runs that Airflow has started because of this attempt."""
+        if one.run is None or not self._dag(one.task).feeds(one.task):
+            return
+        query = {
+            "source_dag_id": one.task.dag,
+            "source_run_id": one.run["dag_run_id"],
+            "timestamp_gte": one.mark.since.isoformat(),
+        }
+        for _ in range(_CONSUMERS):
+            with suppress(RefusedError, ServiceUnreachableError):
+                events = self._api.get("/assets/events", query)["asset_events"]
+                started = [run for event in events for run in event["created_dagruns"]]
+                if events and all(event["created_dagruns"] for event in events):
+                    break
+            if self._closing.wait(1):
+                return
+        else:
+            return
+        lines = [f"also started by Airflow: {run['dag_id']} {run['run_id']}\n" for run in started]
+        _log.info("%s", "".join(lines).strip())
+        with one.files.log_path.open("a", encoding="utf-8") as log:
+            log.writelines(lines)
+
+    def _keep_log(self, one: _Attempt) -> str:
+        """Write the log beside the run spec; returns the last error in it."""
+        text = self._log(one)
+        with one.files.log_path.open("a", encoding="utf-8") as log:
+            log.write(text)
+        errors = [line for line in text.splitlines() if line.startswith(_RAISED)]
+        return errors[-1].removeprefix(_RAISED) if errors else ""
+
+    def _log(self, one: _Attempt) -> str:
+        """Return the logs of the last tries as they are now; what cannot be read is left out."""
+        run = one.run
+        if run is None:
+            return ""
+        lines: list[str] = []
+        for view in one.views:
+            if view.tries and one.mark.before(run, view) is not None:
+                place = f"{_run_path(run)}/taskInstances/{segment(view.task)}/logs/{view.tries}"
+                with suppress(EngineError, ServiceUnreachableError):
+                    answer = self._api.get(place, {"full_content": "true"})
+                    lines += (line for entry in answer["content"] for line in _lines(entry))
+        return "".join(f"{line}\n" for line in lines)
+
+
+#: How the line of an exception begins.
+_RAISED = "raised "
+_LEFT = "no longer followed; what others started in Airflow goes on"
+
+
+def _run_path(run: Mapping[str, Any]) -> str:
+    return f"/dags/{segment(run['dag_id'])}/dagRuns/{segment(run['dag_run_id'])}"
+
+
+def _conf(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conf of a new run; raises EngineError for secrets, which all can read there."""
+    given = {"parameters": spec.get("parameters") or {}}
+    if redaction.document(given) != given:
+        raise EngineError(
+            "a secret parameter cannot be given to Airflow: everyone who sees the run can read it",
+            hint="Keep it in a Connection or Variable of Airflow.",
+        )
+    (key,) = spec["keys"]
+    return {"lineage_backfill": {**key, "token": spec["token"], "spec": dict(spec)}}
+
+
+def _lines(entry: Any) -> Iterator[str]:
+    """Yield the lines of an entry of a log, and of the exception in it."""
+    if isinstance(entry, str):
+        yield entry
+        return
+    yield f"{entry.get('timestamp', '')} {entry.get('event', '')}".strip()
+    for error in entry.get("error_detail") or ():
+        for frame in error.get("frames") or ():
+            yield f"  {frame.get('filename')}:{frame.get('lineno')} in {frame.get('name')}"
+        yield f"{_RAISED}{error.get('exc_type')}: {error.get('exc_value')}"
+
+
+def _ended(files: AttemptFiles, run_id: str) -> datetime | None:
+    """Return when an attempt of a run of the same backfill ended well in Airflow."""
+    ends = []
+    for path in files.spec_path.parent.glob(f"{run_id}-*"):
+        number = path.name.removeprefix(f"{run_id}-").partition(".")[0]
+        claim = AttemptFiles(path.with_name(f"{run_id}-{number}.spec.json")).claimed_by() or {}
+        ends += [datetime.fromisoformat(claim["ended"])] if "ended" in claim else []
+    return max(ends, default=None)

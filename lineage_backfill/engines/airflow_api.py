@@ -1,0 +1,227 @@
+"""Speaks the REST API v2 of Airflow 3: logs in, renews its token, and says what a refusal means."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from threading import Lock
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from lineage_backfill.errors import EngineError, ServiceUnreachableError
+
+_log = logging.getLogger(__name__)
+_PASSING = frozenset({429, 500, 502, 503, 504})
+_TRIES = 3  # of a request that changes nothing
+_BACKOFF = 0.5  # seconds; twice as long each time
+_PAGE = 100  # Airflow gives no more at once
+#: A server may send a date for many answers that it made a while ago, of whole seconds.
+_LATE = 5.0
+#: What a refusal for a stale token says; any other 403 is about rights.
+_STALE = "Invalid JWT token"
+
+
+class RefusedError(EngineError):
+    """Airflow answers, and not with what was asked for.
+
+    `status` is the status code of the answer.
+    """
+
+    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class AirflowApi:
+    """Asks one Airflow.
+
+    A `token` is used as it is; with `username` and `password` one is fetched, and again when it
+    has expired. `timeout` is in seconds, for each request. Requests that change nothing are
+    repeated. Raises RefusedError, and ServiceUnreachableError where nothing answers.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        username: str = "",
+        password: str = "",
+        token: str = "",
+        timeout: float = 30,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._login = {"username": username, "password": password} if password else None
+        self._token = token
+        self._timeout = timeout
+        self._session = requests.Session()
+        self._renewing = Lock()
+        self._ahead = 0.0  # seconds that Airflow's clock is ahead of this one, at most
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._session.close()
+
+    def now(self) -> datetime:
+        """Return an instant by Airflow's clock that is surely not in the past."""
+        return datetime.fromtimestamp(time.time() + max(self._ahead, 0), UTC)
+
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """Return what is at a path."""
+        return self._ask("GET", path, query=query).json()
+
+    def find(self, path: str) -> Any:
+        """Return what is at a path, None if there is nothing."""
+        try:
+            return self.get(path)
+        except RefusedError as error:
+            if error.status == requests.codes.not_found:
+                return None
+            raise
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send what changes something, once."""
+        return self._ask("POST", path, body=body).json()
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Set members to values; the same once more does no harm."""
+        return self._ask("PATCH", path, body=body, again=True).json()
+
+    def task_instances(
+        self, dags: Sequence[str], runs: Sequence[str], tasks: Sequence[str] = ()
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield the task instances of some runs, of all tasks where none are named."""
+        wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs), "page_limit": _PAGE}
+        if tasks:
+            wanted["task_ids"] = list(tasks)
+        offset = 0
+        while True:
+            answer = self._ask(
+                "POST",
+                "/dags/~/dagRuns/~/taskInstances/list",
+                body={**wanted, "page_offset": offset, "order_by": "id"},
+                again=True,
+            ).json()
+            found = answer["task_instances"]
+            yield from found
+            offset += len(found)
+            if not found or offset >= answer["total_entries"]:
+                return
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        again: bool | None = None,
+    ) -> requests.Response:
+        tries = _TRIES if again or method == "GET" else 1
+        for number in range(1, tries + 1):
+            try:
+                answer = self._authorised(method, path, query, body)
+            except ServiceUnreachableError:
+                if number == tries:
+                    raise
+            else:
+                if answer.ok:
+                    return answer
+                if answer.status_code not in _PASSING:
+                    raise self._refusal(method, path, answer)
+                if number == tries:
+                    raise ServiceUnreachableError(
+                        f"{self.url}: answers {answer.status_code}: {_said(answer)}",
+                        hint="See Airflow's api-server and its log, then `resume`.",
+                    )
+            time.sleep(_BACKOFF * 2**number)
+        raise AssertionError("a request is tried at least once")
+
+    def _authorised(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+    ) -> requests.Response:
+        """Send a request, and once more with another token if this one has expired."""
+        token = self._token or self._renew("")
+        answer = self._send(method, f"/api/v2{path}", query, body, token)
+        is_stale = answer.status_code == requests.codes.unauthorized or (
+            answer.status_code == requests.codes.forbidden and _said(answer) == _STALE
+        )
+        if is_stale and self._login is not None:
+            answer = self._send(method, f"/api/v2{path}", query, body, self._renew(token))
+        return answer
+
+    def _renew(self, stale: str) -> str:
+        with self._renewing:
+            if self._token == stale and self._login is not None:
+                answer = self._send("POST", "/auth/token", None, self._login, "")
+                if answer.status_code != requests.codes.created:
+                    raise self._refusal("POST", "/auth/token", answer)
+                self._token = str(answer.json()["access_token"])
+            return self._token
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+        token: str,
+    ) -> requests.Response:
+        began = time.monotonic()
+        try:
+            answer = self._session.request(
+                method,
+                self.url + path,
+                params=query,
+                json=body,
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                timeout=self._timeout,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise ServiceUnreachableError(
+                f"Airflow at {self.url} cannot be reached: {type(error).__name__}",
+                hint="Check `url` of this engine and that its api-server runs, then `resume`.",
+            ) from error
+        _log.info("%s %s: %d in %.2f s", method, path, answer.status_code, time.monotonic() - began)
+        if date := answer.headers.get("Date"):
+            self._ahead = parsedate_to_datetime(date).timestamp() + _LATE - time.time()
+        return answer
+
+    def _refusal(self, method: str, path: str, answer: requests.Response) -> RefusedError:
+        status, said = answer.status_code, _said(answer)
+        if status == requests.codes.unauthorized:
+            hint = "Give this engine `username` and `password`, or a `token` that is valid."
+        elif status == requests.codes.forbidden:
+            hint = "Give the account a role that may start and clear runs, such as Op or User."
+        else:
+            hint = "See the DAG in Airflow and the `dag`, `task` and `slice` of the job."
+        return RefusedError(
+            f"Airflow refuses {method} {path} ({status}): {said}", status, hint=hint
+        )
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def _said(answer: requests.Response) -> str:
+    """Return the sentence in an answer."""
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:300] or answer.reason
+    if isinstance(detail, list):
+        detail = "; ".join(str(one.get("msg", one)) for one in detail)
+    if isinstance(detail, dict):
+        detail = detail.get("reason", detail)
+    return str(detail)[:500]

@@ -1,0 +1,152 @@
+"""A DAG as Airflow describes it: its timetable, its tasks, and why it cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import requests
+
+from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError, segment
+from lineage_backfill.engines.airflow_slice import PREFIX, Slice
+from lineage_backfill.errors import EngineError
+from lineage_backfill.project.declarations import AirflowTask
+
+
+@dataclass(frozen=True, slots=True)
+class Dag:
+    """One DAG: its details, its tasks by id, and those whose assets start others."""
+
+    details: Mapping[str, Any]
+    tasks: Mapping[str, Mapping[str, Any]]
+    producers: frozenset[str]
+
+    @property
+    def id(self) -> str:
+        """The id of the DAG."""
+        return str(self.details["dag_id"])
+
+    def kind(self, task: AirflowTask) -> str:
+        """Return what a run key is to this DAG; raises EngineError where only a person knows."""
+        if task.slice is not None:
+            return task.slice
+        if self.details.get("timetable_partitioned"):
+            return "partition_key"
+        start = self.details.get("next_dagrun_data_interval_start")
+        if start and start != self.details.get("next_dagrun_data_interval_end"):
+            return "interval"
+        raise EngineError(
+            f"the timetable of DAG {self.id} ({self.details.get('timetable_summary')}) does not"
+            " say which slice a run is for",
+            hint='Say so in the [[job]]: slice = "interval", "logical_date", "logical_date + 1d",'
+            ' "partition_key" or "conf".',
+        )
+
+    def others(self, task: AirflowTask) -> Mapping[str, str]:
+        """Return the tasks that a job does not need, and what to mark them as in a new run."""
+        above: set[str] = set()
+        todo = list(task.tasks)
+        while todo:
+            name = todo.pop()
+            found = {
+                other
+                for other, one in self.tasks.items()
+                if name in one["downstream_task_ids"] and other not in above
+            }
+            above |= found
+            todo += found
+        return {
+            name: "success" if name in above else "skipped"
+            for name in self.tasks
+            if name not in task.tasks
+        }
+
+    def feeds(self, task: AirflowTask) -> bool:
+        """Whether a success of the task is an event of an asset."""
+        return not self.producers.isdisjoint(task.tasks)
+
+    def refuse_slice(self, task: AirflowTask, slice_: Slice, now: datetime) -> None:
+        """Raise EngineError for tasks and slices that Airflow would not run."""
+        for name in task.tasks:
+            if name not in self.tasks:
+                known = ", ".join(sorted(self.tasks)[:10])
+                raise EngineError(
+                    f"DAG {self.id} has no task {name}", hint=f"Correct `task`; it has {known}."
+                )
+            if self.tasks[name]["is_mapped"]:
+                raise EngineError(
+                    f"task {name} of DAG {self.id} is mapped, which is not supported",
+                    hint="Run it with engine `command`, or from another task.",
+                )
+        at = slice_.logical_date
+        if at is None:
+            return
+        begins = [self.details["start_date"], *(self.tasks[n]["start_date"] for n in task.tasks)]
+        ends = [self.details["end_date"], *(self.tasks[n]["end_date"] for n in task.tasks)]
+        if early := [one for one in begins if one and at < datetime.fromisoformat(one)]:
+            raise EngineError(
+                f"{at:%FT%TZ} lies before the start_date {early[0]} of DAG {self.id}: Airflow would"
+                " call its run a success without running a task",
+                hint="Set an earlier start_date, or leave these keys out.",
+            )
+        if late := [one for one in ends if one and at > datetime.fromisoformat(one)]:
+            raise EngineError(
+                f"{at:%FT%TZ} lies after the end_date {late[0]} of DAG {self.id}",
+                hint="Set a later end_date, or leave these keys out.",
+            )
+        if at > now:
+            raise EngineError(
+                f"{at:%FT%TZ} lies in the future, and DAG {self.id} would run no task for it",
+                hint="Leave these keys out, or correct `slice` of the job.",
+            )
+
+
+def read_dag(api: AirflowApi, dag: str) -> Dag:
+    """Return a DAG; raises EngineError where Airflow has none of this id."""
+    details = api.find(f"/dags/{segment(dag)}/details")
+    if details is None:
+        raise EngineError(
+            f"Airflow at {api.url} has no DAG {dag}",
+            hint="Correct `dag` of the job; see also Airflow's import errors.",
+        )
+    tasks = {one["task_id"]: one for one in api.get(f"/dags/{segment(dag)}/tasks")["tasks"]}
+    assets = api.get("/assets", {"dag_ids": dag, "limit": 100})["assets"]
+    producers = frozenset(
+        task["task_id"]
+        for asset in assets
+        if asset["scheduled_dags"]
+        for task in asset["producing_tasks"]
+        if task["dag_id"] == dag
+    )
+    return Dag(details, tasks, producers)
+
+
+def refuse_unready(api: AirflowApi, dag: Dag) -> None:
+    """Raise EngineError for a DAG in which nothing would start now."""
+    details, path = dag.details, f"/dags/{segment(dag.id)}"
+    allowed = details.get("allowed_run_types")
+    if details["has_import_errors"] or details.get("is_stale"):
+        raise EngineError(
+            f"DAG {dag.id} cannot be imported, or is no longer in its file",
+            hint="See Airflow's import errors.",
+        )
+    if details["is_paused"]:
+        raise EngineError(f"DAG {dag.id} is paused", hint=f"airflow dags unpause {dag.id}")
+    if allowed is not None and "manual" not in allowed:
+        raise EngineError(
+            f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."
+        )
+    active = api.get("/backfills", {"dag_id": dag.id, "active": "true"})["backfills"]
+    if active:
+        raise EngineError(
+            f"backfill {active[0]['id']} of Airflow is under way on DAG {dag.id}",
+            hint="Wait for its end, or cancel it in Airflow.",
+        )
+    try:
+        # Nothing is cleared: there is no such run, and it is only asked who may.
+        api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
+    except RefusedError as error:
+        if error.status != requests.codes.not_found:
+            raise

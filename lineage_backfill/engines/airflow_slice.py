@@ -1,0 +1,257 @@
+"""What one attempt is in Airflow: which run and tasks stand for it, and what to do next.
+
+Nothing here asks or changes anything: the same answers of Airflow always give the same step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from lineage_backfill.errors import EngineError
+from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.run_rules import read_length
+
+#: The run ids that this engine gives begin so.
+PREFIX = "lb__"
+_SHIFTED = re.compile(r"logical_date\s*\+\s*(\S+)")
+_MOST = 1000  # characters of a note
+#: Task states that may still become another one.
+_WAITING = (None, "scheduled", "queued")
+_ACTIVE = (
+    *_WAITING,
+    *("running", "restarting", "deferred", "up_for_retry", "up_for_reschedule", "awaiting_input"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What a run key is to a DAG; a run without `logical_date` and `key` is found by its id only.
+
+    `start` and `end` are the interval of the run, None where Airflow needs none. Instants are
+    aware and in UTC.
+    """
+
+    logical_date: datetime | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    key: str | None = None
+
+    def fits(self, run: Mapping[str, Any]) -> bool:
+        """Whether a run of Airflow covers this slice."""
+        if self.key is not None:
+            return run.get("partition_key") == self.key
+        if self.start is None:
+            return True
+        return (
+            _instant(run.get("data_interval_start")) == self.start
+            and _instant(run.get("data_interval_end")) == self.end
+        )
+
+
+def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
+    """Return the slice that a run spec is for; raises EngineError where it has no such slice."""
+    keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
+    job = spec["job"]["name"]
+    if len(keys) != 1:
+        raise EngineError(
+            f"a run of job {job} has {len(keys)} keys, and a run of Airflow is for one",
+            hint='Give the job `batch = "key"`.',
+        )
+    (key,) = keys
+    label, start, end = key["key"], _instant(key.get("start")), _instant(key.get("end"))
+    if kind == "conf":
+        return Slice()
+    if kind == "partition_key":
+        if not isinstance(label, str):
+            raise EngineError(
+                f"job {job} has keys of several dimensions, and a partition key of Airflow is one",
+                hint='Give the job `slice = "conf"`.',
+            )
+        return Slice(key=label)
+    if start is None or end is None:
+        raise EngineError(
+            f"the keys of job {job} are no intervals of time", hint='Give the job `slice = "conf"`.'
+        )
+    if kind == "interval":
+        return Slice(logical_date=start, start=start, end=end)
+    return Slice(logical_date=start + shift(kind))
+
+
+def shift(kind: str) -> timedelta:
+    """Return how long after the start of a key its logical date is.
+
+    >>> str(shift("logical_date + 26h"))
+    '1 day, 2:00:00'
+    """
+    found = _SHIFTED.fullmatch(kind)
+    return (found and read_length(found[1])) or timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One task instance as Airflow shows it."""
+
+    task: str
+    state: str | None
+    tries: int
+    note: str
+    started: datetime | None
+    ended: datetime | None
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> TaskView:
+        """Read a task instance of an answer."""
+        return cls(
+            task=answer["task_id"],
+            state=answer["state"],
+            tries=answer["try_number"],
+            note=answer["note"] or "",
+            started=_instant(answer["start_date"]),
+            ended=_instant(answer["end_date"]),
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in _ACTIVE
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its next try has not started."""
+        return self.state in _WAITING
+
+    @property
+    def before(self) -> int:
+        """The number of tries before the present one; its number is set when it is scheduled."""
+        return self.tries if self.state is None else self.tries - 1
+
+
+class Act(Enum):
+    """What is done next about an attempt."""
+
+    CREATE = "create"
+    CLEAR = "clear"
+    ADOPT = "adopt"
+    WAIT = "wait"  # for the end of a run that began too early
+    FOLLOW = "follow"  # it is under way
+    SUCCEED = "succeed"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One next step, with what it is about: a reason or a note."""
+
+    act: Act
+    text: str = ""
+
+
+def decide(
+    run: Mapping[str, Any] | None, views: Sequence[TaskView], task: AirflowTask, mark: Mark
+) -> Step:
+    """Return the next step of an attempt from what Airflow shows.
+
+    `views` are the wanted task instances of the run.
+    """
+    if run is None:
+        return Step(Act.CREATE)
+    found = {view.task: view for view in views}
+    has_ended = run["state"] in ("success", "failed")
+    if missing := [name for name in task.tasks if name not in found]:
+        if not has_ended:
+            return Step(Act.FOLLOW)
+        return Step(
+            Act.FAIL,
+            f"run {run['dag_run_id']} ended {run['state']} without task {missing[0]}: it may lie "
+            "before the task's start_date, or be of an older version of the DAG",
+        )
+    wanted = [found[name] for name in task.tasks]
+    befores = [mark.before(run, view) for view in wanted]
+    if None not in befores:
+        return _judged(run, wanted, [before or 0 for before in befores], has_ended=has_ended)
+    if any(view.is_active and not view.is_waiting and not mark.counts(view) for view in wanted):
+        return Step(Act.WAIT, f"run {run['dag_run_id']} began before its inputs were written")
+    if all(mark.will_count(view, has_ended=has_ended) for view in wanted):
+        if run["dag_run_id"].startswith(PREFIX) and run["state"] == "queued":
+            return Step(Act.WAIT, f"run {run['dag_run_id']} is held for other tasks")
+        return Step(Act.ADOPT, mark.note(wanted, adopted=True))
+    if any(view.is_active and not (view.state is None and has_ended) for view in wanted):
+        return Step(Act.WAIT, f"some tasks of run {run['dag_run_id']} are under way")
+    return Step(Act.CLEAR, mark.note(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How an attempt is known in Airflow: by the id of a run, and in notes on task instances.
+
+    A try counts if it started after `since`.
+    """
+
+    token: str
+    since: datetime
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that the attempt creates."""
+        return f"{PREFIX}{self.token}"
+
+    def before(self, run: Mapping[str, Any], view: TaskView) -> int | None:
+        """Return after which try the attempt's own begin, None where it has not begun."""
+        if run["dag_run_id"] == self.run_id:
+            return 0
+        if self.token not in view.note:
+            return None
+        found = re.search(rf"(?:^| ){re.escape(view.task)}=(\d+)(?: |$)", view.note)
+        return int(found[1]) if found else None
+
+    def is_adopted(self, views: Sequence[TaskView]) -> bool:
+        """Whether the attempt follows what others have started."""
+        return any(f"{self.token} adopted" in view.note for view in views)
+
+    def counts(self, view: TaskView) -> bool:
+        """Whether the present try of a task started after the inputs were written."""
+        return view.started is not None and view.started > self.since
+
+    def will_count(self, view: TaskView, *, has_ended: bool) -> bool:
+        """Whether what others have started does what the attempt is for."""
+        if view.is_waiting:
+            return not has_ended
+        return self.counts(view) and (view.is_active or view.state == "success")
+
+    def note(self, views: Sequence[TaskView], *, adopted: bool = False) -> str:
+        """Return the note that makes task instances those of the attempt."""
+        tries = " ".join(f"{view.task}={view.before if adopted else view.tries}" for view in views)
+        note = f"lineage-backfill {self.token}{' adopted' if adopted else ''} after {tries}"
+        if len(note) > _MOST:
+            raise EngineError(
+                f"the names of {len(views)} tasks are too long for a note in Airflow",
+                hint="Name fewer in `task` of the job.",
+            )
+        return note
+
+
+def _judged(
+    run: Mapping[str, Any], wanted: Sequence[TaskView], befores: Sequence[int], *, has_ended: bool
+) -> Step:
+    for view, before in zip(wanted, befores, strict=True):
+        if view.is_active:
+            continue
+        if view.state != "success":
+            return Step(Act.FAIL, f"task {view.task} is {view.state} after try {view.tries}")
+        if view.tries <= before:
+            return Step(Act.FAIL, f"task {view.task} was marked a success and has not run")
+    if any(view.is_active for view in wanted):
+        if has_ended and all(not view.is_active or view.state is None for view in wanted):
+            left = next(view.task for view in wanted if view.is_active)
+            return Step(Act.FAIL, f"run {run['dag_run_id']} ended and did not run task {left}")
+        return Step(Act.FOLLOW)
+    return Step(Act.SUCCEED)
+
+
+def _instant(text: Any) -> datetime | None:
+    return datetime.fromisoformat(text).astimezone(UTC) if text else None

@@ -1,0 +1,469 @@
+"""What the engine promises of Airflow, tried on the fake one and on the real one alike."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from lineage_backfill.engines import airflow, create_engine
+from lineage_backfill.errors import EngineError
+from lineage_backfill.model import JobRef
+from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import AttemptState, Engine
+from lineage_backfill.project.declarations import AirflowTask
+
+#: The DAGs begin before it.
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class Crash(BaseException):
+    """The process has died."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running Airflow: its address, and the folder of its journal."""
+
+    url: str
+    folder: Path
+    used: list[int] = field(default_factory=lambda: [0])
+
+    def fresh(self) -> datetime:
+        """Return an hour that has no run, also where this Airflow has served tests before."""
+        self.used[0] = max(self.used[0] + 1, len(self.journal()) if self.used == [0] else 0)
+        return DAY + timedelta(hours=self.used[0])
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Return what has started, in order."""
+        path = self.folder / "journal"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def started(self, task: str, start: datetime) -> list[dict[str, Any]]:
+        """Return the tries of a task for the interval that begins so."""
+        return [
+            line for line in self.journal() if line["task"] == task and line["start"] == str(start)
+        ]
+
+    def ask(self, method: str, path: str, body: Any = None, account: str = "admin") -> Any:
+        """Do what a person does in Airflow."""
+        login = {"username": account, "password": account}
+        token = requests.post(f"{self.url}/auth/token", json=login, timeout=60).json()
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        answer = requests.request(
+            method, f"{self.url}/api/v2{path}", json=body, headers=headers, timeout=60
+        )
+        assert answer.ok, answer.text
+        return answer.json()
+
+    def start(self, dag: str, at: datetime, run: str) -> None:
+        """Start a run by hand, as somebody else."""
+        body = {
+            "dag_run_id": run,
+            "logical_date": at.isoformat(),
+            "data_interval_start": at.isoformat(),
+            "data_interval_end": (at + timedelta(hours=1)).isoformat(),
+        }
+        self.ask("POST", f"/dags/{dag}/dagRuns", body)
+
+    def state(self, dag: str, run: str) -> str:
+        """Return the state of a run."""
+        return str(self.ask("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
+
+
+class Wire(requests.Session):
+    """The requests of one engine, which dies at the one of this number: unsent, or unanswered.
+
+    Those that only describe a DAG are not counted.
+    """
+
+    def __init__(self, limit: int | None = None, *, arrives: bool = False) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+        self.runs = 0
+        self.is_dead = False
+        self._limit = limit
+        self._arrives = arrives
+
+    def send(self, request: Any, **settings: Any) -> Any:
+        """Send a request, as long as the engine lives."""
+        counts = "dagRuns" in request.path_url or "/clear" in request.path_url
+        if not self.is_dead and (not counts or self.runs != self._limit):
+            self.sent.append(f"{request.method} {request.path_url.partition('?')[0]}")
+            self.runs += counts
+            return super().send(request, **settings)
+        if not self.is_dead and self._arrives:
+            super().send(request, **settings)
+        self.is_dead = True
+        if threading.current_thread() is threading.main_thread():
+            raise Crash
+        raise requests.ConnectionError("the process has died")
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+class Desk:
+    """Makes engines, and run specs of jobs named `dag.task`."""
+
+    def __init__(self, place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = place
+        self.folder = folder
+        self._patch = monkeypatch
+        self._open: list[Engine] = []
+
+    def engine(self, wire: Wire | None = None, *, kind: str | None = None, **more: Any) -> Engine:
+        """Make an engine whose requests pass over a wire."""
+
+        def task(job: JobRef) -> AirflowTask:
+            dag, _, name = job.name.partition(".")
+            return AirflowTask(dag=dag, tasks=tuple(name.split("+")), slice=kind)
+
+        login = {"username": "op", "password": "op", **more}
+        settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login}
+        with self._patch.context() as patch:
+            if wire is not None:
+                patch.setattr(requests, "Session", lambda: wire)
+            engine = create_engine("airflow", settings, project=self.folder, state_dir=self.folder)
+        self._open.append(engine)
+        return engine
+
+    def spec(self, job: str, at: datetime, *, attempt: int = 1, key: str = "", **more: Any) -> Path:
+        """Write the run spec of an hour, or of a key."""
+        token = uuid4().hex[:20]
+        path = self.folder / f"{token}-{attempt}.spec.json"
+        interval = {"start": at.isoformat(), "end": (at + timedelta(hours=1)).isoformat()}
+        spec = {
+            "run_id": token,
+            "backfill_id": "b-1",
+            "attempt": attempt,
+            "token": token,
+            "job": {"namespace": "n", "name": job, "entrypoint": ""},
+            "keys": [{"key": key or f"{at:%Y-%m-%dT%H}", **interval}],
+            "parameters": {},
+            "result_path": str(path.with_name(f"{token}-{attempt}.result.json")),
+            **more,
+        }
+        path.write_text(json.dumps(spec))
+        return path
+
+    def submit(self, engine: Engine, path: Path) -> str:
+        """Submit a run spec."""
+        return engine.submit(path, json.loads(path.read_text())["token"])
+
+    def run(self, job: str, at: datetime, **more: Any) -> AttemptState:
+        """Run a job to its end."""
+        engine = self.engine(kind=more.pop("kind", None))
+        return self.wait(engine, self.submit(engine, self.spec(job, at, **more)))
+
+    def wait(self, engine: Engine, handle: str) -> AttemptState:
+        """Wait for the end of an attempt."""
+        until(lambda: engine.poll(handle).state.is_final)
+        return engine.poll(handle).state
+
+    def close(self) -> None:
+        """Close all engines."""
+        for engine in self._open:
+            engine.close()
+
+
+def planned(job: str) -> PlannedRun:
+    """Return a planned run of a job."""
+    return PlannedRun(
+        id="r-1",
+        job=JobRef("n", job),
+        partitions=("k",),
+        count=1,
+        wave=0,
+        upstream=(),
+        engine="airflow",
+        reads=(),
+        writes=(),
+    )
+
+
+class AirflowSuite:
+    """The promises; a subclass has the fixture `place`."""
+
+    #: Seconds that a run is held for whose other tasks are marked.
+    hold: float
+    #: Whether the last request of a process that dies arrives.
+    arrivals: Sequence[bool]
+
+    @abstractmethod
+    @pytest.fixture
+    def place(self) -> Any:
+        """A running Airflow."""
+
+    @pytest.fixture
+    def hour(self, place: Place) -> datetime:
+        """An hour that no other test uses."""
+        return place.fresh()
+
+    @pytest.fixture
+    def desk(self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+        monkeypatch.setattr(airflow, "HOLD", timedelta(seconds=self.hold))
+        for name in ("go", "fails"):
+            (place.folder / name).unlink(missing_ok=True)
+        made = Desk(place, tmp_path, monkeypatch)
+        yield made
+        made.close()
+
+    def test_a_missing_run_is_made_with_the_interval_of_its_key(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
+        (line,) = place.started("one.build", hour)
+        assert line["run"].startswith("lb__")
+        assert line["end"] == str(hour + timedelta(hours=1))
+        assert line["conf"]["lineage_backfill"]["spec"]["job"]["name"] == "one.build"
+
+    def test_a_run_that_is_there_is_cleared_each_time(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        place.start("one", hour, f"theirs-{uuid4().hex}")
+        until(lambda: place.started("one.build", hour))
+        for tries in (2, 3):
+            assert desk.run("one.build", hour) is AttemptState.SUCCEEDED
+            assert [line["try"] for line in place.started("one.build", hour)] == [
+                *range(1, tries + 1)
+            ]
+
+    def test_only_the_wanted_task_of_a_new_run_runs_and_the_next_one_is_cleared(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        assert desk.run("three.b", hour) is AttemptState.SUCCEEDED
+        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [0, 1, 0]
+        assert desk.run("three.c", hour) is AttemptState.SUCCEEDED
+        assert desk.run("three.a+b", hour) is AttemptState.SUCCEEDED
+        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 2, 1]
+
+    def test_what_is_under_way_counts_only_if_it_began_later(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        place.start("slow", hour, f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", hour))
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow.build", hour))
+        time.sleep(1)
+        assert not engine.poll(handle).state.is_final
+        assert len(place.started("slow.build", hour)) == 1
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert len(place.started("slow.build", hour)) == 2
+
+    def test_what_begins_after_the_inputs_were_written_is_followed(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine()
+        path = desk.spec("slow.build", hour)
+        since = datetime.now(UTC) - timedelta(seconds=5)
+        claim = {"engine": "airflow", "since": since.isoformat()}
+        path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
+        place.start("slow", hour, f"theirs-{uuid4().hex}")
+        until(lambda: place.started("slow.build", hour))
+        handle = desk.submit(engine, path)
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert len(place.started("slow.build", hour)) == 1
+
+    def test_a_failure_is_one_and_the_next_attempt_clears_it(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        (place.folder / "fails").touch()
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("one.build", hour))
+        assert desk.wait(engine, handle) is AttemptState.FAILED
+        failed = "task build is failed after try 1: ValueError: no such column"
+        assert engine.poll(handle).error == failed
+        assert "no such column" in engine.logs(handle)
+        (place.folder / "fails").unlink()
+        assert desk.run("one.build", hour, attempt=2) is AttemptState.SUCCEEDED
+        assert [line["try"] for line in place.started("one.build", hour)] == [1, 2]
+
+    def test_tries_that_airflow_makes_again_are_waited_for(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        assert desk.run("retrying.build", hour) is AttemptState.SUCCEEDED
+        (place.folder / "fails").touch()
+        engine = desk.engine()
+        path = desk.spec("retrying.build", hour)
+        handle = desk.submit(engine, path)
+        until(lambda: len(place.started("retrying.build", hour)) >= 2)
+        assert not engine.poll(handle).state.is_final
+        until(lambda: len(place.started("retrying.build", hour)) >= 3)
+        (place.folder / "fails").unlink()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        engine.close()
+        other = desk.engine()
+        found = other.find(path, json.loads(path.read_text())["token"])
+        assert found is not None
+        assert desk.wait(other, found) is AttemptState.SUCCEEDED
+
+    def test_cancel_stops_what_is_ours(self, place: Place, desk: Desk, hour: datetime) -> None:
+        engine = desk.engine()
+        for tries in (1, 2):  # created, and cleared
+            handle = desk.submit(engine, desk.spec("slow.build", hour))
+            until(lambda: len(place.started("slow.build", hour)) == tries)  # noqa: B023
+            engine.cancel(handle)
+            assert desk.wait(engine, handle) is AttemptState.CANCELLED
+            run = place.started("slow.build", hour)[-1]["run"]
+            until(lambda: place.state("slow", run) == "failed")  # noqa: B023
+
+    def test_cancel_leaves_what_others_have_started(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        run = f"theirs-{uuid4().hex}"
+        place.start("slow", hour, run)
+        until(lambda: place.started("slow.build", hour))
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("slow.build", hour))
+        engine.cancel(handle)
+        assert desk.wait(engine, handle) is AttemptState.CANCELLED
+        (place.folder / "go").touch()
+        until(lambda: place.state("slow", run) == "success")
+        assert len(place.started("slow.build", hour)) == 1
+
+    def test_a_token_that_has_expired_is_renewed(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine(token="stale")
+        engine.open()
+        handle = desk.submit(engine, desk.spec("one.build", hour))
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+
+    @pytest.mark.parametrize(
+        ("job", "more", "said"),
+        [
+            ("paused.build", {}, "DAG paused is paused"),
+            ("nowhere.build", {}, "has no DAG nowhere"),
+            ("one.bild", {}, "DAG one has no task bild"),
+            ("mapped.build", {}, "is mapped"),
+            ("only_scheduled.build", {}, "allows no manual runs"),
+            ("plain.build", {}, "does not say which slice"),
+            ("one.build", {"at": datetime(2025, 12, 31, tzinfo=UTC)}, "before the start_date"),
+            ("one.build", {"at": datetime(2096, 1, 1, tzinfo=UTC)}, "in the future"),
+            ("one.build", {"account": "viewer"}, "403"),
+            ("one.build", {"account": "nobody"}, "401"),
+            ("one.build", {"keys": []}, "has 0 keys"),
+        ],
+    )
+    def test_what_would_do_nothing_is_refused_before_anything_starts(
+        self, desk: Desk, job: str, more: dict[str, Any], said: str
+    ) -> None:
+        account = more.pop("account", "op") if "account" in more else "op"
+        at = more.get("at", DAY)
+        given = {"keys": more["keys"]} if "keys" in more else {}
+        engine = desk.engine(username=account, password=account)
+        spec = json.loads(desk.spec(job, at, **given).read_text())
+        with pytest.raises(EngineError, match=said) as refused:
+            engine.check([planned(job)], lambda _run: spec)
+        assert refused.value.hint
+
+    def test_a_good_run_is_not_refused(self, desk: Desk, hour: datetime) -> None:
+        engine = desk.engine()
+        engine.open()
+        spec = json.loads(desk.spec("three.b", hour).read_text())
+        engine.check([planned("three.b")], lambda _run: spec)
+
+    def test_secrets_and_parameters_are_refused_where_they_would_show_or_be_lost(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine()
+        secret = desk.spec("one.build", hour, parameters={"password": "s3cr3t-value"})
+        with pytest.raises(EngineError, match="secret parameter"):
+            desk.submit(engine, secret)
+        told = desk.spec("one.build", hour, parameters={"rate": "2"})
+        assert desk.wait(engine, desk.submit(engine, told)) is AttemptState.SUCCEEDED
+        with pytest.raises(EngineError, match="gives no parameters"):
+            desk.submit(engine, desk.spec("one.build", hour, parameters={"rate": "3"}))
+        (line,) = place.started("one.build", hour)
+        assert line["conf"]["lineage_backfill"]["spec"]["parameters"] == {"rate": "2"}
+
+    def test_a_run_of_another_interval_is_refused(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        body = {"dag_run_id": f"theirs-{uuid4().hex}", "logical_date": hour.isoformat()}
+        place.ask("POST", "/dags/one/dagRuns", body)
+        engine = desk.engine()
+        with pytest.raises(EngineError, match=r"covers .* not "):
+            desk.submit(engine, desk.spec("one.build", hour))
+
+    @pytest.mark.parametrize("limit", range(5))
+    @pytest.mark.parametrize("scene", ["created", "held", "cleared", "waited"])
+    def test_a_process_that_dies_between_any_two_requests_is_taken_over(
+        self, place: Place, desk: Desk, scene: str, limit: int
+    ) -> None:
+        for arrives in self.arrivals:
+            hour = place.fresh()
+            self._dies_at(place, desk, scene, Wire(limit, arrives=arrives), hour)
+
+    def _dies_at(self, place: Place, desk: Desk, scene: str, wire: Wire, hour: datetime) -> None:
+        """Let an engine die at a request, and another one take over."""
+        job = {"held": "three.b", "waited": "slow.build"}.get(scene, "one.build")
+        (place.folder / "go").unlink(missing_ok=True)
+        if scene in ("cleared", "waited"):
+            place.start(job.partition(".")[0], hour, f"theirs-{uuid4().hex}")
+            until(lambda: place.started(job, hour))
+        if scene == "cleared":
+            until(lambda: self._has_ended(place, hour))
+        before = len(place.started(job, hour))
+        path = desk.spec(job, hour)
+        token = json.loads(path.read_text())["token"]
+        first = desk.engine(wire)
+        with suppress(Crash):
+            handle = first.submit(path, token)
+            (place.folder / "go").touch()
+            until(lambda: wire.is_dead or first.poll(handle).state.is_final)
+        first.close()
+        (place.folder / "go").touch()
+        second = desk.engine()
+        found = second.find(path, token)
+        if found is None:
+            found = desk.submit(second, desk.spec(job, hour, attempt=2))
+        assert desk.wait(second, found) is AttemptState.SUCCEEDED, second.poll(found)
+        second.close()
+        assert len(place.started(job, hour)) == before + 1
+        if scene == "held":
+            assert not place.started("three.a", hour)
+            assert not place.started("three.c", hour)
+
+    def _has_ended(self, place: Place, hour: datetime) -> bool:
+        run = place.started("one.build", hour)[-1]["run"]
+        return place.state("one", run) == "success"
+
+    def test_many_runs_take_few_requests_each(self, place: Place, desk: Desk) -> None:
+        wire = Wire()
+        engine = desk.engine(wire, poll=2)
+        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        engine.listen(ended.put)
+        hours = [place.fresh() for _ in range(20)]
+        todo = iter([desk.spec("one.build", hour) for hour in hours])
+        for path in [*islice(todo, 4)]:
+            desk.submit(engine, path)
+        for _ in hours:
+            handle = ended.get(timeout=60)
+            assert engine.poll(handle).state is AttemptState.SUCCEEDED
+            for path in [*islice(todo, 1)]:
+                desk.submit(engine, path)
+        sent = [line for line in wire.sent if "dagRuns" in line or "/clear" in line]
+        assert len(sent) <= 5 * len(hours), len(sent)
+        assert all(len(place.started("one.build", hour)) == 1 for hour in hours)

@@ -1,0 +1,95 @@
+"""DAGs for tests against a real Airflow; each task writes a line into a journal when it starts.
+
+A task waits for the file `go` where its DAG is named `slow`, and fails where `fails` is there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import (
+    DAG,
+    Asset,
+    CronPartitionTimetable,
+    IdentityMapper,
+    PartitionedAssetTimetable,
+)
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+FOLDER = Path(__file__).parents[1]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def work(**context: Any) -> None:
+    """Write down what runs, and end as the files in the folder say."""
+    run, task = context["dag_run"], context["ti"]
+    line = {
+        "task": f"{task.dag_id}.{task.task_id}",
+        "run": run.run_id,
+        "try": task.try_number,
+        "start": str(context.get("data_interval_start")),
+        "end": str(context.get("data_interval_end")),
+        "key": run.partition_key,
+        "conf": run.conf,
+        "at": datetime.now(UTC).isoformat(),
+    }
+    with (FOLDER / "journal").open("a", encoding="utf-8") as journal:
+        journal.write(json.dumps(line) + "\n")
+    print("a line of", task.task_id)  # noqa: T201 - it stands in the log
+    if task.dag_id == "slow":
+        for _ in range(600):
+            if (FOLDER / "go").exists():
+                break
+            time.sleep(0.1)
+    if (FOLDER / "fails").exists():
+        raise ValueError("no such column")
+
+
+def task(dag: DAG, name: str, **settings: Any) -> Any:
+    """Make a task."""
+    return PythonOperator(task_id=name, python_callable=work, dag=dag, **settings)
+
+
+def dag(name: str, schedule: Any = None, **settings: Any) -> DAG:
+    """Make a DAG, hourly with data intervals where nothing else is given."""
+    schedule = CronDataIntervalTimetable("0 * * * *", "UTC") if schedule is None else schedule
+    known = {"start_date": START, "catchup": False, "is_paused_upon_creation": False}
+    return DAG(name, schedule=schedule, **{**known, **settings})
+
+
+one = dag("one", max_active_runs=2)
+task(one, "build")
+three = dag("three")
+task(three, "a") >> task(three, "b", outlets=[Asset("file:///lake/b")]) >> task(three, "c")
+follower = dag("follower", [Asset("file:///lake/b")])
+task(follower, "read")
+slow = dag("slow")
+task(slow, "build")
+retrying = dag("retrying")
+task(retrying, "build", retries=3, retry_delay=timedelta(seconds=1))
+scheduled = dag("scheduled", catchup=True, end_date=START + timedelta(hours=1))
+task(scheduled, "build")
+plain = dag("plain", "0 * * * *")
+task(plain, "build")
+paused = dag("paused", is_paused_upon_creation=True)
+task(paused, "build")
+only_scheduled = dag("only_scheduled", allowed_run_types=["scheduled"])
+task(only_scheduled, "build")
+mapped = dag("mapped")
+PythonOperator.partial(task_id="build", dag=mapped, python_callable=work).expand(
+    op_kwargs=[{"n": 1}, {"n": 2}]
+)
+parted = dag("parted", CronPartitionTimetable("0 0 * * *", timezone="UTC", key_format="%Y-%m-%d"))
+task(parted, "build", outlets=[Asset("file:///lake/parted")])
+reader = dag(
+    "reader",
+    PartitionedAssetTimetable(
+        assets=Asset("file:///lake/parted"), default_partition_mapper=IdentityMapper()
+    ),
+)
+task(reader, "build")

@@ -1,0 +1,109 @@
+"""A real Airflow: what the engine promises, and what only the real one can show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import EngineError
+from lineage_backfill.ports import AttemptState
+from tests.airflow_suite import DAY, AirflowSuite, Desk, Place, planned, until
+
+ROOT = Path(__file__).parents[2]
+#: A running one to use instead, started by `scripts/airflow up FOLDER`.
+VARIABLE = "LINEAGE_BACKFILL_TEST_AIRFLOW"
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """An Airflow with the DAGs of the tests."""
+    given = os.environ.get(VARIABLE)
+    folder = Path(given) if given else tmp_path_factory.mktemp("airflow")
+    for path in (folder, *folder.parents[:3]):
+        path.chmod(path.stat().st_mode | 0o011)  # PostgreSQL runs as a user of its own
+    (folder / "dags").mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).with_name("airflow_dags.py"), folder / "dags")
+    script = str(ROOT / "scripts" / "airflow")
+    try:
+        if not given:
+            subprocess.run([script, "up", str(folder)], check=True, timeout=600)
+        place = Place((folder / "address").read_text().strip(), folder)
+        until(lambda: place.ask("GET", "/dags?limit=100")["total_entries"] >= 12, 120)
+        yield place
+    finally:
+        if not given:
+            subprocess.run([script, "down", str(folder)], check=True, timeout=120)
+
+
+class TestAirflow(AirflowSuite):
+    """The promises, on the real one."""
+
+    hold = 6
+    arrivals = (True,)
+
+    @pytest.fixture
+    def place(self, airflow: Place) -> Place:
+        return airflow
+
+    def test_a_scheduled_run_is_cleared(self, place: Place, desk: Desk) -> None:
+        hour = datetime(2026, 1, 1, tzinfo=UTC)
+        until(lambda: place.started("scheduled.build", hour))
+        until(lambda: place.state("scheduled", "scheduled__2026-01-01T01:00:00+00:00") == "success")
+        assert desk.run("scheduled.build", hour) is AttemptState.SUCCEEDED
+        runs = [line["run"] for line in place.started("scheduled.build", hour)]
+        assert len(runs) == 2
+        assert set(runs) == {"scheduled__2026-01-01T01:00:00+00:00"}
+
+    def test_a_logical_date_is_that_of_the_key_and_a_length_of_time(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        for _ in range(2):
+            state = desk.run("plain.build", hour, kind="logical_date + 5h")
+            assert state is AttemptState.SUCCEEDED
+        assert len(place.started("plain.build", hour + timedelta(hours=5))) == 2
+
+    def test_a_partition_key_has_one_run_and_its_consumer_is_adopted(
+        self, place: Place, desk: Desk
+    ) -> None:
+        engine, key = desk.engine(), "2026-11-21"
+        first = desk.spec("parted.build", DAY, key=key)
+        assert desk.wait(engine, desk.submit(engine, first)) is AttemptState.SUCCEEDED
+        second = desk.spec("reader.build", DAY, key=key)
+        assert desk.wait(engine, desk.submit(engine, second)) is AttemptState.SUCCEEDED
+        again = desk.spec("parted.build", DAY, key=key)
+        assert desk.wait(engine, desk.submit(engine, again)) is AttemptState.SUCCEEDED
+        lines = [(one["task"], one["run"]) for one in place.journal() if one["key"] == key]
+        producers = [run for task, run in lines if task == "parted.build"]
+        assert len(producers) == 2
+        assert len(set(producers)) == 1
+
+    def test_a_run_without_a_slice_of_its_own_is_known_by_its_conf(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        assert desk.run("follower.read", hour, kind="conf") is AttemptState.SUCCEEDED
+        key = f"{hour:%Y-%m-%dT%H}"
+        lines = [one["conf"].get("lineage_backfill", {}) for one in place.journal()]
+        assert [one.get("key") for one in lines].count(key) == 1
+
+    def test_what_airflow_starts_besides_is_named(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("three.b", hour))
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert "also started by Airflow: follower asset_triggered__" in engine.logs(handle)
+
+    def test_a_backfill_of_airflow_is_not_run_into(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        at = f"{hour:%FT%TZ}"
+        made = place.ask("POST", "/backfills", {"dag_id": "slow", "from_date": at, "to_date": at})
+        with pytest.raises(EngineError, match=r"backfill .* is under way on DAG slow"):
+            desk.engine().check([planned("slow.build")], lambda _run: {})
+        place.ask("PUT", f"/backfills/{made['id']}/cancel")
