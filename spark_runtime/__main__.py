@@ -38,6 +38,7 @@ from spark_runtime.outbox import default_folder, replay
 from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.places import place
 from spark_runtime.reconcile import reconcile
+from spark_runtime.rehearsal import rehearse
 from spark_runtime.rows import RowsRequest, difference
 from spark_runtime.runner import run
 from spark_runtime.scheduled import declare, find_job, run_specs
@@ -64,12 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         conf = dict(_pair(text, "--conf") for text in options.conf)
         if options.command == "changes":
             return _changes(options, conf)
-        if options.command == "history":
-            return _tell(lambda named: _history(named, conf).to_dict())
-        if options.command == "preflight":
-            return _tell(lambda named: {"problems": preflight(_log(named, conf))})
-        if options.command == "rows":
-            return _tell(lambda asked: difference(get_session(conf), RowsRequest(**asked)))
+        if look := _looks(conf).get(options.command):
+            return _tell(look)
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -141,7 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         help="print which rows of a partition differ between two versions of Delta tables; a JSON"
         " list on stdin holds what RowsRequest takes",
     )
-    for command in (single, warm, shared, told, past, before, again, rows):
+    trial = commands.add_parser(
+        "rehearse",
+        help="print which rows runs would change, which they write to clones of their tables; a"
+        " JSON list on stdin holds their run specs",
+    )
+    for command in (single, warm, shared, told, past, before, again, rows, trial):
         command.add_argument("--project", default=".", help="folder that jobs are imported from")
         command.add_argument(
             "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
@@ -220,6 +222,16 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
         return 1
     print(json.dumps(found.to_dict(), ensure_ascii=False))
     return 0
+
+
+def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Return what is said of each of the documents on stdin, by command."""
+    return {
+        "history": lambda named: _history(named, conf).to_dict(),
+        "preflight": lambda named: {"problems": preflight(_log(named, conf))},
+        "rows": lambda asked: difference(get_session(conf), RowsRequest(**asked)),
+        "rehearse": lambda asked: rehearse(get_session(conf), asked),
+    }
 
 
 def _tell(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:

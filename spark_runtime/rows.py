@@ -1,4 +1,4 @@
-"""Which rows of one partition differ between two versions of a Delta table."""
+"""Which rows of partitions differ between two versions of a Delta table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lineage_backfill.redaction import MASK
@@ -20,7 +21,7 @@ _COLUMNS = 50  # of so many the sums are made, and a sample shows them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsRequest:
-    """What to compare: a partition, by its columns' values, in two versions of a table.
+    """What to compare: partitions, by their columns' values, in two versions of a table.
 
     `before` is None where there was no table. Rows are matched by the columns `row_key`, or whole.
     At most `most` rows of each kind are samples; the values of columns in `mask` are not shown.
@@ -29,7 +30,7 @@ class RowsRequest:
     location: str
     before: int | None
     after: int
-    values: Mapping[str, str | None]
+    partitions: Sequence[Mapping[str, str | None]]
     row_key: Sequence[str] = ()
     mask: Sequence[str] = ()
     most: int = 10
@@ -68,9 +69,18 @@ def _read(spark: SparkSession, asked: RowsRequest, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     frame = spark.read.format("delta").option("versionAsOf", version).load(asked.location)
-    for name, value in asked.values.items():
-        frame = frame.where(F.col(quoted(name)).cast("string").eqNullSafe(F.lit(value)))
-    return frame
+    wanted = [
+        reduce(
+            lambda one, other: one & other,
+            (
+                F.col(quoted(name)).cast("string").eqNullSafe(F.lit(value))
+                for name, value in values.items()
+            ),
+            F.lit(True),
+        )
+        for values in asked.partitions
+    ]
+    return frame.where(reduce(lambda one, other: one | other, wanted, F.lit(False)))
 
 
 class _Sides:
@@ -134,7 +144,7 @@ class _Sides:
         from pyspark.sql import functions as F
         from pyspark.sql.types import NumericType
 
-        hidden = {*key, *self._asked.mask, *self._asked.values}
+        hidden = {*key, *self._asked.mask, *chain(*self._asked.partitions)}
         names = [
             field.name
             for field in self._after.schema

@@ -62,6 +62,15 @@ class ShowOptions:
             autocompletion=complete_jobs,
         ),
     ] = None
+    dry_run_diff: Annotated[
+        str | None,
+        typer.Option(
+            "--dry-run-diff",
+            help="Run this key of this job on clones of its tables, and show which rows change.",
+            metavar="JOB[@KEY]",
+            autocompletion=complete_jobs,
+        ),
+    ] = None
 
 
 @takes_options
@@ -73,13 +82,21 @@ def impact(
     datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets broke downstream, why, and what would run."""
-    target = how.why or how.why_not
-    if target:
-        if how.out or how.detailed_exitcode or how.form or (how.why and how.why_not):
+    questions = [one for one in (how.why, how.why_not, how.dry_run_diff) if one]
+    if questions:
+        if how.out or how.detailed_exitcode or how.form or len(questions) > 1:
             raise UsageError(
-                "--why and --why-not explain a plan, one job of it, and make none",
-                hint="Leave out --out, --format and --detailed-exitcode, and keep one of the two.",
+                "--why, --why-not and --dry-run-diff ask about one job, and print no plan",
+                hint="Leave out --out, --format and --detailed-exitcode, and ask one question.",
             )
+        (target,) = questions
+        if how.dry_run_diff:
+            made = planning.dry_run(target, datasets or (), request, source)
+            if how.as_json:
+                documents.emit(made)
+            else:
+                terminal.out().print(_renderer("tables").dry_run_view(made))
+            return
         why_not = how.why is None
         found = planning.explain(target, datasets or (), request, source, why_not=why_not)
         if how.as_json:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lineage_backfill.cli import terminal
 from lineage_backfill.cli.options import RequestOptions, SourceOptions
@@ -19,6 +20,7 @@ from lineage_backfill.planning.plan import Plan
 from lineage_backfill.planning.request import Only, Request
 from lineage_backfill.presentation import documents
 from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.workspace import rows
 from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
@@ -56,6 +58,16 @@ def explain(
     names = NameLookup(planning.workspace.resolver, options.namespace)
     job, keys = names.job_and_keys(target)
     return planning.explain(request, job, keys, why_not=why_not)
+
+
+def dry_run(
+    target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
+) -> dict[str, Any]:
+    """Return the rows that one run of the plan would change; `target` is a JOB or JOB@KEY."""
+    planning, request = _request(datasets, options, source)
+    workspace = planning.workspace
+    job, keys = NameLookup(workspace.resolver, options.namespace).job_and_keys(target)
+    return rows.dry_run(workspace, planning.plan(request), job, keys)
 
 
 def _request(

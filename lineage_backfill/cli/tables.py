@@ -12,6 +12,7 @@ from rich.text import Text
 from lineage_backfill.cli.render import apart, mark, table
 from lineage_backfill.cli.terminal import moment
 from lineage_backfill.model import JobRef, RunState
+from lineage_backfill.partitions.text import in_short
 from lineage_backfill.presentation import backfills
 from lineage_backfill.presentation.names import Names, keys_in_words, keys_on_a_line
 from lineage_backfill.presentation.text import UNKNOWN, counted, safe
@@ -194,22 +195,45 @@ def _moved(names: Sequence[str]) -> Text:
 
 def rows_table(document: Document) -> RenderableType:
     """Return which rows of a partition a backfill added, removed and changed, with samples."""
+    before, after = (
+        UNKNOWN if v is None else v for v in (document["version_before"], document["version"])
+    )
+    head = (safe(f"{document['dataset']['name']} {document['partition']}"), "bold")
+    return _rows(Text.assemble(head, f"  version {before} to {after}\n"), document)
+
+
+def dry_run_view(document: Document) -> RenderableType:
+    """Return which rows a run would add, remove and change in each of its outputs."""
+    job = f"{document['job']['name']} {in_short(document['partitions'])}"
+    head = Text.assemble(
+        (safe(job), "bold"), "  was run on clones of its tables; nothing was written to them."
+    )
+    if first := document["rewritten_first"]:
+        head.append(
+            f"\nThe plan rewrites {', '.join(safe(one['name']) for one in first)} first; here they"
+            " were read as they are now."
+        )
+    parts: list[RenderableType] = [head]
+    for one in document["outputs"]:
+        name = f"{one['dataset']['name']} {in_short(one['partitions'])}"
+        parts.append(_rows(Text.assemble((safe(name), "bold"), "\n"), one))
+    return Group(*apart(parts))
+
+
+def _rows(head: Text, document: Document) -> RenderableType:
+    """Return a heading, how many rows differ, sums, and samples of the rows."""
     sides = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
     key = document["row_key"]
     how = f"matched by {', '.join(key)}" if key else "compared whole"
     if not document["key_is_unique"]:
         how = "compared whole: the declared row_key is not unique"
-    before, after = (
-        UNKNOWN if v is None else v for v in (document["version_before"], document["version"])
-    )
-    head = Text.assemble(
-        (safe(f"{document['dataset']['name']} {document['partition']}"), "bold"),
-        f"  version {before} to {after}\n",
-        f"{counted(document['rows_before'], 'row')} before, {document['rows_after']:,} after: ",
-        ", ".join(
+    head.append(
+        f"{counted(document['rows_before'], 'row')} before, {document['rows_after']:,} after: "
+        + ", ".join(
             f"{document[what]['count']:,} {what}" for what in sides if key or what != "changed"
-        ),
-        f" ({safe(how)})",
+        )
+        + f" ({safe(how)})",
+        "",
     )
     parts: list[RenderableType] = [head]
     if document["sums"]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lineage_backfill.errors import TableLogError
@@ -71,6 +73,28 @@ class DeltaTableLogs(TableLogs):
         """
         with _readable("rows", asked["location"]):
             said = self._said("rows", asked=json.dumps([asked]))
+            document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
+            _refuse(document)
+            return document
+
+    def rehearse(
+        self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Return which rows of its outputs a run would change, which writes to clones of them.
+
+        `asked` is what `spark_runtime.rehearsal` takes, `project` the folder of the jobs' code and
+        `env` what is added to their environment. Raises TableLogError, also where the job fails.
+        """
+        with _readable("rehearse", "the run"):
+            said = subprocess.run(
+                [*self._command, "rehearse", *self._settings, f"--project={project}"],
+                input=json.dumps([asked]),
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=project,
+                env={**os.environ, **env},
+            ).stdout
             document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
             _refuse(document)
             return document

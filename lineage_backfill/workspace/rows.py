@@ -1,19 +1,33 @@
-"""Rows of a partition before and after a backfill, from the versions of its table."""
+"""Rows of a partition before and after a backfill, or a run of it, from versions of its table."""
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from lineage_backfill.errors import AmbiguousNameError, TableLogError, UnknownNameError
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.errors import (
+    AmbiguousNameError,
+    TableLogError,
+    UnknownNameError,
+    UsageError,
+)
+from lineage_backfill.files import private_folder
+from lineage_backfill.model import DatasetRef, JobRef, named
+from lineage_backfill.partitions.text import KeySet, in_short, parse
+from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import AttemptState
-from lineage_backfill.project.declarations import DatasetDeclaration
+from lineage_backfill.project.declarations import SPARK_ENGINES, DatasetDeclaration
 from lineage_backfill.project.matching import DeclaredNames
+from lineage_backfill.project.resolver import DeclarationResolver
+from lineage_backfill.runs.specs import RunSpecs
 from lineage_backfill.runspec.values import ProductKey
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from lineage_backfill.workspace.backfills import Backfills, find
-from lineage_backfill.workspace.environment import spark_conf
+from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 
 #: How many rows of each kind are shown.
@@ -64,7 +78,7 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
             "location": place["location"],
             "before": first["version_before"],
             "after": last["version"],
-            "values": values,
+            "partitions": [values],
             "row_key": list(declared.row_key),
             "mask": list(declared.mask),
             "most": SAMPLE,
@@ -87,6 +101,88 @@ def compare_rows(workspace: Workspace, backfill: str | None, named: str) -> dict
         "masked": list(declared.mask),
         **found,
     }
+
+
+def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) -> dict[str, Any]:
+    """Return the document of the rows that one run of a plan would change; its tables stay.
+
+    The run works on this machine, on clones of the Delta tables that it writes and with its other
+    inputs as they are now. Raises UnknownNameError, AmbiguousNameError, UsageError for a job that
+    others run or that must not run twice, or TableLogError where the run fails.
+    """
+    resolver, declarations = workspace.resolver_of(plan), workspace.project.declarations
+    planned = _planned(plan, resolver, job, keys)
+    engine = next((one for one in declarations.engines if one.name == planned.engine), None)
+    if engine is None or engine.kind not in SPARK_ENGINES:
+        raise UsageError(
+            f"job {job.name} is not run by an engine of Spark's, and cannot be tried on clones",
+            hint=f"--dry-run-diff takes jobs with an engine of kind {' or '.join(SPARK_ENGINES)}.",
+        )
+    if not workspace.limits_of([planned])[job].idempotent:
+        raise UsageError(
+            f"job {job.name} is not idempotent: a dry run is a run of it",
+            hint="Leave out --dry-run-diff for it.",
+        )
+    project, settings = workspace.project, dict[str, Any](engine.settings)
+    specs = RunSpecs(resolver, backfill_id="dry-run", root=project.root)
+    spec = specs(planned, 1, "dry-run", Path(os.devnull))
+    names = DeclaredNames(declarations).datasets
+    written = [DatasetRef(**output["dataset"]) for output in spec["outputs"]]
+    declared = [names.find(ref) or DatasetDeclaration(name=ref.name) for ref in written]
+    logs = DeltaTableLogs(
+        conf={**project.spark, **settings.get("conf", {})},
+        command=(settings.get("python", sys.executable), "-m", "spark_runtime"),
+    )
+    private_folder(state_dir(project))
+    with tempfile.TemporaryDirectory(prefix="dry-run-", dir=state_dir(project)) as folder:
+        how = [
+            {"row_key": list(one.row_key), "mask": list(one.mask), "most": SAMPLE}
+            for one in declared
+        ]
+        found = logs.rehearse(
+            {"spec": spec, "folder": str(Path(folder).resolve()), "rows": how},
+            project=project.code,
+            env=settings.get("env", {}),
+        )
+    keys_of = {part.dataset: list(part.keys or ()) for part in planned.writes}
+    rewritten = {
+        part.dataset for run in plan.runs or () if run.id in planned.upstream for part in run.writes
+    }
+    return {
+        "schema_version": 1,
+        "kind": "dry_run",
+        "job": named(job),
+        "partitions": list(planned.partitions),
+        "rewritten_first": [
+            named(one.dataset) for one in planned.reads if one.dataset in rewritten
+        ],
+        "outputs": [
+            {**output, "partitions": keys_of[ref], "masked": list(one.mask)}
+            for output, ref, one in zip(found["outputs"], written, declared, strict=True)
+        ],
+    }
+
+
+def _planned(
+    plan: Plan, resolver: DeclarationResolver, job: JobRef, keys: KeySet | None
+) -> PlannedRun:
+    """Return the one run of a plan that a job and its keys mean."""
+    runs = [one for one in plan.runs or () if one.job == job]
+    calendar = resolver.job(job).calendar
+    if keys is not None and calendar is not None:
+        wanted = parse(calendar, keys)
+        runs = [one for one in runs if parse(calendar, one.partitions) & wanted]
+    if not runs:
+        raise UnknownNameError(
+            f"the plan holds no run of {job.name}" + (f" at {in_short(keys)}" if keys else ""),
+            hint=f"Say why with --why-not {job.name}.",
+        )
+    if len(runs) > 1:
+        raise AmbiguousNameError(
+            f"the plan holds {len(runs):,} runs of {job.name} there",
+            hint=f"Name one key: --dry-run-diff {job.name}@{in_short(runs[0].partitions)}",
+        )
+    return runs[0]
 
 
 def _named(

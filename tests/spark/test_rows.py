@@ -43,7 +43,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def asked(table: str, **more: Any) -> RowsRequest:
     return RowsRequest(
-        **{"location": table, "before": 0, "after": 1, "values": {"day": "d1"}, **more}
+        **{"location": table, "before": 0, "after": 1, "partitions": [{"day": "d1"}], **more}
     )
 
 
@@ -92,7 +92,7 @@ def test_names_of_columns_may_hold_dots(spark: SparkSession, tmp_path: Path) -> 
     for n in (1, 2):
         frame = spark.createDataFrame([("d1", n)], "`the.day` string, `a.n` int")
         frame.write.format("delta").mode("overwrite").save(folder)
-    request = asked(folder, values={"the.day": "d1"}, row_key=["the.day"])
+    request = asked(folder, partitions=[{"the.day": "d1"}], row_key=["the.day"])
     found = difference(spark, request)
     changed = {"the.day": "d1", "a.n": {"before": "1", "after": "2"}}
     assert found["changed"] == {"count": 1, "rows": [changed]}

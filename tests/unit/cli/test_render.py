@@ -21,6 +21,7 @@ from lineage_backfill.cli.render import preview
 from lineage_backfill.cli.report_markdown import report_markdown
 from lineage_backfill.cli.tables import (
     difference_table,
+    dry_run_view,
     history_table,
     report_table,
     rows_table,
@@ -392,3 +393,25 @@ def test_rows_before_and_after() -> None:
     assert "1 removed (compared whole: the declared row_key is not unique)" in " ".join(
         text.split()
     )
+
+
+def test_rows_that_a_run_would_change() -> None:
+    output = {
+        name: value
+        for name, value in ROWS.items()
+        if name not in ("backfill", "partition", "version_before", "version")
+    }
+    document = {
+        "schema_version": 1,
+        "kind": "dry_run",
+        "job": {"namespace": "n", "name": "daily"},
+        "partitions": ["2024-03-10"],
+        "rewritten_first": [{"namespace": "n", "name": "hours"}],
+        "outputs": [{**output, "partitions": ["2024-03-10"]}],
+    }
+    assert fits(document, "dry_run")
+    text = shown(dry_run_view(document), 100)
+    assert "daily 2024-03-10  was run on clones of its tables; nothing was written to them." in text
+    assert "The plan rewrites hours first; here they were read as they are now." in text
+    assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
+    assert "+  id: 4  email: ***" in text
