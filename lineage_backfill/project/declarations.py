@@ -205,7 +205,10 @@ AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowTask:
-    """The tasks of a DAG that do a job; `slice` None goes by its timetable."""
+    """The tasks of a DAG that do a job; `slice` None goes by its timetable.
+
+    Without `dag` and `tasks` they are those that the lineage tells.
+    """
 
     dag: str
     tasks: tuple[str, ...]

@@ -248,11 +248,11 @@ def _airflow(table: Table) -> AirflowTask | None:
             f"`slice` is {kind!r}, but must be one of {', '.join(AIRFLOW_SLICES)}",
             hint='A logical date after the start of a key is written "logical_date + 26h".',
         )
-    if (dag is None) != (tasks is None) or (kind is not None and dag is None):
-        raise table.error("`dag`, `task` and `slice` go together", hint="Give `dag` and `task`.")
-    if dag is None or tasks is None:
+    if (dag is None) != (tasks is None):
+        raise table.error("`dag` and `task` go together", hint="Give both, or neither.")
+    if dag is None and kind is None:
         return None
-    return AirflowTask(dag=dag, tasks=tasks, slice=kind)
+    return AirflowTask(dag=dag or "", tasks=tasks or (), slice=kind)
 
 
 def _rules(table: Table) -> RunRules:

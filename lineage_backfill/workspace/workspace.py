@@ -201,8 +201,16 @@ class Workspace:
         return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
 
     def _airflow_task(self, job: JobRef) -> AirflowTask | None:
+        """Return the task that does a job: as declared, else as its lineage tells."""
         declared = self._jobs.find(job)
-        return declared.airflow if declared is not None else None
+        named = declared.airflow if declared is not None else None
+        if named is not None and named.dag:
+            return named
+        node = self.snapshot.jobs.get(job)
+        seen = node.airflow if node is not None else None
+        if seen is None:
+            return None
+        return AirflowTask(dag=seen.dag, tasks=(seen.task,), slice=named.slice if named else None)
 
     def live_keys(
         self, engines: Mapping[str, Engine]

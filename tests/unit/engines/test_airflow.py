@@ -1,0 +1,221 @@
+"""The steps of an attempt in Airflow follow from what it shows; what does not fit is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import responses
+
+from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError
+from lineage_backfill.engines.airflow_dag import Dag
+from lineage_backfill.engines.airflow_slice import Act, Mark, TaskView, decide, slice_of
+from lineage_backfill.errors import ConfigError, EngineError, ServiceUnreachableError
+from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.workspace.configuration import load_project
+
+SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
+EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
+ONE = AirflowTask(dag="d", tasks=("t",))
+MARK = Mark("tok", SINCE)
+URL = "http://127.0.0.1:1"
+
+
+def run(state: str = "running", name: str = "scheduled__1") -> dict[str, Any]:
+    return {"dag_id": "d", "dag_run_id": name, "state": state}
+
+
+def view(
+    state: str | None, tries: int = 1, note: str = "", started: datetime | None = EARLY
+) -> TaskView:
+    return TaskView("t", state, tries, note, started, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown", "act"),
+    [
+        (None, [], Act.CREATE),
+        (run("success"), [view("success")], Act.CLEAR),
+        (run("failed"), [view("failed")], Act.CLEAR),
+        (run("failed"), [view("skipped", 0, started=None)], Act.CLEAR),
+        (run("success"), [view(None)], Act.CLEAR),
+        (run("success"), [view("success", started=LATE)], Act.ADOPT),
+        (run("failed"), [view("failed", started=LATE)], Act.CLEAR),
+        (run(), [view("running")], Act.WAIT),
+        (run(), [view("running", started=LATE)], Act.ADOPT),
+        (run(), [view("up_for_retry")], Act.WAIT),
+        # The start of a task that was cleared is that of its last try.
+        (run(), [view(None)], Act.ADOPT),
+        (run("queued"), [view("queued")], Act.ADOPT),
+        (run("queued", "lb__other"), [view(None, 0)], Act.WAIT),
+        (run("queued"), [], Act.FOLLOW),
+        (run("success"), [], Act.FAIL),
+        (run("success", "lb__tok"), [], Act.FAIL),
+        (run("queued", "lb__tok"), [view(None, 0)], Act.FOLLOW),
+        (run("success", "lb__tok"), [view("success")], Act.SUCCEED),
+        (run("success", "lb__tok"), [view("success", 0)], Act.FAIL),
+        (run("failed", "lb__tok"), [view("upstream_failed")], Act.FAIL),
+        (run(), [view(None, 2, "lineage-backfill tok after t=2")], Act.FOLLOW),
+        (run(), [view("running", 3, "lineage-backfill tok after t=2")], Act.FOLLOW),
+        (run(), [view("success", 3, "lineage-backfill tok after t=2")], Act.SUCCEED),
+        (run(), [view("success", 2, "lineage-backfill tok after t=2")], Act.FAIL),
+        (run("failed"), [view(None, 2, "lineage-backfill tok after t=2")], Act.FAIL),
+        (run(), [view("success", 3, "lineage-backfill other after t=2")], Act.CLEAR),
+    ],
+)
+def test_the_next_step(found: dict[str, Any] | None, shown: list[TaskView], act: Act) -> None:
+    assert decide(found, shown, ONE, MARK).act is act
+
+
+def test_the_note_of_a_clear_tells_the_tries_before_it() -> None:
+    step = decide(run("success"), [view("success", 4)], ONE, MARK)
+    assert step.text == "lineage-backfill tok after t=4"
+    adopted = decide(run(), [view("running", 4, started=LATE)], ONE, MARK)
+    assert adopted.text == "lineage-backfill tok adopted after t=3"
+
+
+def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
+    two = AirflowTask(dag="d", tasks=("t", "u"))
+    other = TaskView("u", "success", 7, "", EARLY, None)
+    assert decide(run(), [view("running"), other], two, MARK).act is Act.WAIT
+    step = decide(run("success"), [view("success"), other], two, MARK)
+    assert step.text == "lineage-backfill tok after t=1 u=7"
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    key = {"key": "2026-11-21", "start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z"}
+    return {"job": {"name": "j"}, "keys": [{**key, **more}]}
+
+
+DAY, NEXT = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("interval", (DAY, DAY, NEXT, None)),
+        ("logical_date", (DAY, None, None, None)),
+        ("logical_date + 26h", (NEXT + timedelta(hours=2), None, None, None)),
+        ("partition_key", (None, None, None, "2026-11-21")),
+        ("conf", (None, None, None, None)),
+    ],
+)
+def test_a_key_is_a_slice(kind: str, expected: tuple[Any, ...]) -> None:
+    found = slice_of(kind, spec())
+    assert (found.logical_date, found.start, found.end, found.key) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        ("interval", {**spec(), "keys": []}, "has 0 keys"),
+        ("interval", {**spec(), "keys": spec()["keys"] * 2}, "has 2 keys"),
+        ("interval", spec(start=None, end=None), "no intervals of time"),
+        ("partition_key", spec(key={"day": "2026-11-21"}), "several dimensions"),
+    ],
+)
+def test_a_key_that_is_no_slice(kind: str, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(EngineError, match=said) as refused:
+        slice_of(kind, given)
+    assert refused.value.hint
+
+
+def test_a_run_of_another_interval_does_not_fit() -> None:
+    wanted = slice_of("interval", spec())
+    whole = {"data_interval_start": "2026-11-21T00:00:00Z"}
+    assert wanted.fits({**whole, "data_interval_end": "2026-11-22T00:00:00Z"})
+    assert not wanted.fits({**whole, "data_interval_end": "2026-11-21T00:00:00Z"})
+    assert not wanted.fits({"data_interval_start": None, "data_interval_end": None})
+
+
+def test_tasks_above_the_wanted_one_count_as_done_and_the_others_are_skipped() -> None:
+    below = {"a": ["b"], "b": ["t"], "t": ["c"], "c": [], "d": []}
+    dag = Dag({}, {name: {"downstream_task_ids": ids} for name, ids in below.items()}, frozenset())
+    expected = {"a": "success", "b": "success", "c": "skipped", "d": "skipped"}
+    assert dag.others(ONE) == expected
+
+
+def test_a_stale_token_is_renewed_once() -> None:
+    with responses.RequestsMock() as server:
+        stale = {"detail": "Invalid JWT token"}
+        server.get(f"{URL}/api/v2/version", status=403, json=stale)
+        server.post(f"{URL}/auth/token", status=201, json={"access_token": "new"})
+        server.get(f"{URL}/api/v2/version", json={"version": "3.3.2"})
+        api = AirflowApi(URL, username="u", password="p", token="old")
+        assert api.get("/version") == {"version": "3.3.2"}
+        assert server.calls[2].request.headers["Authorization"] == "Bearer new"
+        api.close()
+
+
+def test_a_refusal_for_want_of_rights_is_said_at_once() -> None:
+    with responses.RequestsMock() as server:
+        server.post(f"{URL}/api/v2/dags/d/dagRuns", status=403, json={"detail": "Forbidden"})
+        api = AirflowApi(URL, username="u", password="p", token="t")
+        with pytest.raises(RefusedError, match=r"\(403\): Forbidden") as refused:
+            api.post("/dags/d/dagRuns", {})
+        assert "Op or User" in refused.value.hint
+        api.close()
+
+
+def test_what_changes_something_is_sent_once_and_the_rest_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    with responses.RequestsMock() as server:
+        posted = server.post(f"{URL}/api/v2/dags/d/dagRuns", status=503)
+        asked = server.get(f"{URL}/api/v2/version", status=503)
+        api = AirflowApi(URL, token="t")
+        with pytest.raises(ServiceUnreachableError, match="answers 503"):
+            api.post("/dags/d/dagRuns", {})
+        with pytest.raises(ServiceUnreachableError, match="answers 503"):
+            api.get("/version")
+        assert (posted.call_count, asked.call_count) == (1, 3)
+        api.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "needs the setting"),
+        ({"url": "localhost:8080", "token": "t"}, "must begin with"),
+        ({"url": URL}, "needs `username` and `password`, or `token`"),
+        ({"url": URL, "username": "u"}, "needs `username` and `password`, or `token`"),
+        ({"url": URL, "token": "t", "poll": 0}, "`poll` is 0"),
+        ({"url": URL, "token": "t", "pol": 1}, "has no setting 'pol'"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        create_engine("airflow", settings, project=tmp_path, state_dir=tmp_path)
+
+
+def read(tmp_path: Path, lines: str) -> AirflowTask | None:
+    file = tmp_path / "lineage-backfill.toml"
+    file.write_text(f'[[job]]\nname = "j"\n{lines}\n')
+    project = load_project(file=file, environ={}, user_file=tmp_path / "none")
+    return project.declarations.jobs[0].airflow
+
+
+def test_a_job_names_its_task(tmp_path: Path) -> None:
+    assert read(tmp_path, "") is None
+    assert read(tmp_path, 'dag = "d"\ntask = "t"') == ONE
+    named = read(tmp_path, 'dag = "d"\ntask = ["t", "u"]\nslice = "logical_date + 26h"')
+    assert named == AirflowTask(dag="d", tasks=("t", "u"), slice="logical_date + 26h")
+    assert read(tmp_path, 'slice = "conf"') == AirflowTask(dag="", tasks=(), slice="conf")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('dag = "d"', "`dag` and `task` go together"),
+        ('dag = "d"\ntask = "t"\nslice = "day"', "`slice` is 'day'"),
+        ('dag = "d"\ntask = "t"\nslice = "logical_date + lots"', "`slice` is"),
+        ('dag = "d"\ntask = "t"\nslice = "interval + 1h"', "`slice` is"),
+    ],
+)
+def test_a_job_names_its_task_in_one_way(tmp_path: Path, lines: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(tmp_path, lines)
