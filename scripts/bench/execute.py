@@ -63,7 +63,7 @@ OURS = ("plain", "fingerprints")
 #: Settings for small tables, which hold on the cluster as well as here.
 _ALIKE = ("spark.sql.", "spark.databricks.", "spark.speculation")
 _ON_CLUSTER = {
-    "spark.cores.max": "2",
+    "spark.cores.max": "1",  # a warm application keeps its cores, also while another way is gone
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_runtime.errors import SessionError, UnexpectedPartitionError
-from spark_runtime.session import SAFE_CONF, assert_safe, effective, guarded
+from spark_runtime.session import (
+    SAFE_CONF,
+    assert_safe,
+    effective,
+    guarded,
+    session_of_its_own,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,3 +141,36 @@ def test_of_two_at_once_the_last_puts_the_settings_back(spark: SparkSession, uns
     assert effective(spark, "spark.sql.variable.substitute") == "false"
     second.__exit__(None, None, None)
     assert settings_of(spark) == before
+
+
+def test_a_run_leaves_nothing_in_a_session_of_its_own(spark: SparkSession) -> None:
+    kind = type(spark)
+
+    def found(session: SparkSession) -> dict[str, object]:
+        views = [one.name for one in session.catalog.listTables() if one.isTemporary]
+        shared = [one.name for one in session.catalog.listTables("global_temp") if one.isTemporary]
+        return {
+            "conf": (session.conf.get("mine", None), session.conf.get("spark.sql.ansi.enabled")),
+            "views": sorted({*views, *shared}),
+            "catalog": (session.catalog.currentCatalog(), session.catalog.currentDatabase()),
+            "cached": session.sparkContext._jsc.getPersistentRDDs().size(),
+        }
+
+    with session_of_its_own(spark) as own:
+        before = found(own)
+        assert kind.builder.getOrCreate() is own
+        assert kind.getActiveSession() is own
+        own.conf.set("mine", "left")
+        own.conf.set("spark.sql.ansi.enabled", "false")
+        own.range(1).createOrReplaceTempView("left")
+        own.range(1).createOrReplaceGlobalTempView("left_for_all")
+        own.range(1).cache().count()
+        own.sparkContext.parallelize([1]).cache().count()
+        own.sql("CREATE DATABASE elsewhere")
+        own.catalog.setCurrentDatabase("elsewhere")
+        assert own.catalog.tableExists("global_temp.left_for_all")
+    assert kind.getActiveSession() is spark
+    with session_of_its_own(spark) as next_one:
+        assert found(next_one) == before
+        next_one.sql("DROP DATABASE elsewhere")
+    assert before["views"] == []
