@@ -1,11 +1,11 @@
-"""The first schema: backfills, tails, runs, attempts, events, leases, locks and traces."""
+"""The first schema: backfills, tails, runs, attempts, events, leases, drivers, locks, traces."""
 
 import uuid
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001_initial"
+revision = "0001_tables"
 down_revision = None
 
 INSTANT = sa.DateTime(timezone=True)
@@ -119,6 +119,13 @@ def upgrade() -> None:
         sa.Column("fence", sa.BigInteger, nullable=False),
         sa.Column("expires_at", INSTANT, nullable=False),
         sa.Column("uses", sa.JSON),
+    )
+    op.create_table(
+        "lb_drivers",
+        sa.Column("owner", sa.String(200), primary_key=True),
+        sa.Column("project", sa.String(200), nullable=False),
+        sa.Column("target", sa.String(100), nullable=False),
+        sa.Column("until", INSTANT, nullable=False),
     )
     op.create_table(
         "lb_locks",
