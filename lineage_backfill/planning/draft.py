@@ -18,6 +18,7 @@ from lineage_backfill.partitions.grid import grain_grid
 from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.infer import Inference
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.sql_windows import sql_spans
 from lineage_backfill.project import facets
 from lineage_backfill.project.declarations import (
     DatasetDeclaration,
@@ -308,8 +309,8 @@ class _Drafting:
             "# The table of an exact name stands instead of that of `*`: it repeats what it needs.",
         )
         for ref in self._snapshot.jobs:
-            yield from self._own_output(ref)
-            yield from self._problem(ref)
+            asked = [*self._own_output(ref), *self._problem(ref)]
+            yield from asked or self._spans(ref)
         yield from self._parents()
 
     def _own_output(self, ref: JobRef) -> Iterator[str]:
@@ -345,6 +346,25 @@ class _Drafting:
             f"# {self._name(ref)}: {_visible(facts.problem)}.",
             *(f"#? {line}" for line in self._table("job", ref)),
             '#? grain = "day"  # which keys is it run for?',
+        )
+
+    def _spans(self, ref: JobRef) -> Iterator[str]:
+        """Yield a question for a job whose SQL names a span of time; none is ever taken for one."""
+        spans = sql_spans(self._snapshot.jobs[ref].query or "")
+        inputs = [edge.dataset for edge in self._resolver.job(ref).inputs]
+        if not spans or not inputs:
+            return
+        texts = ", ".join(quoted(one.text) for one in spans[:_SHOWN])
+        others = f"  # or {self._named(inputs[1:])}" if inputs[1:] else ""
+        table = self._read(inputs[0])
+        yield _lines(
+            f"# The SQL of {self._name(ref)} has {texts}. Does it read keys before its own?",
+            *(f"#? {line}" for line in self._table("job", ref)),
+            f"#? {table[0]}",
+            f"#? {table[1]}{others}",
+            *(f"#? {line}" for line in table[2:]),
+            '#? mapping = "window"',
+            f"#? before = {spans[0].length}  # keys of its input, by its grain",
         )
 
     def _parents(self) -> Iterator[str]:

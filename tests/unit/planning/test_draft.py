@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lineage_backfill.lineage.families import find_families
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, LineageSnapshot, ObservedRun
@@ -143,6 +144,35 @@ def test_names_that_look_like_partitions_are_asked_as_one_dataset(tmp_path: Path
     (family,) = [one for one in tables if one.pattern]
     assert (family.name, family.calendar and family.calendar.grain) == ("o", "day")
     assert "o" in [one.dataset.name for one in find_families(snapshot)]
+
+
+SQL = [
+    ("sum(x) over (order by d rows between 6 preceding and current row)", 6, "6 preceding"),
+    ("where d > now() - INTERVAL '7 days'", 7, "INTERVAL '7 days"),
+    ("where d > now() - interval  '30' day", 30, "interval '30' day"),
+    ("where d >= date_sub(current_date, 14)", 14, "date_sub(current_date, 14)"),
+    ("where d >= date_add(ds, -3) or d > date_sub(ds, 2)", 3, "date_add(ds, -3)"),
+    ("where d >= dateadd(day, -5, getdate())", 5, "dateadd(day, -5"),
+    ("select 7 days, preceding, interval from date_sub", None, ""),
+    ("rows between 0 preceding and current row", None, ""),
+    ("where d < date_add(ds, 1) + interval '1 parsec'", None, ""),
+]
+
+
+@pytest.mark.parametrize(("query", "before", "text"), SQL, ids=[case[0] for case in SQL])
+def test_a_span_in_the_sql_is_asked_and_never_guessed(
+    query: str, before: int | None, text: str
+) -> None:
+    made = lineage("raw, rates > sums > mart", history=runs("sums", 5, timedelta(days=1)))
+    node = replace(made.jobs[job("sums")], query=query)
+    snapshot = LineageSnapshot.of([node], history=made.history)
+    found = drafted(snapshot)
+    assert "before" not in str(tomllib.loads(found.text))
+    asked = [one for one in answered(found)["job"] if one["name"] == "sums"]
+    wanted = [{"dataset": "rates", "mapping": "window", "before": before}]
+    assert asked == ([{"name": "sums", "reads": wanted}] if before else [])
+    assert (f'The SQL of "sums" has {quoted(text)}' in found.text) == bool(before)
+    assert ('# or "raw"' in found.text) == bool(before)
 
 
 def test_of_several_namespaces_each_name_has_its_own() -> None:
