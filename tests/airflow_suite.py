@@ -267,7 +267,7 @@ class AirflowSuite:
         assert not engine.poll(handle).state.is_final
         assert len(place.started("slow.build", hour)) == 1
         (place.folder / "go").touch()
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
         assert len(place.started("slow.build", hour)) == 2
 
     def test_what_begins_after_the_inputs_were_written_is_followed(

@@ -173,6 +173,9 @@ def decide(
     wanted = [found[name] for name in task.tasks]
     befores = [mark.before(run, view) for view in wanted]
     if None not in befores:
+        if has_ended and all(view.state is None for view in wanted):
+            # The run was just ending when they were cleared, and they would never run.
+            return Step(Act.CLEAR, mark.note(wanted))
         return _judged(run, wanted, [before or 0 for before in befores], has_ended=has_ended)
     if any(view.is_active and not view.is_waiting and not mark.counts(view) for view in wanted):
         return Step(Act.WAIT, f"run {run['dag_run_id']} began before its inputs were written")

@@ -55,7 +55,8 @@ class TestAirflow(AirflowSuite):
         hour = datetime(2026, 1, 1, tzinfo=UTC)
         until(lambda: place.started("scheduled.build", hour))
         until(lambda: place.state("scheduled", "scheduled__2026-01-01T01:00:00+00:00") == "success")
-        assert desk.run("scheduled.build", hour) is AttemptState.SUCCEEDED
+        state = desk.run("scheduled.build", hour, kind="interval")
+        assert state is AttemptState.SUCCEEDED
         runs = [line["run"] for line in place.started("scheduled.build", hour)]
         assert len(runs) == 2
         assert set(runs) == {"scheduled__2026-01-01T01:00:00+00:00"}

@@ -1,0 +1,25 @@
+"""The fake Airflow, held to what the engine promises; tests/services holds the real one to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import fake_airflow
+from tests.airflow_suite import AirflowSuite, Place
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+class TestFakeAirflow(AirflowSuite):
+    """The promises, on the fake one."""
+
+    hold = -4  # the engine adds what a server's date may be late
+    arrivals = (False, True)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+        folder = tmp_path_factory.mktemp("airflow")
+        with fake_airflow.serve(folder) as url:
+            yield Place(url, folder)

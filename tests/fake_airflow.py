@@ -1,0 +1,331 @@
+"""A small Airflow: answers as the real 3.3.2 does, and runs tasks as time goes by.
+
+The suite that the engine is held to runs against both; what one of them does otherwise fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LASTS = timedelta(seconds=0.2)
+#: The tasks of each DAG, each above the next.
+DAGS: dict[str, list[str]] = {
+    "three": ["a", "b", "c"],
+    **{
+        name: ["build"]
+        for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
+    },
+}
+_OVER = ("success", "failed")
+_ENDED = (*_OVER, "skipped")
+Answer = tuple[int, Any]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+class FakeAirflow:
+    """The state of one Airflow, and what requests do to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lock = threading.Lock()
+        self.runs: dict[tuple[str, str], dict[str, Any]] = {}
+        self.tasks: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+
+    def tick(self) -> None:
+        """Let time go by: start what may start, and end what has lasted long enough."""
+        for place, run in self.runs.items():
+            if run["state"] == "queued" and _instant(run["run_after"]) <= _now():  # type: ignore[operator]
+                run["state"] = "running"
+            if run["state"] == "running":
+                self._advance(run, self.tasks[place])
+
+    def _advance(self, run: dict[str, Any], tasks: dict[str, dict[str, Any]]) -> None:
+        above = "success"
+        for task in tasks.values():
+            if task["state"] is None and above == "success":
+                self._begin(run, task)
+            elif task["state"] == "running":
+                self._end(run, task)
+            above = task["state"] or "none"
+        states = [task["state"] for task in tasks.values()]
+        if all(state in _ENDED for state in states):
+            run["state"] = "failed" if "failed" in states else "success"
+
+    def _begin(self, run: dict[str, Any], task: dict[str, Any]) -> None:
+        task |= {"state": "running", "try_number": task["try_number"] + 1}
+        task |= {"start_date": _now().isoformat(), "end_date": None}
+        line = {
+            "task": f"{run['dag_id']}.{task['task_id']}",
+            "run": run["dag_run_id"],
+            "try": task["try_number"],
+            "start": str(_instant(run["data_interval_start"])),
+            "end": str(_instant(run["data_interval_end"])),
+            "key": run["partition_key"],
+            "conf": run["conf"],
+        }
+        with (self.folder / "journal").open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps(line) + "\n")
+
+    def _end(self, run: dict[str, Any], task: dict[str, Any]) -> None:
+        waits = run["dag_id"] == "slow" and not (self.folder / "go").exists()
+        began = _instant(task["start_date"])
+        assert began is not None
+        if waits or _now() - began < LASTS:
+            return
+        fails = (self.folder / "fails").exists()
+        if fails and run["dag_id"] == "retrying" and task["try_number"] < 9:
+            task |= {"state": None, "id": uuid4().hex}
+        else:
+            task |= {"state": "failed" if fails else "success", "end_date": _now().isoformat()}
+
+    # What requests do
+
+    def details(self, dag: str) -> Answer:
+        """Describe a DAG."""
+        if dag not in DAGS:
+            return 404, {"detail": f"The Dag with ID: `{dag}` was not found"}
+        end = START + timedelta(hours=0 if dag == "plain" else 1)
+        return 200, {
+            "dag_id": dag,
+            "is_paused": dag == "paused",
+            "is_stale": False,
+            "has_import_errors": False,
+            "timetable_summary": "0 * * * *",
+            "timetable_partitioned": False,
+            "next_dagrun_data_interval_start": START.isoformat(),
+            "next_dagrun_data_interval_end": end.isoformat(),
+            "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
+            "start_date": START.isoformat(),
+            "end_date": None,
+        }
+
+    def tasks_of(self, dag: str) -> Answer:
+        """Describe the tasks of a DAG."""
+        known = {"is_mapped": dag == "mapped", "start_date": START.isoformat(), "end_date": None}
+        below = [*DAGS[dag][1:], ""]
+        return 200, {
+            "tasks": [
+                {**known, "task_id": name, "downstream_task_ids": [other] if other else []}
+                for name, other in zip(DAGS[dag], below, strict=True)
+            ]
+        }
+
+    def find(self, dag: str, query: dict[str, str]) -> Answer:
+        """Return the runs of a logical date."""
+        at = _instant(query["logical_date_gte"])
+        found = [
+            run
+            for (owner, _), run in self.runs.items()
+            if owner == dag and _instant(run["logical_date"]) == at
+        ]
+        return 200, {"dag_runs": found, "total_entries": len(found)}
+
+    def get(self, dag: str, run: str) -> Answer:
+        """Return a run."""
+        found = self.runs.get((dag, run))
+        return (200, found) if found else (404, {"detail": "The DagRun was not found"})
+
+    def create(self, dag: str, body: dict[str, Any]) -> Answer:
+        """Create a run; its id and its logical date are unique."""
+        if "logical_date" not in body:
+            return 422, {"detail": [{"msg": "Field required"}]}
+        at = _instant(body["logical_date"])
+        dates = [_instant(run["logical_date"]) for (one, _), run in self.runs.items() if one == dag]
+        if (dag, body["dag_run_id"]) in self.runs or at in dates:
+            return 409, {"detail": {"reason": "Unique constraint violation"}}
+        assert at is not None
+        before = (at - timedelta(hours=1)).isoformat()  # as the real one infers it
+        run = {
+            "dag_id": dag,
+            "dag_run_id": body["dag_run_id"],
+            "logical_date": at.isoformat(),
+            "data_interval_start": body.get("data_interval_start", before),
+            "data_interval_end": body.get("data_interval_end", at.isoformat()),
+            "run_after": body.get("run_after", _now().isoformat()),
+            "state": "queued",
+            "conf": body.get("conf", {}),
+            "partition_key": None,
+        }
+        self.runs[dag, body["dag_run_id"]] = run
+        self.tasks[dag, body["dag_run_id"]] = {
+            name: {
+                "id": uuid4().hex,
+                "task_id": name,
+                "dag_id": dag,
+                "dag_run_id": body["dag_run_id"],
+                **dict.fromkeys(("state", "note", "start_date", "end_date")),
+                "try_number": 0,
+            }
+            for name in DAGS[dag]
+        }
+        return 200, run
+
+    def patch(self, dag: str, run: str, body: dict[str, Any]) -> Answer:
+        """Set the state of a run: what runs fails, what has not started is skipped."""
+        for task in self.tasks[dag, run].values():
+            if task["state"] not in _ENDED:
+                task["state"] = "failed" if task["state"] == "running" else "skipped"
+        self.runs[dag, run]["state"] = body["state"]
+        return 200, self.runs[dag, run]
+
+    def mark(self, dag: str, run: str, body: dict[str, Any]) -> Answer:
+        """Set the states of several tasks."""
+        for one in body["actions"][0]["entities"]:
+            self.tasks[dag, run][one["task_id"]]["state"] = one["new_state"]
+        return 200, {"update": {"success": [], "errors": []}}
+
+    def patch_task(self, dag: str, run: str, task: str, body: dict[str, Any]) -> Answer:
+        """Set the state or the note of a task."""
+        found = self.tasks[dag, run][task]
+        found |= {"note": body["note"]} if "note" in body else {"state": body["new_state"]}
+        return 200, {"task_instances": [found]}
+
+    def list_tasks(self, body: dict[str, Any]) -> Answer:
+        """Return the task instances of some runs."""
+        found = [
+            task
+            for (dag, run), tasks in self.tasks.items()
+            if dag in body["dag_ids"] and run in body["dag_run_ids"]
+            for name, task in tasks.items()
+            if name in body.get("task_ids", [name])
+        ]
+        begin = body["page_offset"]
+        page = found[begin : begin + body["page_limit"]]
+        return 200, {"task_instances": page, "total_entries": len(found)}
+
+    def clear(self, dag: str, body: dict[str, Any]) -> Answer:
+        """Let tasks run again; by default nothing happens, and the answer is 200 all the same."""
+        place = dag, body["dag_run_id"]
+        if place not in self.runs:
+            return 404, {"detail": f"Dag Run id {place[1]} not found in dag {dag}"}
+        tasks = [t for name, t in self.tasks[place].items() if name in body.get("task_ids", [])]
+        if body.get("dry_run", True) or body.get("only_failed", True):
+            return 200, {"task_instances": tasks}
+        if any(task["state"] == "running" for task in tasks) and body["prevent_running_task"]:
+            return 409, {"detail": "AirflowClearRunningTaskException"}
+        for task in tasks:
+            task |= {"state": None, "id": uuid4().hex, "note": body["note"]}
+        if self.runs[place]["state"] in _OVER:
+            self.runs[place]["state"] = "queued"
+        return 200, {"task_instances": tasks}
+
+    def log(self, task: dict[str, Any]) -> Answer:
+        """Return the log of a task."""
+        error = {"exc_type": "ValueError", "exc_value": "no such column", "frames": []}
+        failed = task["state"] == "failed"
+        return 200, {"content": [{"event": "a line", "error_detail": [error] if failed else None}]}
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Answer:
+        """Answer a request below /api/v2."""
+        if path in _CONSTANT:
+            return 200, _CONSTANT[path]
+        one, run = r"/dags/([^/]+)", r"/dags/([^/]+)/dagRuns/([^/]+)"
+        routes: dict[str, Callable[..., Answer]] = {
+            f"GET {one}/details": self.details,
+            f"GET {one}/tasks": self.tasks_of,
+            f"GET {one}/dagRuns": lambda dag: self.find(dag, query),
+            f"POST {one}/dagRuns": lambda dag: self.create(dag, body),
+            f"POST {one}/clearTaskInstances": lambda dag: self.clear(dag, body),
+            "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
+            f"GET {run}": self.get,
+            f"PATCH {run}": lambda dag, name: self.patch(dag, name, body),
+            f"PATCH {run}/taskInstances": lambda dag, name: self.mark(dag, name, body),
+            f"PATCH {run}/taskInstances/([^/]+)": lambda dag, name, task: self.patch_task(
+                dag, name, task, body
+            ),
+            f"GET {run}/taskInstances/([^/]+)/logs/\\d+": lambda dag, name, task: self.log(
+                self.tasks[dag, name][task]
+            ),
+        }
+        for pattern, does in routes.items():
+            if found := re.fullmatch(pattern, f"{method} {path}"):
+                return does(*map(unquote, found.groups()))
+        return 404, {"detail": f"Not Found: {method} {path}"}
+
+
+_CONSTANT: dict[str, Any] = {
+    "/version": {"version": "3.3.2"},
+    "/dags": {"dags": []},
+    "/assets": {"assets": []},
+    "/backfills": {"backfills": []},
+}
+
+
+def _handler(fake: FakeAirflow) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or "null")
+            status, answer = self._decided(body)
+            text = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def _decided(self, body: Any) -> Answer:
+            address = urlsplit(self.path)
+            if address.path == "/auth/token":
+                if body["username"] not in ("admin", "op", "viewer"):
+                    return 401, {"detail": "Invalid credentials"}
+                return 201, {"access_token": f"jwt-{body['username']}"}
+            account = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            if not account.startswith("jwt-"):
+                return 403, {"detail": "Invalid JWT token"}
+            path = address.path.removeprefix("/api/v2")
+            if account == "jwt-viewer" and self.command != "GET":
+                return 403, {"detail": "Forbidden"}
+            query = {name: values[0] for name, values in parse_qs(address.query).items()}
+            with fake.lock:
+                fake.tick()
+                return fake.answer(self.command, path, query, body)
+
+        do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+
+        def log_message(self, *_: Any) -> None: ...
+
+    return Handler
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a fake whose journal is in a folder; gives its address."""
+    fake = FakeAirflow(folder)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
+    server.daemon_threads = True
+    over = threading.Event()
+
+    def go_by() -> None:
+        while not over.wait(0.05):
+            with fake.lock:
+                fake.tick()
+
+    threads = [threading.Thread(target=go) for go in (go_by, server.serve_forever)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        over.set()
+        server.shutdown()
+        for thread in threads:
+            thread.join()
+        server.server_close()
