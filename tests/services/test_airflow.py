@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -72,11 +74,16 @@ class TestAirflow(AirflowSuite):
     def test_a_partition_key_has_one_run_and_its_consumer_is_adopted(
         self, place: Place, desk: Desk
     ) -> None:
-        engine, key = desk.engine(), "2026-11-21"
+        engine, key = desk.engine(), f"2026-10-{1 + len(place.journal()) % 28:02}"
         first = desk.spec("parted.build", DAY, key=key)
         assert desk.wait(engine, desk.submit(engine, first)) is AttemptState.SUCCEEDED
         second = desk.spec("reader.build", DAY, key=key)
+        above, own = (path.name.partition("-")[0] for path in (first, second))
+        run = replace(planned("reader.build"), id=own, upstream=(above,))
+        engine.check([run], lambda _run: json.loads(second.read_text()))
         assert desk.wait(engine, desk.submit(engine, second)) is AttemptState.SUCCEEDED
+        readers = [one for one in place.journal() if one["task"] == "reader.build"]
+        assert [one["try"] for one in readers if one["key"] == key] == [1]
         again = desk.spec("parted.build", DAY, key=key)
         assert desk.wait(engine, desk.submit(engine, again)) is AttemptState.SUCCEEDED
         lines = [(one["task"], one["run"]) for one in place.journal() if one["key"] == key]
