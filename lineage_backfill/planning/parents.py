@@ -21,7 +21,7 @@ _MOST_PARENTS = 8
 def tie_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
     """Return the lineage with each job under the name that is declared of it.
 
-    An exact name that some job bears is that job's; one that several jobs could mean is nobody's.
+    An exact name that some job bears is that job's; one that several jobs could mean renames none.
     """
     home = declarations.namespace
     exact = {(one.namespace or home, one.name) for one in declarations.jobs}
