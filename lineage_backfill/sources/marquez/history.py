@@ -303,7 +303,7 @@ class EventHistory:
         The keys of its events are added to `keys`. Raises LineageError where the server shows fewer
         than it counts, and others when it is asked again.
         """
-        found, count = window, _count(api, window.start, window.end)
+        found, before, count = window, 0, _count(api, window.start, window.end)
         for _ in range(_TRIES):
             span = _Span(api, window.start, window.end, count, self._prepare)
             for events in span.pages():
@@ -316,7 +316,7 @@ class EventHistory:
             if proven:
                 self._unsaved += count
                 return replace(proven, start=window.start, end=window.end)
-        if found.count <= found.shown < count:
+        if max(found.count, before) <= found.shown < count:
             # All that was there when it was last begun; what comes meanwhile is read next time.
             return replace(found, start=window.start, end=window.end, count=found.shown)
         raise LineageError(
@@ -525,15 +525,19 @@ def _unshown_from(api: Api, after: str) -> int:
 def _proven(api: Api, window: _Window) -> _Window | None:
     """Return the window once it is read in full; None while the server has more events in it.
 
-    Where it counts more than were shown, as of jobs and datasets, none may follow those.
+    Where it counts more than were shown, as of jobs and datasets, none may follow those. It is
+    asked for them twice: an answer without them would prove what a short page has left out.
     """
     if window.shown == window.count:
         return window
     if window.shown > window.count:  # it was counted wrong, or rounded into the next one
         count = _count(api, window.start, window.end)
         return replace(window, count=count) if count <= window.shown else None
-    answer = _ask(api, window.start, window.end, limit=1, offset=window.shown)
-    return None if api.rows(answer, "events") else window
+    for _ in range(2):
+        answer = _ask(api, window.start, window.end, limit=1, offset=window.shown)
+        if api.rows(answer, "events"):
+            return None
+    return window
 
 
 def _count(api: Api, after: str, before: str) -> int:

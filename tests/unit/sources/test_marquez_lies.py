@@ -196,7 +196,7 @@ def test_one_answer_that_is_wrong_makes_no_graph_smaller(
         assert graph(ask(clean, view, folder)) == expected, "nothing wrong is kept"
 
 
-@pytest.mark.parametrize("every", [7, 23])
+@pytest.mark.parametrize("every", [5, 7, 23])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("view", VIEWS)
 def test_one_wrong_answer_in_so_many_makes_no_graph_smaller(
