@@ -86,11 +86,14 @@ def test_a_dry_run_of_what_is_right_already_changes_no_row(demo: Demo) -> None:
     assert output["dataset"]["name"] == "flights_daily"
     assert output["rows_before"] == output["rows_after"] > 0
     assert not any(output[kind]["count"] for kind in ("added", "removed", "changed"))
-    assert [one["name"] for one in found["rewritten_first"]] == ["flights_clean"]
+    assert [one["name"] for one in found["rewritten_first"]] == ["flights_weather"]
     assert demo.versions() == before
     assert not list((demo.folder / ".lineage-backfill").glob("dry-run-*"))
-    many = demo.call("lineage_backfill", *asked, "--dry-run-diff", "carrier_daily")
-    assert (many.returncode, "holds 31 runs of carrier_daily" in many.stderr) == (64, True)
+    none = demo.call("lineage_backfill", *asked, "--dry-run-diff", "flights_daily@2013-01-01")
+    assert (none.returncode, "2013-01-01 does not exist" in none.stderr) == (
+        64,
+        True,
+    )
 
 
 def test_the_report_shows_rows_before_and_after(demo: Demo) -> None:
