@@ -297,6 +297,22 @@ class EngineError(BackfillError):
     code = "LB-400"
 
 
+class EngineRefusalError(EngineError):
+    """The service of an engine answers, and does not do what it was asked for.
+
+    401 and 403: the account of the engine is wrong, or lacks rights. 404 and 409: what is asked
+    for is not there, or is there already. The message holds what the service said.
+
+    `status` is the status code of the answer.
+    """
+
+    code = "LB-402"
+
+    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
 class EnvironmentMissingError(BackfillError):
     """Java, Spark, the Delta jars or another part of the environment is missing.
 

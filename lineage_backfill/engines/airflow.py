@@ -19,7 +19,7 @@ from typing import Any
 import requests
 
 from lineage_backfill import redaction
-from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError, segment
+from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_dag import Dag, read_dag, refuse_unready
 from lineage_backfill.engines.airflow_slice import (
     Act,
@@ -31,7 +31,7 @@ from lineage_backfill.engines.airflow_slice import (
     slice_of,
 )
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
@@ -323,7 +323,7 @@ class AirflowEngine(Engine):
             else:
                 self._hold(one)
                 self._settle(one, step)
-        except RefusedError as error:
+        except EngineRefusalError as error:
             if error.status != _CONFLICT:
                 raise
             return False
@@ -516,7 +516,7 @@ class AirflowEngine(Engine):
             "timestamp_gte": one.mark.since.isoformat(),
         }
         for _ in range(_CONSUMERS):
-            with suppress(RefusedError, ServiceUnreachableError):
+            with suppress(EngineRefusalError, ServiceUnreachableError):
                 events = self._api.get("/assets/events", query)["asset_events"]
                 started = [run for event in events for run in event["created_dagruns"]]
                 if events and all(event["created_dagruns"] for event in events):

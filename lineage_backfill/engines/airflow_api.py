@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import requests
 
-from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError
 
 _log = logging.getLogger(__name__)
 _PASSING = frozenset({429, 500, 502, 503, 504})
@@ -26,23 +26,12 @@ _LATE = 5.0
 _STALE = "Invalid JWT token"
 
 
-class RefusedError(EngineError):
-    """Airflow answers, and not with what was asked for.
-
-    `status` is the status code of the answer.
-    """
-
-    def __init__(self, message: str, status: int, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-
 class AirflowApi:
     """Asks one Airflow.
 
     A `token` is used as it is; with `username` and `password` one is fetched, and again when it
     has expired. `timeout` is in seconds, for each request. Requests that change nothing are
-    repeated. Raises RefusedError, and ServiceUnreachableError where nothing answers.
+    repeated. Raises EngineRefusalError, and ServiceUnreachableError where nothing answers.
     """
 
     def __init__(
@@ -78,7 +67,7 @@ class AirflowApi:
         """Return what is at a path, None if there is nothing."""
         try:
             return self.get(path)
-        except RefusedError as error:
+        except EngineRefusalError as error:
             if error.status == requests.codes.not_found:
                 return None
             raise
@@ -196,7 +185,7 @@ class AirflowApi:
             self._ahead = parsedate_to_datetime(date).timestamp() + _LATE - time.time()
         return answer
 
-    def _refusal(self, method: str, path: str, answer: requests.Response) -> RefusedError:
+    def _refusal(self, method: str, path: str, answer: requests.Response) -> EngineRefusalError:
         status, said = answer.status_code, _said(answer)
         if status == requests.codes.unauthorized:
             hint = "Give this engine `username` and `password`, or a `token` that is valid."
@@ -204,7 +193,7 @@ class AirflowApi:
             hint = "Give the account a role that may start and clear runs, such as Op or User."
         else:
             hint = "See the DAG in Airflow and the `dag`, `task` and `slice` of the job."
-        return RefusedError(
+        return EngineRefusalError(
             f"Airflow refuses {method} {path} ({status}): {said}", status, hint=hint
         )
 

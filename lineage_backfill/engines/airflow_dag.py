@@ -9,9 +9,9 @@ from typing import Any
 
 import requests
 
-from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError, segment
+from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_slice import PREFIX, Slice
-from lineage_backfill.errors import EngineError
+from lineage_backfill.errors import EngineError, EngineRefusalError
 from lineage_backfill.project.declarations import AirflowTask
 
 
@@ -147,6 +147,6 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
     try:
         # Nothing is cleared: there is no such run, and it is only asked who may.
         api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
-    except RefusedError as error:
+    except EngineRefusalError as error:
         if error.status != requests.codes.not_found:
             raise

@@ -14,9 +14,9 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
 from lineage_backfill.project.resolver import JobFacts
 
-#: What tells when and how often runs are made, and not which.
+#: What tells when, where and how often runs are made, and not which.
 _OF_RUNNING: Final = frozenset(
-    {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask"}
+    {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask", "airflow"}
 )
 
 

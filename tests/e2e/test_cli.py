@@ -984,7 +984,7 @@ def test_what_there_is_to_see(shop: Shop) -> None:
     found = {one["name"]: one["ok"] for one in checks}
     assert found.keys() == {
         *("project", "lineage", "store", "tables", "undo", "clock", "permissions"),
-        *("java", "spark", "jars"),
+        *("java", "spark", "jars", "facets"),
     }
     assert found["project"]
     assert found["lineage"]

@@ -10,10 +10,15 @@ import pytest
 import responses
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.airflow_api import AirflowApi, RefusedError
+from lineage_backfill.engines.airflow_api import AirflowApi
 from lineage_backfill.engines.airflow_dag import Dag
 from lineage_backfill.engines.airflow_slice import Act, Mark, TaskView, decide, slice_of
-from lineage_backfill.errors import ConfigError, EngineError, ServiceUnreachableError
+from lineage_backfill.errors import (
+    ConfigError,
+    EngineError,
+    EngineRefusalError,
+    ServiceUnreachableError,
+)
 from lineage_backfill.project.declarations import AirflowTask
 from lineage_backfill.workspace.configuration import load_project
 
@@ -155,7 +160,7 @@ def test_a_refusal_for_want_of_rights_is_said_at_once() -> None:
     with responses.RequestsMock() as server:
         server.post(f"{URL}/api/v2/dags/d/dagRuns", status=403, json={"detail": "Forbidden"})
         api = AirflowApi(URL, username="u", password="p", token="t")
-        with pytest.raises(RefusedError, match=r"\(403\): Forbidden") as refused:
+        with pytest.raises(EngineRefusalError, match=r"\(403\): Forbidden") as refused:
             api.post("/dags/d/dagRuns", {})
         assert "Op or User" in refused.value.hint
         api.close()

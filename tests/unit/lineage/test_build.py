@@ -520,7 +520,13 @@ def test_a_later_link_renames_what_is_prepared() -> None:
     [
         (JobFacets, set(OF_JOBS)),
         (DatasetFacets, {*OF_DATASETS, "symlinks", "lifecycleStateChange", "columnLineage"}),
-        (RunFacets, {*RARE_RUN_FACETS, "nominalTime", "processing_engine", "spark_version"}),
+        (
+            RunFacets,
+            {
+                *RARE_RUN_FACETS,
+                *("errorMessage", "nominalTime", "processing_engine", "spark_version"),
+            },
+        ),
     ],
 )
 def test_no_facet_that_is_read_is_left_out_by_who_parses(facets: Any, names: set[str]) -> None:
