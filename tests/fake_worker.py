@@ -1,11 +1,12 @@
 """A worker without Spark that speaks the protocol of the local engine.
 
 The entrypoint of a run says what it does: `fake:succeed`, `fake:fail`, `fake:flaky` (fails the
-first attempt for a passing reason), `fake:crash`, `fake:sleep`, `fake:no_result`, `fake:hoard`
-(takes 2 GiB), `fake:meet` (waits for another one). A run that gets as far as to write replaces the
-partitions of its outputs, files in the folder of the table, and appends its token to `journal` in
-the project folder. WORKER_KILLS holds steps and numbers, as in `before commit 2,before reply 1`:
-the worker that is the second to get to the first of these dies there.
+first attempt for a passing reason), `fake:crash`, `fake:lose` (fails for a passing reason, and
+dies before it replies), `fake:sleep`, `fake:no_result`, `fake:hoard` (takes 2 GiB), `fake:meet`
+(waits for another one). A run that gets as far as to write replaces the partitions of its outputs,
+files in the folder of the table, and appends its token to `journal` in the project folder.
+WORKER_KILLS holds steps and numbers, as in `before commit 2,before reply 1`: the worker that is the
+second to get to the first of these dies there.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ def run(spec: dict[str, Any], journal: Path) -> str:
         return write(spec, error)
     if action == "flaky" and spec["attempt"] == 1:
         return write(spec, {"class": "IOError", "message": "gone for now", "transient": True})
+    if action == "lose":
+        write(spec, {"class": "Py4JNetworkError", "message": "no answer", "transient": True})
+        os.kill(os.getpid(), signal.SIGKILL)
     if action == "hoard":
         try:
             bytearray(2 << 30)

@@ -36,7 +36,7 @@ def main() -> None:
         found = disk.getAllFiles().toList()
         for file in [Path(found.apply(i).getPath()) for i in range(found.size())]:
             if file.name.startswith("shuffle_"):
-                file.unlink()
+                file.unlink(missing_ok=True)  # Spark removes those of earlier jobs meanwhile
 
     def write(rows: Any, attempt: int, options: WriteOptions) -> None:
         run = spec(path, "delta", attempt)

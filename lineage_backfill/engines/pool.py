@@ -372,7 +372,7 @@ class PoolEngine(Engine):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
         if died and outcome is None:
             return self.died(task.files, died)
-        if outcome is not None and outcome.transient and task.took_worker:
+        if outcome is not None and outcome.transient and (died or task.took_worker):
             verdict = self.died(task.files, outcome.error or "")
             return outcome if verdict.transient else verdict
         message = said or "the worker finished the attempt and left no result file"

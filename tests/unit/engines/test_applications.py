@@ -134,11 +134,12 @@ def test_an_application_ends_after_its_last_run(tmp_path: Path) -> None:
     assert len(bench.journal()) == 3
 
 
-def test_a_run_that_ends_two_applications_has_failed(bench: Bench) -> None:
+@pytest.mark.parametrize("action", ["crash", "lose"])
+def test_a_run_that_ends_two_applications_has_failed(bench: Bench, action: str) -> None:
     assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
     outcomes = []
     for token in ("t-2", "t-3"):
-        path = bench.spec("crash", token=token)
+        path = bench.spec(action, token=token)
         spec = {**json.loads(path.read_text()), "run_id": "r-deadly"}
         path.write_text(json.dumps(spec))
         handle = bench.engine.submit(path, token)
