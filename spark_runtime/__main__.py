@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "changes":
             return _changes(options, conf)
         if look := _looks(conf).get(options.command):
-            return _tell(look)
+            return _answer(look)
         if options.command == "replay":
             return _replay(options)
         signal.signal(signal.SIGTERM, _stop)
@@ -225,7 +225,7 @@ def _changes(options: argparse.Namespace, conf: Mapping[str, str]) -> int:
 
 
 def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """Return what is said of each of the documents on stdin, by command."""
+    """Return, for each command, the function that answers one document of stdin."""
     return {
         "history": lambda named: _history(named, conf).to_dict(),
         "preflight": lambda named: {"problems": preflight(_log(named, conf))},
@@ -234,8 +234,8 @@ def _looks(conf: Mapping[str, str]) -> dict[str, Callable[[Mapping[str, Any]], d
     }
 
 
-def _tell(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
-    """Print what the log of each table tells, or what is wrong, as one JSON document on a line."""
+def _answer(look: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
+    """Answer each document of stdin with one line of JSON: the result or the error."""
     wrong = 0
     for named in json.load(sys.stdin):
         try:

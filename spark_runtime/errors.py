@@ -112,14 +112,14 @@ class EndpointError(RuntimeFailure):
 
 
 class Stopped(SystemExit):
-    """The end of a process that was told to end; the run that it was in is aborted."""
+    """Raised when a signal ends the process; its run is recorded as aborted."""
 
     def __str__(self) -> str:
         return f"stopped by signal {int(self.code or 0) - 128}"
 
 
 class Cancelled(Stopped):
-    """The end of a run that was told to end; its process goes on."""
+    """Raised to stop one run; its process continues."""
 
     def __str__(self) -> str:
         return "stopped by the user"

@@ -1,4 +1,4 @@
-"""What the engine promises of Airflow, tried on the fake one and on the real one alike."""
+"""Tests of the Airflow engine that run against the fake server and a real Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long lists of cases of which the suite runs some, and `--thorough` all."""
+"""Samples of long lists of cases; `--thorough` runs all of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _config: list[pytest.Config] = []
 
 
 def configure(config: pytest.Config) -> None:
-    """Heed the options of this run; before tests are collected."""
+    """Keep the options of this test run; call it before collection."""
     _config[:] = [config]
 
 
 def is_run(number: int, *, every: int) -> bool:
-    """Whether a case of a list is run, of which every so many-th is run without `--thorough`."""
+    """Whether a case runs: with `--thorough` each, else one in `every`."""
     return number % every == 0 or bool(_config and _config[0].getoption("--thorough"))
 
 
 def a_part(cases: Iterable[Any], *, every: int) -> list[Any]:
-    """Return parameters of which every so many-th is run without `--thorough`."""
+    """Return the cases to run as parameters: with `--thorough` all, else one in `every`."""
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)))
         for number, case in enumerate(cases)

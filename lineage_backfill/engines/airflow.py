@@ -212,8 +212,9 @@ class AirflowEngine(Engine):
         found = self._tasks(job)
         if found is None:
             raise EngineError(
-                f"which task of which DAG does job {job.name} is not known",
-                hint='Name them in its [[job]]: dag = "…", task = "…".',
+                f"job {job.name} has no Airflow task",
+                hint=f'Name its DAG and task in the [[job]] "{job.name}" of the project file:'
+                ' dag = "DAG_ID" and task = "TASK_ID".',
             )
         return found
 

@@ -251,7 +251,7 @@ class PoolEngine(Engine):
             if worker not in busy:
                 worker.close()
 
-    # In the threads of the pool, of which there are as many as slots
+    # Run in the pool's threads, one thread for each slot
 
     def _take(self, key: str = "") -> WarmWorker:
         """Return a worker that is ready: the one that was idle for the shortest time, or a new one.

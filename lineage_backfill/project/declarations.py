@@ -199,7 +199,7 @@ class WriteDeclaration:
         )
 
 
-#: How a run key is told to a DAG; `logical_date` may be followed by ` + ` and a length of time.
+#: Which field of a DAG run holds the run key; `logical_date` takes an offset, ` + 26h`.
 AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
 
 

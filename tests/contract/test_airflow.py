@@ -1,4 +1,4 @@
-"""The fake Airflow, held to what the engine promises; tests/services holds the real one to it."""
+"""The Airflow suite against the fake server; tests/services runs it against a real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.airflow_suite import AirflowSuite, Place
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 class TestFakeAirflow(AirflowSuite):
-    """The promises, on the fake one."""
+    """The suite against the fake server."""
 
     hold = -4  # the engine adds what a server's date may be late
     arrivals = (False, True)
