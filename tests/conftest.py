@@ -29,6 +29,8 @@ _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
 _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
+#: Folders of which a change runs only what is marked `core`.
+_SLOW = ("spark", "e2e", "chaos")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 #: They fork hundreds of times, which takes three times as long once a process has grown.
 _FORKING = "unit/spark_runtime/test_parquet_swaps.py"
@@ -45,13 +47,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with a Spark session, and order what one process runs together."""
+    """Mark tests with a Spark session and slow ones; order what one process runs together."""
     # PySpark leaves the sockets of `collect()` to the garbage collector.
     ignored = (
         "ignore:unclosed <socket:ResourceWarning",
         "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
     )
     for item in items:
+        if item.path.relative_to(_TESTS).parts[0] in _SLOW and not item.get_closest_marker("core"):
+            item.add_marker(pytest.mark.slow)
         if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(_SPARK):
             item.add_marker(pytest.mark.spark)
             for warning in ignored:

@@ -55,6 +55,7 @@ def test_a_worker_and_the_executor_are_killed(step: str, other: str, scenario: S
     scenario.check(rewritten=1 if step == "before result" else 0)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("seed", range(8))
 def test_they_are_killed_at_random(seed: int, scenario: Scenario) -> None:
     disturb_at_random(scenario, random.Random(seed), kills=6)

@@ -12,7 +12,6 @@ from tests.chaos.schedules import Templates, play
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
 SEEDS = (3, 8, 21)
 
 

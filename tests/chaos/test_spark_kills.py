@@ -11,7 +11,7 @@ from tests.chaos.driver import SUCCEEDED
 from tests.chaos.lake import SparkTables
 from tests.chaos.scenario import Scenario
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 DAYS = ("2024-03-01", "2024-03-02")
 #: In one backfill both kinds of tables are written, each for half of the kills.

@@ -21,7 +21,7 @@ from lineage_backfill.workspace.runner import DriveOptions, Runner
 from lineage_backfill.workspace.workspace import Workspace
 from tests.events import event, write_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 JOBS = """
 from pyspark.sql import functions as F

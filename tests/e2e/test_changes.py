@@ -50,6 +50,7 @@ def planned(document: dict[str, Any]) -> dict[str, list[str]]:
     return {one["job"]["name"]: one["partitions"] for one in document["jobs"]}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("asked", "hours", "after"),
     [

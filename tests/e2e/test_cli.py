@@ -186,6 +186,7 @@ def test_each_verb_of_a_fix_starts_from_cold(shop: Shop) -> None:
     assert "Every planned partition was rewritten, and no other." in shop.cold("report").stdout
 
 
+@pytest.mark.core
 def test_a_fix_is_previewed_run_and_reported(shop: Shop) -> None:
     done = shop("impact", *FIX)
     assert "feed: 3 partitions, 2024-01-02T00..T02" in done.stdout
@@ -244,6 +245,7 @@ def test_why_a_job_would_run_and_why_not(shop: Shop) -> None:
     assert "--out" in shop("impact", *FIX, "--why", "daily", "--out", "x.json", code=64).stderr
 
 
+@pytest.mark.core
 def test_a_saved_plan_is_run_as_it_is_and_refused_once_it_is_stale(shop: Shop) -> None:
     plan = shop.folder / "plan.json"
     shop("impact", *FIX, "--out", str(plan))
@@ -325,6 +327,7 @@ def test_a_plan_edited_by_hand_is_refused(shop: Shop) -> None:
     assert "changed after it was made" in shop("run", str(plan), "--yes", code=64).stderr
 
 
+@pytest.mark.core
 def test_a_failure_blocks_what_follows_and_retry_finishes_it(shop: Shop) -> None:
     shop.lineage(("clean", "feed", "clean"), ("daily", "clean", "daily"), ("c2", "feed", "c2"))
     shop.does({"clean": "fail"})
@@ -392,6 +395,7 @@ def test_on_a_terminal_a_person_is_asked(
     assert len(shop.journal()) == runs
 
 
+@pytest.mark.core
 def test_interrupted_and_resumed(shop: Shop) -> None:
     shop.does({"clean": "sleep 30"})
     process = shop.start("run", *FIX, "--yes")

@@ -312,7 +312,6 @@ def spark_shop(tmp_path: Path) -> Iterator[SparkShop]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
     spark_shop: SparkShop,
 ) -> None:
@@ -345,7 +344,6 @@ def test_with_spark_readers_run_only_where_their_input_is_not_what_they_read(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_with_spark_what_others_have_done_to_a_table_of_ours_is_read_anew(
     spark_shop: SparkShop,
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from lineage_backfill.demo.proof import latest_version
 from tests.unit.cli.documents import fits
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 HOUR = "2013-03-20T14"
 DOWNSTREAM = {

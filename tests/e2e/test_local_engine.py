@@ -16,7 +16,7 @@ from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState
 from tests.sessions import INTERPRETED
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 JOBS = """
 import time
@@ -104,6 +104,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     bench.engine.close()
 
 
+@pytest.mark.core
 def test_it_writes_partitions_fails_cleanly_and_survives_greed_and_a_killed_worker(
     bench: Bench,
 ) -> None:

@@ -26,7 +26,7 @@ from tests.contract.marquez_replay import ADDRESS, VERSIONS, Replay
 from tests.e2e.test_cli import FIX, Shop
 from tests.fake_marquez import FakeMarquez
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.core]
 
 ROOT = Path(__file__).parents[2]
 FOOD = ROOT / "tests/data/lineage/food_delivery.json.gz"

@@ -16,7 +16,7 @@ from lineage_backfill.engines import create_engine
 from lineage_backfill.ports import AttemptState, Engine
 from spark_runtime.deltalog import DeltaLog
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "spark-cluster"
 JOBS = """

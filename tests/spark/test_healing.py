@@ -24,7 +24,6 @@ from spark_runtime.undo import undo_runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "healing"
 NOW = datetime(2024, 6, 8, 1, tzinfo=UTC)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
 
 DRIVER = Path(__file__).parents[1] / "write_driver.py"
 DAYS = ["d1", "d2", "d3", "d4"]

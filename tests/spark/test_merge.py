@@ -74,6 +74,7 @@ def any_table(table: Callable[..., Any], request: Any) -> Any:
     return table("day", kind=request.param)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("fingerprints", ["true", "false"])
 def test_rows_that_a_merge_does_not_touch_stay(
     spark: SparkSession, any_table: Any, fingerprints: str

@@ -147,6 +147,7 @@ def out(spark: SparkSession) -> dict[str, int]:
 GOOD = {"2024-01-01": 10, "2024-01-02": 20}
 
 
+@pytest.mark.core
 def test_a_day_whose_raw_day_never_arrived_clears_nothing(
     spark: SparkSession, runs: Runs, fill: Callable[..., Any]
 ) -> None:

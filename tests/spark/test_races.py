@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
 
 DRIVER = Path(__file__).parents[1] / "race_driver.py"
 WAYS = (*MODES, "undo")

@@ -129,6 +129,7 @@ def events(hours: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.mark.core
 def test_a_run_leaves_its_result_and_its_lineage(
     spark: SparkSession, tables: Tables, hours: Any, pipeline: str
 ) -> None:

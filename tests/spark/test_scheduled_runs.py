@@ -160,6 +160,7 @@ def events() -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.mark.core
 def test_a_job_runs_as_a_planned_one_does(
     spark: SparkSession, tables: Tables, project: Path
 ) -> None:

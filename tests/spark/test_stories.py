@@ -30,6 +30,8 @@ from spark_runtime.undo import undo_runs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.core
+
 STORIES = 30
 GITHUB = "https://github.com/"
 

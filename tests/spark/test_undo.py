@@ -57,6 +57,7 @@ def fill(spark: SparkSession, made: Any) -> Any:
     return made
 
 
+@pytest.mark.core
 def test_newest_first_everything_is_as_it_was(spark: SparkSession, twice: Any) -> None:
     with pytest.raises(UndoRefusedError, match="day=d2"):
         undo_runs(spark, tokens=["t-1"], location=twice.path, format=twice.kind)

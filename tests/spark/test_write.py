@@ -158,6 +158,7 @@ def test_only_a_write_into_one_partition_goes_unsorted_into_one_open_file(
     assert spark.conf.get(name) == "0"
 
 
+@pytest.mark.core
 def test_only_the_scope_is_replaced_and_an_empty_result_clears_its_partition(
     spark: SparkSession, filled: Any
 ) -> None:

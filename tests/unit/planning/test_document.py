@@ -270,6 +270,7 @@ for seed in (3, 11, 42, 77, 1234):
 """
 
 
+@pytest.mark.slow
 def test_the_same_bytes_whatever_the_hash_seed() -> None:
     outputs = {
         subprocess.run(

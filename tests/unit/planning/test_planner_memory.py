@@ -6,6 +6,8 @@ import gc
 import tracemalloc
 from datetime import timedelta
 
+import pytest
+
 from lineage_backfill.planning.document import plan_to_dict
 from lineage_backfill.planning.planner import Planner
 from tests.unit.planning.world import NOW, declarations, lineage, request
@@ -41,6 +43,7 @@ def held_after(planner: Planner, first: int, last: int) -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 def test_a_planner_does_not_grow_with_the_requests_that_it_serves() -> None:
     snapshot, declared = lineage(EDGES), declarations(TOML, max_runs=20)
     gc.collect()

@@ -70,6 +70,7 @@ def test_a_plan_is_the_same_read_by_its_runs_or_whole(tmp_path: Path) -> None:
     assert plan_from_dict(documents.load(tmp_path / "plan.json")).runs == found.runs
 
 
+@pytest.mark.slow
 def test_memory_hardly_grows_with_the_runs(tmp_path: Path) -> None:
     few, many = (_peak(made(first), tmp_path) for first in ("2024-03-27T00", "2024-01-10T00"))
     assert many[0] > 20 * few[0]  # 8,000 runs
