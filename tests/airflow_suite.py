@@ -24,7 +24,7 @@ from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine
-from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.declarations import DagTasks
 
 #: The DAGs begin before it.
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -133,9 +133,9 @@ class Desk:
     def engine(self, wire: Wire | None = None, *, kind: str | None = None, **more: Any) -> Engine:
         """Make an engine whose requests pass over a wire."""
 
-        def task(job: JobRef) -> AirflowTask:
+        def task(job: JobRef) -> DagTasks:
             dag, _, name = job.name.partition(".")
-            return AirflowTask(dag=dag, tasks=tuple(name.split("+")), slice=kind)
+            return DagTasks(dag=dag, tasks=tuple(name.split("+")), slice=kind)
 
         login = {"username": "op", "password": "op", **more}
         settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login}

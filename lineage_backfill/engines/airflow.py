@@ -35,7 +35,7 @@ from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnre
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Outcome
-from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
 #: So long a new run waits in Airflow while its other tasks are marked.
@@ -50,7 +50,7 @@ _CONFLICT = requests.codes.conflict
 class _Attempt:
     files: AttemptFiles
     spec: Mapping[str, Any]
-    task: AirflowTask
+    task: DagTasks
     slice: Slice
     mark: Mark
     run: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ class AirflowEngine(Engine):
         project: Path,
         state_dir: Path,
         url: str,
-        tasks: Callable[[JobRef], AirflowTask | None] = lambda _job: None,
+        tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
         poll: float = 5,
         **login: Any,
     ) -> None:
@@ -208,7 +208,7 @@ class AirflowEngine(Engine):
 
     # What an attempt is
 
-    def _task(self, job: JobRef) -> AirflowTask:
+    def _task(self, job: JobRef) -> DagTasks:
         found = self._tasks(job)
         if found is None:
             raise EngineError(
@@ -218,7 +218,7 @@ class AirflowEngine(Engine):
             )
         return found
 
-    def _dag(self, task: AirflowTask) -> Dag:
+    def _dag(self, task: DagTasks) -> Dag:
         if task.dag not in self._dags:
             self._dags[task.dag] = read_dag(self._api, task.dag)
         return self._dags[task.dag]

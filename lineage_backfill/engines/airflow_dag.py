@@ -12,7 +12,7 @@ import requests
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_slice import PREFIX, Slice
 from lineage_backfill.errors import EngineError, EngineRefusalError
-from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.declarations import DagTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Dag:
         """The id of the DAG."""
         return str(self.details["dag_id"])
 
-    def kind(self, task: AirflowTask) -> str:
+    def kind(self, task: DagTasks) -> str:
         """Return what a run key is to this DAG; raises EngineError where only a person knows."""
         if task.slice is not None:
             return task.slice
@@ -44,7 +44,7 @@ class Dag:
             ' "partition_key" or "conf".',
         )
 
-    def others(self, task: AirflowTask) -> Mapping[str, str]:
+    def others(self, task: DagTasks) -> Mapping[str, str]:
         """Return the tasks that a job does not need, and what to mark them as in a new run."""
         above: set[str] = set()
         todo = list(task.tasks)
@@ -63,11 +63,11 @@ class Dag:
             if name not in task.tasks
         }
 
-    def feeds(self, task: AirflowTask) -> bool:
+    def feeds(self, task: DagTasks) -> bool:
         """Whether a success of the task is an event of an asset."""
         return not self.producers.isdisjoint(task.tasks)
 
-    def refuse_slice(self, task: AirflowTask, slice_: Slice, now: datetime) -> None:
+    def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
         """Raise EngineError for tasks and slices that Airflow would not run."""
         for name in task.tasks:
             if name not in self.tasks:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from lineage_backfill.errors import EngineError
-from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.run_rules import read_length
 
 #: The run ids that this engine gives begin so.
@@ -152,7 +152,7 @@ class Step:
 
 
 def decide(
-    run: Mapping[str, Any] | None, views: Sequence[TaskView], task: AirflowTask, mark: Mark
+    run: Mapping[str, Any] | None, views: Sequence[TaskView], task: DagTasks, mark: Mark
 ) -> Step:
     """Return the next step of an attempt from what Airflow shows.
 

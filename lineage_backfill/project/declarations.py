@@ -204,7 +204,7 @@ AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AirflowTask:
+class DagTasks:
     """The tasks of a DAG that do a job; `slice` None goes by its timetable.
 
     Without `dag` and `tasks` they are those that the lineage tells.
@@ -240,7 +240,7 @@ class JobDeclaration:
     schedule: str | None = None
     schedule_zone: str | None = None
     collect_schedule_gaps: bool = False
-    airflow: AirflowTask | None = field(default=None, repr=False)
+    airflow: DagTasks | None = field(default=None, repr=False)
     reads: tuple[ReadDeclaration, ...] = ()
     writes: tuple[WriteDeclaration, ...] = ()
     rules: RunRules = field(default=RunRules(), repr=False)

@@ -15,8 +15,8 @@ from lineage_backfill.partitions.zones import nearest_zones
 from lineage_backfill.project.declarations import (
     AIRFLOW_SLICES,
     SPARK_ENGINES,
-    AirflowTask,
     CalendarDeclaration,
+    DagTasks,
     DatasetDeclaration,
     DimensionDeclaration,
     DimensionMapping,
@@ -236,7 +236,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
     return declaration
 
 
-def _airflow(table: Table) -> AirflowTask | None:
+def _airflow(table: Table) -> DagTasks | None:
     dag, tasks, kind = table.text("dag"), table.texts("task"), table.text("slice")
     plain, _, length = (kind or "").partition("+")
     known = kind is None or (
@@ -252,7 +252,7 @@ def _airflow(table: Table) -> AirflowTask | None:
         raise table.error("`dag` and `task` go together", hint="Give both, or neither.")
     if dag is None and kind is None:
         return None
-    return AirflowTask(dag=dag or "", tasks=tasks or (), slice=kind)
+    return DagTasks(dag=dag or "", tasks=tasks or (), slice=kind)
 
 
 def _rules(table: Table) -> RunRules:

@@ -72,10 +72,7 @@ class DeltaTableLogs(TableLogs):
         `asked` is what RowsRequest of `spark_runtime` takes. Raises TableLogError.
         """
         with _readable("rows", asked["location"]):
-            said = self._said("rows", asked=json.dumps([asked]))
-            document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
-            _refuse(document)
-            return document
+            return _last(self._said("rows", asked=json.dumps([asked])))
 
     def rehearse(
         self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
@@ -86,18 +83,9 @@ class DeltaTableLogs(TableLogs):
         `env` what is added to their environment. Raises TableLogError, also where the job fails.
         """
         with _readable("rehearse", "the run"):
-            said = subprocess.run(
-                [*self._command, "rehearse", *self._settings, f"--project={project}"],
-                input=json.dumps([asked]),
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=project,
-                env={**os.environ, **env},
-            ).stdout
-            document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
-            _refuse(document)
-            return document
+            where = {"cwd": project, "env": {**os.environ, **env}}
+            asked_for = json.dumps([asked])
+            return _last(self._said("rehearse", f"--project={project}", asked=asked_for, **where))
 
     def _told(
         self,
@@ -122,13 +110,14 @@ class DeltaTableLogs(TableLogs):
                     found.append(error)
         return found
 
-    def _said(self, verb: str, *arguments: str, asked: str = "") -> str:
-        answer = subprocess.run(
+    def _said(self, verb: str, *arguments: str, asked: str = "", **where: Any) -> str:
+        answer: subprocess.CompletedProcess[str] = subprocess.run(
             [*self._command, verb, *self._settings, *arguments],
             input=asked,
             capture_output=True,
             text=True,
             check=False,
+            **where,
         )
         return answer.stdout
 
@@ -143,6 +132,13 @@ def _readable(verb: str, place: str | None) -> Iterator[None]:
             f"the log of {place} cannot be read: {error}",
             hint=f"See that `python -m spark_runtime {verb} --help` works here.",
         ) from error
+
+
+def _last(said: str) -> Mapping[str, Any]:
+    """Return the last line of an answer, before which a job may have printed."""
+    document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
+    _refuse(document)
+    return document
 
 
 def _refuse(document: Mapping[str, Any]) -> None:

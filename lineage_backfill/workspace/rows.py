@@ -123,14 +123,14 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
             f"job {job.name} is not idempotent: a dry run is a run of it",
             hint="Leave out --dry-run-diff for it.",
         )
-    project, settings = workspace.project, dict[str, Any](engine.settings)
+    project, settings = workspace.project, workspace.engine_settings(engine)
     specs = RunSpecs(resolver, backfill_id="dry-run", root=project.root)
     spec = specs(planned, 1, "dry-run", Path(os.devnull))
     names = DeclaredNames(declarations).datasets
     written = [DatasetRef(**output["dataset"]) for output in spec["outputs"]]
     declared = [names.find(ref) or DatasetDeclaration(name=ref.name) for ref in written]
     logs = DeltaTableLogs(
-        conf={**project.spark, **settings.get("conf", {})},
+        conf=settings["conf"],
         command=(settings.get("python", sys.executable), "-m", "spark_runtime"),
     )
     private_folder(state_dir(project))

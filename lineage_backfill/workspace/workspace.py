@@ -25,7 +25,12 @@ from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
-from lineage_backfill.project.declarations import SPARK_ENGINES, AirflowTask, JobDeclaration
+from lineage_backfill.project.declarations import (
+    SPARK_ENGINES,
+    DagTasks,
+    EngineDeclaration,
+    JobDeclaration,
+)
 from lineage_backfill.project.matching import Matcher
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
@@ -176,31 +181,38 @@ class Workspace:
             for declared in project.declarations.engines:
                 if names is not None and declared.name not in names:
                     continue
-                settings: dict[str, Any] = dict(declared.settings)
-                if declared.kind in SPARK_ENGINES:
-                    settings["conf"] = {**project.spark, **settings.get("conf", {})}
-                if declared.kind == "airflow":
-                    settings |= {
-                        name: true_text(
-                            str(value), base=project.root, place=f"[engines.{declared.name}]"
-                        )
-                        for name, value in settings.items()
-                        if name in ("password", "token")
-                    }
-                    settings["tasks"] = self._airflow_task
                 engine = create_engine(
-                    declared.kind, settings, project=project.code, state_dir=state_dir(project)
+                    declared.kind,
+                    self.engine_settings(declared),
+                    project=project.code,
+                    state_dir=state_dir(project),
                 )
                 stack.callback(engine.close)
                 engines[declared.name] = engine
             yield engines
+
+    def engine_settings(self, declared: EngineDeclaration) -> dict[str, Any]:
+        """Return what an engine is made with: its settings, and what the project adds to them.
+
+        Raises ConfigError for a secret that cannot be had.
+        """
+        settings: dict[str, Any] = dict(declared.settings)
+        if declared.kind in SPARK_ENGINES:
+            settings["conf"] = {**self.project.spark, **settings.get("conf", {})}
+        if declared.kind == "airflow":
+            place = f"[engines.{declared.name}]"
+            for name in {"password", "token"} & settings.keys():
+                text = str(settings[name])
+                settings[name] = true_text(text, base=self.project.root, place=place)
+            settings["tasks"] = self._airflow_task
+        return settings
 
     @cached_property
     def _jobs(self) -> Matcher[JobDeclaration]:
         declarations = self.project.declarations
         return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
 
-    def _airflow_task(self, job: JobRef) -> AirflowTask | None:
+    def _airflow_task(self, job: JobRef) -> DagTasks | None:
         """Return the task that does a job: as declared, else as its lineage tells."""
         declared = self._jobs.find(job)
         named = declared.airflow if declared is not None else None
@@ -210,7 +222,7 @@ class Workspace:
         seen = node.airflow if node is not None else None
         if seen is None:
             return None
-        return AirflowTask(dag=seen.dag, tasks=(seen.task,), slice=named.slice if named else None)
+        return DagTasks(dag=seen.dag, tasks=(seen.task,), slice=named.slice if named else None)
 
     def live_keys(
         self, engines: Mapping[str, Engine]

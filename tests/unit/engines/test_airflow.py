@@ -19,12 +19,12 @@ from lineage_backfill.errors import (
     EngineRefusalError,
     ServiceUnreachableError,
 )
-from lineage_backfill.project.declarations import AirflowTask
+from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.workspace.configuration import load_project
 
 SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
-ONE = AirflowTask(dag="d", tasks=("t",))
+ONE = DagTasks(dag="d", tasks=("t",))
 MARK = Mark("tok", SINCE)
 URL = "http://127.0.0.1:1"
 
@@ -84,7 +84,7 @@ def test_the_note_of_a_clear_tells_the_tries_before_it() -> None:
 
 
 def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
-    two = AirflowTask(dag="d", tasks=("t", "u"))
+    two = DagTasks(dag="d", tasks=("t", "u"))
     other = TaskView("u", "success", 7, "", EARLY, None)
     assert decide(run(), [view("running"), other], two, MARK).act is Act.WAIT
     step = decide(run("success"), [view("success"), other], two, MARK)
@@ -198,7 +198,7 @@ def test_settings_that_do_not_fit(tmp_path: Path, settings: dict[str, Any], said
         create_engine("airflow", settings, project=tmp_path, state_dir=tmp_path)
 
 
-def read(tmp_path: Path, lines: str) -> AirflowTask | None:
+def read(tmp_path: Path, lines: str) -> DagTasks | None:
     file = tmp_path / "lineage-backfill.toml"
     file.write_text(f'[[job]]\nname = "j"\n{lines}\n')
     project = load_project(file=file, environ={}, user_file=tmp_path / "none")
@@ -209,8 +209,8 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
     assert read(tmp_path, "") is None
     assert read(tmp_path, 'dag = "d"\ntask = "t"') == ONE
     named = read(tmp_path, 'dag = "d"\ntask = ["t", "u"]\nslice = "logical_date + 26h"')
-    assert named == AirflowTask(dag="d", tasks=("t", "u"), slice="logical_date + 26h")
-    assert read(tmp_path, 'slice = "conf"') == AirflowTask(dag="", tasks=(), slice="conf")
+    assert named == DagTasks(dag="d", tasks=("t", "u"), slice="logical_date + 26h")
+    assert read(tmp_path, 'slice = "conf"') == DagTasks(dag="", tasks=(), slice="conf")
 
 
 @pytest.mark.parametrize(
