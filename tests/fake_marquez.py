@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import RLock, Thread
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -85,6 +85,8 @@ class FakeMarquez:
     """Answers as Marquez does; `post` and `delete` write to it, `events` holds what it keeps."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
+        #: Requests come at the same time, and events between them.
+        self._lock = RLock()
         self.events: list[Any] = []
         self.jobs: dict[Name, _Job] = {}
         self.datasets: dict[Name, dict[str, Any]] = {}
@@ -106,6 +108,10 @@ class FakeMarquez:
 
     def post(self, event: Any) -> int:
         """Take an event in; return the status."""
+        with self._lock:
+            return self._post(event)
+
+    def _post(self, event: Any) -> int:
         self.events.append(event)
         item = event.get("job") or {}
         named = [*(event.get("inputs") or ()), *(event.get("outputs") or ())]
@@ -219,6 +225,10 @@ class FakeMarquez:
         given = self.before_answer(path, query)
         if given is not None:
             return given
+        with self._lock:
+            return self._answer(path, query)
+
+    def _answer(self, path: str, query: dict[str, str]) -> Answer:
         parts = [unquote(part) for part in path.split("/")]
         match parts:
             case ["events", "lineage"]:

@@ -128,15 +128,16 @@ class Api:
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """What is to be reported; answers of an unknown form are, as a newer server may give."""
+        """What is to be reported, once; answers of an unknown form are, as of a newer server."""
+        warnings = tuple(dict.fromkeys(self.warnings))
         if not self._unfamiliar:
-            return tuple(self.warnings)
+            return warnings
         members = ", ".join(sorted(self._unfamiliar)[:_SHOWN])
         newer = (
             f"answers hold what Marquez 0.50 and 0.51 do not send ({members:.200});"
             " a newer one is read as if it were 0.51"
         )
-        return (*self.warnings, newer)
+        return (*warnings, newer)
 
 
 def listed(answer: Any, member: str) -> list[Any]:

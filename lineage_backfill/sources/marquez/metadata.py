@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from lineage_backfill.errors import HTTPStatusError, LineageError
-from lineage_backfill.lineage.build import LISTENER
 from lineage_backfill.lineage.facets import parent_run_id
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import (
@@ -18,7 +17,6 @@ from lineage_backfill.sources.marquez.api import (
     as_items,
     as_stored,
     below,
-    counted,
     dataset_path,
     edges_of,
     job_path,
@@ -26,25 +24,29 @@ from lineage_backfill.sources.marquez.api import (
     segment,
 )
 from lineage_backfill.sources.marquez.history import EventHistory, events_at, namespaces_of
+from lineage_backfill.sources.marquez.lists import Lists
 from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
 from lineage_backfill.sources.web import AGAIN
 
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
 _MAX_NAMES = 100
-_MAX_NAMES_LISTED = 1_000_000
-#: The datasets of so many namespaces are counted one by one; of more, it is cheaper to list twice.
-_MAX_COUNTED = 16
 
 
 class MarquezMetadata:
     """Folds into a builder what the catalogue knows besides the events in it.
 
     `history` has read the events that are folded into its builder. What events without a run said
-    is kept in the file `cache`.
+    is kept in the file `cache`; `lists` were asked for while events were read.
     """
 
-    def __init__(self, api: Api, history: EventHistory, cache: Path | None = None) -> None:
+    def __init__(
+        self,
+        api: Api,
+        history: EventHistory,
+        cache: Path | None = None,
+        lists: Lists | None = None,
+    ) -> None:
         #: Jobs with events, by the one name under which Marquez has stored each.
         self.stored: dict[Name, Name] = {}
         #: All datasets that Marquez knows; empty where it cannot list them.
@@ -56,16 +58,16 @@ class MarquezMetadata:
         self._parents = history.parents
         self._heard = history.heard
         self._datasets_asked: set[Name] = set()
-        self._namespaces: dict[str, Any] = {}
-        self._has_holes = False  # some jobs cannot be listed
+        self._lists = lists or Lists(api)
 
     def read(self) -> None:
         """Ask for jobs without events, and find out where event jobs have gone."""
-        self._list_namespaces()
-        listed = self._listed("job")
+        all_names = {name: self._stored_names(name) for name in sorted(self._parents)}
+        if any(map(self._lists.names["job"].isdisjoint, all_names.values())):
+            self._lists.list_again("job")
+        listed = self._lists.names["job"]
         covered: set[Name] = set()
-        for name in sorted(self._parents):
-            names = self._stored_names(name)
+        for name, names in all_names.items():
             covered |= names
             for parent in self._parents[name]:
                 # Its row stands in the child's namespace, whatever the event said.
@@ -81,44 +83,6 @@ class MarquezMetadata:
         self._list_datasets()
         datasets = self.datasets or self._builder.dataset_names()
         fold_unshown(self._api, self._history, self.stored, datasets, self._cache)
-
-    def _list_namespaces(self) -> None:
-        try:
-            rows = self._api.pages("namespaces", "namespaces")
-            self._namespaces = {row["name"]: row for row in rows}
-        except HTTPStatusError as error:
-            self._api.warnings.append(f"deleted namespaces cannot be told: {error}")
-
-    def _listed(self, kind: str) -> set[Name]:
-        """Return all names of jobs or datasets; those of deleted ones are not among them."""
-        try:
-            query = {"q": "%", "filter": kind, "limit": str(_MAX_NAMES_LISTED)}
-            number = self._jobs_counted if kind == "job" else self._datasets_counted
-            answer = self._api.get_list("search", "results", number, **query)
-            rows = self._api.rows(answer, "results")
-            counted("search", answer, rows, 0, _MAX_NAMES_LISTED)
-            if any(row["type"] != kind.upper() for row in rows):
-                raise TypeError(f"a list of {kind}s that holds others")
-        except HTTPStatusError as error:
-            if error.status != 500:
-                raise
-            if kind == "dataset":
-                self._api.warnings.append(f"datasets that no job names cannot be listed: {error}")
-                return set()
-            self._has_holes = True
-            rows = list(self._api.readable_rows("jobs", "jobs"))
-        return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
-
-    def _jobs_counted(self) -> int | None:
-        return self._api.number("jobs")
-
-    def _datasets_counted(self) -> int | None:
-        """Return how many datasets all namespaces count, None where that is not cheap to ask."""
-        if len(self._namespaces) > _MAX_COUNTED:
-            return None
-        paths = [f"namespaces/{segment(name)}/datasets" for name in self._namespaces]
-        numbers = [self._api.number(path) for path in paths]
-        return None if None in numbers else sum(number or 0 for number in numbers)
 
     def _stored_names(self, name: Name) -> set[Name]:
         """Return the names under which Marquez may have stored a job: with its parents before."""
@@ -138,7 +102,7 @@ class MarquezMetadata:
     def _find_missing(self, name: Name) -> None:
         """Drop a job that was deleted, rename one that was renamed."""
         ref, stored = JobRef(*name), as_stored(name)
-        hidden = self._namespaces.get(stored[0], {}).get("isHidden")
+        hidden = self._lists.namespaces.get(stored[0], {}).get("isHidden")
         try:
             page = None if hidden else self._api.get(job_path(stored))
         except HTTPStatusError as error:
@@ -149,7 +113,7 @@ class MarquezMetadata:
             page = None
         if page is None:
             self._drop_deleted(ref)
-        elif page["name"] == stored[1] and not self._has_holes:
+        elif page["name"] == stored[1] and not self._lists.has_holes:
             raise LineageError(
                 f"{ref} has a page of its own in Marquez, whose list of jobs is without it",
                 hint=AGAIN,
@@ -208,7 +172,7 @@ class MarquezMetadata:
 
         A namespace is as old as the first event that named it.
         """
-        row = self._namespaces.get(namespace)
+        row = self._lists.namespaces.get(namespace)
         if row is None:
             return False
         if "is_whole" not in row:
@@ -219,7 +183,9 @@ class MarquezMetadata:
     def _list_datasets(self) -> None:
         """Add the datasets that no job names, report those that jobs name and Marquez does not."""
         known = self._builder.dataset_names()
-        self.datasets = self._listed("dataset") - (self._heard - known)
+        if known - self._lists.names["dataset"]:
+            self._lists.list_again("dataset")
+        self.datasets = self._lists.names["dataset"] - (self._heard - known)
         if not self.datasets:
             return
         for namespace, name in sorted(known - self.datasets):
@@ -257,7 +223,7 @@ class MarquezMetadata:
         inputs, outputs = (list(listed(page, side)) for side in ("inputs", "outputs"))
         around: list[Name] = []
         # The page names all that `/lineage` shows, which takes a large server seconds.
-        if self._has_holes or not (told or inputs or outputs):
+        if self._lists.has_holes or not (told or inputs or outputs):
             (reads, writes), around = self._surroundings(name)
             inputs += as_items(reads)
             outputs += as_items(writes)
@@ -321,7 +287,7 @@ class MarquezMetadata:
         Names are known from the list of all; only where that has holes are neighbours looked for,
         as the surroundings of a job beside a table with thousands of readers take minutes.
         """
-        depth = "1" if self._has_holes else "0"
+        depth = "1" if self._lists.has_holes else "0"
         try:
             answer = self._api.get("lineage", nodeId=f"job:{name[0]}:{name[1]}", depth=depth)
         except HTTPStatusError as error:

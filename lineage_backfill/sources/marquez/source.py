@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreachableError
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.marquez.api import Api
 from lineage_backfill.sources.marquez.comparison import compare
 from lineage_backfill.sources.marquez.history import EventHistory, newest_events
+from lineage_backfill.sources.marquez.lists import Lists
 from lineage_backfill.sources.marquez.metadata import MarquezMetadata
 from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.web import WebClient, WebSettings
@@ -75,17 +77,13 @@ class MarquezSource:
 
     def _read(self, api: Api) -> LineageSnapshot:
         taken_at = self._clock()
-        history = (
-            EventHistory(self._ignore)
-            if self._view == "graph"
-            else EventHistory.read(api, self._cache, self._ignore)
-        )
+        history, lists = self._read_history(api)
         builder = history.builder
         unshown, _ = history.unshown
         if self._view == "events" and not unshown:
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
         else:
-            catalogue = MarquezMetadata(api, history, self._unshown)
+            catalogue = MarquezMetadata(api, history, self._unshown, lists)
             catalogue.read()
             lineage = builder.snapshot(source="marquez", taken_at=taken_at)
             if self._view == "events":
@@ -96,6 +94,22 @@ class MarquezSource:
             else:
                 compare(api, lineage, catalogue.stored, catalogue.datasets, builder.is_united)
         return replace(lineage, warnings=(*api.all_warnings, *lineage.warnings))
+
+    def _read_history(self, api: Api) -> tuple[EventHistory, Lists | None]:
+        """Return the events, and the lists of names where they were asked for meanwhile."""
+        if self._view == "graph":
+            return EventHistory(self._ignore), None
+        if self._view == "events":
+            return EventHistory.read(api, self._cache, self._ignore), None
+        with ThreadPoolExecutor(1) as pool:
+            lists = pool.submit(Lists, api, is_early=True)
+            history = EventHistory.read(api, self._cache, self._ignore)
+        try:
+            return history, lists.result()
+        except (HTTPStatusError, ServiceUnreachableError):
+            raise
+        except LineageError:  # other names came while they were listed: to be listed again
+            return history, None
 
     def _identity(self) -> str:
         """Return what tells one server, as one user sees it, from all others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -266,6 +267,28 @@ def test_what_streams_into_the_server_stops_no_read(
         assert {f"j{n}" for n in range(12)} <= set(names(snapshot))
     server.before_answer = lambda *_: None
     assert whole(server, tmp_path)
+
+
+def test_a_job_that_a_late_event_tells_of_after_all_names_were_listed_is_known() -> None:
+    server = FakeMarquez([event(n) for n in range(12)])
+    late: list[dict[str, Any]] = []
+
+    def listed() -> bool:  # meanwhile, by another thread
+        return any(("filter", "dataset") in query.items() for _, query in server.asked)
+
+    def come(path: str, query: dict[str, str]) -> None:
+        if path == "events/lineage" and query["limit"] == "0" and not late:
+            deadline = time.monotonic() + 20
+            while not listed() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert listed(), "names are listed while events are read"
+            late.append(event(50, 5))
+            server.post(late[0])
+
+    server.before_answer = come
+    snapshot = read(server)
+    assert "j50" in names(snapshot)
+    assert snapshot.warnings == ()
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "half"])

@@ -1,0 +1,74 @@
+"""The lists of all names that Marquez knows, each checked against another count of its rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lineage_backfill.errors import HTTPStatusError
+from lineage_backfill.lineage.build import LISTENER
+from lineage_backfill.sources.marquez.api import Api, Name, counted, segment
+
+Kind = Literal["job", "dataset"]
+_MAX_NAMES_LISTED = 1_000_000
+#: The datasets of so many namespaces are counted one by one; of more, it is cheaper to list twice.
+_MAX_COUNTED = 16
+
+
+class Lists:
+    """Namespaces with their rows, names of jobs and of datasets; those of deleted ones are missing.
+
+    `names["dataset"]` is empty where Marquez cannot list them; with `has_holes`, `names["job"]`
+    lacks some that it cannot show. With `is_early`, events are still being read.
+    """
+
+    def __init__(self, api: Api, *, is_early: bool = False) -> None:
+        self._api = api
+        self.has_holes = False
+        self.namespaces = self._list_namespaces()
+        self.names = {kind: self._listed(kind) for kind in ("job", "dataset")}
+        self._early = set(self.names) if is_early else set()
+
+    def list_again(self, kind: Kind) -> None:
+        """Replace an early list: an event that was read after it may tell of others."""
+        if kind in self._early:
+            self._early.remove(kind)
+            self.namespaces = self._list_namespaces()
+            self.names[kind] = self._listed(kind)
+
+    def _list_namespaces(self) -> dict[str, Any]:
+        try:
+            rows = self._api.pages("namespaces", "namespaces")
+            return {row["name"]: row for row in rows}
+        except HTTPStatusError as error:
+            self._api.warnings.append(f"deleted namespaces cannot be told: {error}")
+            return {}
+
+    def _listed(self, kind: Kind) -> set[Name]:
+        try:
+            query = {"q": "%", "filter": kind, "limit": str(_MAX_NAMES_LISTED)}
+            number = self._jobs_counted if kind == "job" else self._datasets_counted
+            answer = self._api.get_list("search", "results", number, **query)
+            rows = self._api.rows(answer, "results")
+            counted("search", answer, rows, 0, _MAX_NAMES_LISTED)
+            if any(row["type"] != kind.upper() for row in rows):
+                raise TypeError(f"a list of {kind}s that holds others")
+        except HTTPStatusError as error:
+            if error.status != 500:
+                raise
+            if kind == "dataset":
+                self._api.warnings.append(f"datasets that no job names cannot be listed: {error}")
+                return set()
+            self.has_holes = True
+            rows = list(self._api.readable_rows("jobs", "jobs"))
+        return {(row["namespace"], row["name"]) for row in rows if row["namespace"] != LISTENER}
+
+    def _jobs_counted(self) -> int | None:
+        return self._api.number("jobs")
+
+    def _datasets_counted(self) -> int | None:
+        """Return how many datasets all namespaces count, None where that is not cheap to ask."""
+        if len(self.namespaces) > _MAX_COUNTED:
+            return None
+        paths = [f"namespaces/{segment(name)}/datasets" for name in self.namespaces]
+        numbers = [self._api.number(path) for path in paths]
+        return None if None in numbers else sum(number or 0 for number in numbers)
