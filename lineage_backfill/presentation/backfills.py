@@ -16,7 +16,10 @@ Document = Mapping[str, Any]
 #: The columns of a report's outputs, beside their names.
 OUTPUTS = ("Planned", "Rewritten", "Changed", "Rows before", "Rows after", "Took")
 #: What is noted of partitions, where its name does not say it.
-_NOTES = {"cut_off": "not needed (inputs unchanged)"}
+_NOTES = {
+    "cut_off": "not needed (inputs unchanged)",
+    "meanwhile": "changed meanwhile, by these runs or others",
+}
 #: The states in which the runs of one job need not be told apart.
 _GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
@@ -52,7 +55,7 @@ def outputs(document: Document, names: Names) -> Iterator[tuple[Document, str, t
     """Yield each output of a report, its name and the cells of its row, as OUTPUTS names them."""
     took = {JobRef(**one["job"]): one["seconds"] for one in document["times"]}
     for one in document["outputs"]:
-        seen = bool(one["touched"]["count"])
+        seen = bool(one["touched"]["count"]) and not one["by_log"]
         cells = (
             f"{one['planned']['count']:,}",
             *(_at_least(one[what]["count"], known=one["known"]) for what in ("touched", "changed")),
@@ -70,7 +73,15 @@ def _at_least(count: int, *, known: bool) -> str:
 
 def notes(output: Document) -> Iterator[tuple[str, str, str]]:
     """Yield what a report notes of single partitions of an output: what, how many, which."""
-    for what in ("missing", "unexpected", "emptied", "appeared", "vanished", "cut_off"):
+    for what in (
+        "missing",
+        "unexpected",
+        "emptied",
+        "appeared",
+        "vanished",
+        "cut_off",
+        "meanwhile",
+    ):
         if output[what]["count"]:
             keys = keys_on_a_line(tuple(output[what]["partitions"]))
             yield what, f"{output[what]['count']:,} {_NOTES.get(what, what)}", keys
@@ -106,6 +117,8 @@ def verdict(document: Document) -> str:
     """Return whether a backfill rewrote what it had planned, as a sentence."""
     match document["touched_is_planned"]:
         case None:
+            if any(one["touched"]["count"] for one in document["outputs"]):
+                return "Not all that was rewritten is known: jobs succeeded without a result file."
             return "What was rewritten is unknown: jobs succeeded without a result file."
         case True:
             return "Every planned partition was rewritten, and no other."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import nlargest
 from typing import Any
 
-from lineage_backfill.errors import BackfillError, DeclarationError, UsageError
+from lineage_backfill.errors import BackfillError, DeclarationError, TableLogError, UsageError
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.partitions.calendar import Calendar
@@ -20,6 +21,8 @@ from lineage_backfill.planning.staleness import Change, PartitionBuild, Run, Tab
 from lineage_backfill.planning.table_keys import TableKeys, reader_of, table_of
 from lineage_backfill.ports import PastRun, RunRecord, RunStore, TableHistory, TableLogs, TablePlace
 from lineage_backfill.project.locations import is_remote
+
+_log = logging.getLogger(__name__)
 
 
 def of_tables(
@@ -45,6 +48,17 @@ def of_tables(
         except BackfillError as error:
             silent[dataset] = str(error)
     return known, silent
+
+
+def of_near_tables(
+    resolver: Resolver, datasets: Iterable[DatasetRef], logs: TableLogs
+) -> dict[DatasetRef, TableRecord]:
+    """Return the history of the datasets' tables, as far as it can be read without Spark."""
+    try:
+        return of_tables(resolver, sorted(datasets), logs, by_spark=False)[0]
+    except TableLogError as error:
+        _log.warning("the logs of tables cannot be read: %s", error)
+        return {}
 
 
 def of_undo(

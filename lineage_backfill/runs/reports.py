@@ -16,6 +16,7 @@ from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, Holder, RunRecord
 
 Document = dict[str, Any]
@@ -111,11 +112,13 @@ def report(
     attempts: Iterable[AttemptRecord],
     calendar_of: Callable[[DatasetRef], Calendar],
     without: Callable[[PlannedRun, KeySet], PlannedRun],
+    logs: Callable[[Collection[DatasetRef]], Mapping[DatasetRef, TableRecord]],
 ) -> Document:
     """Return what a backfill has touched beside what it had planned.
 
     What counts as touched is what each run read back from its commit, not what it meant to write.
     `without` gives a run less the keys that were cut off: their partitions are left as they were.
+    `logs` reads the logs of tables, which are asked where a run succeeded and left no result.
     """
     outputs: dict[tuple[JobRef, DatasetRef], _Output] = {}
 
@@ -139,6 +142,10 @@ def report(
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
     _add_written(attempts, written, lambda run, dataset: output(planned[run].job, dataset))
+    untold = [one for one in outputs.values() if one.untold]
+    records = logs({one.dataset for one in untold}) if untold else {}
+    for one in untold:
+        one.look(records.get(one.dataset, TableRecord()))
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
     return {
@@ -179,8 +186,10 @@ def _add_written(
                 DatasetRef(one["dataset"]["namespace"], one["dataset"]["name"]): one
                 for one in (attempt.result or {}).get("outputs", ())
             }
-            for dataset in written[attempt.run_id] | told.keys():
-                output(attempt.run_id, dataset).touch(told.get(dataset))
+            for dataset, one in told.items():
+                output(attempt.run_id, dataset).touch(one)
+            for dataset in written[attempt.run_id] - told.keys():
+                output(attempt.run_id, dataset).untold.append(attempt)
         elif attempt.result is None and attempt is last.get(attempt.run_id):
             for dataset in written[attempt.run_id]:
                 output(attempt.run_id, dataset).is_seen = False
@@ -193,7 +202,7 @@ class _Output:
         self.job = job
         self.dataset = dataset
         self.calendar = calendar
-        names = ("planned", "cut_off", "touched", "changed", "emptied")
+        names = ("planned", "cut_off", "touched", "changed", "emptied", "meanwhile")
         self.sets = dict.fromkeys(names, NOTHING)
         self.strange: list[Any] = []  # touched, and no key of the calendar
         # Keys within a `*`, which a calendar made from the plan need not know.
@@ -203,6 +212,7 @@ class _Output:
         self.versions: list[int] = []
         self.is_known = True  # what each run that succeeded has written
         self.is_seen = True  # what each run that ended otherwise has written
+        self.untold: list[AttemptRecord] = []  # that succeeded, and do not say what they wrote
 
     def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
@@ -212,15 +222,27 @@ class _Output:
         """Add planned partitions that need not be written, all but those that are kept."""
         self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
-    def touch(self, written: Mapping[str, Any] | None) -> None:
-        """Add what a run says that it wrote, None if it says nothing.
+    def look(self, record: TableRecord) -> None:
+        """Add what the table's log shows of the time of attempts that do not say what they wrote.
+
+        Anyone may have made a commit: keys that were not planned are told apart, and may be the
+        run's or not.
+        """
+        self.is_known = False
+        times = [(one.submitted_at, one.ended_at or one.submitted_at) for one in self.untold]
+        for what, found in (("changed", record.changes), ("touched", record.builds)):
+            within = (one for one in found if any(a <= one.at <= b for a, b in times))
+            keys = PartitionSet.union(one.keys for one in within)
+            self.sets[what] |= keys & self.sets["planned"]
+            self.sets["meanwhile"] |= keys - self.sets["planned"]
+        self.sets["touched"] |= self.sets["changed"]
+
+    def touch(self, written: Mapping[str, Any]) -> None:
+        """Add what a run says that it wrote.
 
         Contents not known to be equal count as changed. Where `*` was planned, what lies within it
         is as planned.
         """
-        if written is None:
-            self.is_known = False
-            return
         for one in written["partitions"]:
             within = one.get("within")
             try:
@@ -261,11 +283,13 @@ class _Output:
         unexpected = touched - planned
         missing = planned - touched if self.is_known else NOTHING
         exact: bool | None = not (missing or unexpected or self.strange)
+        is_certain = self.is_known or (touched == planned and not self.sets["meanwhile"])
         return {
             "dataset": named(self.dataset),
             "job": named(self.job),
-            "exact": None if exact and not self.is_known else exact,
-            "known": self.is_known and self.is_seen,
+            "exact": None if exact and not is_certain else exact,
+            "by_log": bool(self.untold),
+            "known": is_certain and self.is_seen,
             **{name: self._set(keys) for name, keys in self.sets.items()},
             "changed": self._set(self.sets["changed"], self.open["changed"].values()),
             "appeared": self._set(NOTHING, self.open["appeared"].values()),

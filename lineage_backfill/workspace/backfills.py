@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -30,17 +30,19 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.document import plan_from_dict
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.planning.timeline import Span, spans
 from lineage_backfill.ports import BackfillRecord, ControlRequest, Reporter, RunStore
 from lineage_backfill.redaction import is_secret
-from lineage_backfill.runs import reports
+from lineage_backfill.runs import observations, reports
 from lineage_backfill.runs.cutoff import without
 from lineage_backfill.runs.owner import LEASE, is_dead, owner, standing
 from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.runs.watching import follow
-from lineage_backfill.workspace.environment import state_dir
+from lineage_backfill.sources.table_logs import DeltaTableLogs
+from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
 
 POLL = 0.5  # seconds between two reads of a backfill that another process drives
@@ -133,7 +135,12 @@ class Backfills:
             return without(resolver(), run, keys)
 
         calendars = self._calendars(datetime.fromisoformat(newest.now))
-        return reports.report(record, plans, runs, attempts, calendars, cut)
+
+        def tables(datasets: Collection[DatasetRef]) -> Mapping[DatasetRef, TableRecord]:
+            logs = DeltaTableLogs(conf=spark_conf(self.workspace.project.declarations))
+            return observations.of_near_tables(resolver(), datasets, logs)
+
+        return reports.report(record, plans, runs, attempts, calendars, cut, tables)
 
     def plan_documents(self, backfill: str) -> tuple[str, tuple[Mapping[str, Any], ...]]:
         """Return the whole id of a backfill, and the documents of its plan and of its tails."""

@@ -14,7 +14,6 @@ from lineage_backfill.errors import (
     DeclarationError,
     GuardRailError,
     StalePlanError,
-    TableLogError,
     UsageError,
 )
 from lineage_backfill.lineage.families import Family
@@ -345,11 +344,7 @@ class Planning:
         self, resolver: Resolver, datasets: Iterable[DatasetRef]
     ) -> Mapping[DatasetRef, TableRecord]:
         """Return what the logs of tables tell, as far as they can be read without Spark."""
-        try:
-            return self._records(resolver, datasets, by_spark=False).known
-        except TableLogError as error:
-            _log.warning("the logs of tables cannot be read: %s", error)
-            return {}
+        return observations.of_near_tables(resolver, datasets, self._logs)
 
     def _records_of_jobs(self, resolver: Resolver, jobs: Iterable[JobRef]) -> TableRecords:
         edges = resolver.edges

@@ -11,6 +11,7 @@ from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, RunRecord
 from lineage_backfill.runs import reports as accounts
 from tests.unit.cli import plans
@@ -101,6 +102,14 @@ def without(run: PlannedRun, cut_off: KeySet) -> PlannedRun:
     raise AssertionError("nothing was cut off")
 
 
+def unasked(datasets: object) -> dict[DatasetRef, TableRecord]:
+    raise AssertionError("each run said what it wrote")
+
+
+#: No key was cut off, and no log was looked at.
+NONE = (without, unasked)
+
+
 def history() -> dict[str, Any]:
     return accounts.history([record(), record(BackfillState.RUNNING)])
 
@@ -114,7 +123,7 @@ def report(touched: list[str] | None = None) -> dict[str, Any]:
     runs = plan.runs or ()
     keys = touched or ["2013-03-10T05", "2013-03-10T07", "2013-03-10T09", "nonsense"]
     attempts = [attempt(runs[0], keys)]
-    return accounts.report(record(), [plan], _runs(_states()), attempts, calendar_of, without)
+    return accounts.report(record(), [plan], _runs(_states()), attempts, calendar_of, *NONE)
 
 
 def report_of_success() -> dict[str, Any]:
@@ -126,5 +135,11 @@ def report_of_success() -> dict[str, Any]:
         keys = [f"2013-03-10T{hour:02}" for hour in range(5, 8)] if last else [first]
         attempts.append(attempt(run, keys))
     return accounts.report(
-        record(BackfillState.SUCCEEDED), [plan], _runs(states), attempts, calendar_of, without
+        record(BackfillState.SUCCEEDED),
+        [plan],
+        _runs(states),
+        attempts,
+        calendar_of,
+        without,
+        unasked,
     )

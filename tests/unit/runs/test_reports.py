@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.calendar import Calendar
-from lineage_backfill.partitions.text import static_axis
+from lineage_backfill.partitions.text import parse, static_axis
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.staleness import Change, TableRecord
 from lineage_backfill.ports import AttemptRecord, AttemptState
 from lineage_backfill.runs.reports import _missing_inputs, _Output
 from tests.unit.planning.world import NOW, declarations, lineage, plan, request, runs_of
+
+START = datetime(2024, 3, 1, 6, tzinfo=UTC)
+WITHOUT_RESULT = AttemptRecord(
+    run_id="r",
+    attempt=1,
+    token="t",
+    state=AttemptState.SUCCEEDED,
+    submitted_at=START,
+    ended_at=START + timedelta(minutes=5),
+)
 
 
 @pytest.fixture
@@ -61,11 +72,43 @@ def test_a_key_outside_of_what_was_planned_is_told(output: _Output) -> None:
 def test_what_a_run_without_a_result_touched_is_unknown(output: _Output) -> None:
     output.plan(("eu", "us"))
     output.touch({"version": 3, "partitions": [part("eu", 1, 2, None)]})
-    output.touch(None)
+    output.untold.append(WITHOUT_RESULT)
+    output.look(TableRecord())
     found = output.document()
     assert (found["exact"], found["missing"]["count"]) == (None, 0)
     output.touch({"version": 4, "partitions": [part("new", 0, 1, None)]})
     assert output.document()["exact"] is False
+
+
+@pytest.mark.parametrize(
+    ("minutes", "keys", "exact", "touched"),
+    [(1, ["eu", "us"], True, 2), (1, ["eu"], None, 1), (-1, ["eu"], None, 0), (6, ["eu"], None, 0)],
+)
+def test_a_log_shows_what_a_run_without_a_result_touched(
+    output: _Output, minutes: int, keys: list[str], exact: bool | None, touched: int
+) -> None:
+    look(output, ["eu", "us"], keys, minutes)
+    found = output.document()
+    assert (found["exact"], found["touched"]["count"]) == (exact, touched)
+    assert (found["known"], found["by_log"]) == (bool(exact), True)
+    others = (found["meanwhile"], found["missing"], found["unexpected"])
+    assert [one["count"] for one in others] == [0, 0, 0]
+
+
+def look(output: _Output, planned: list[str], changed: list[str], minutes: int) -> None:
+    """Plan keys, and find others in the log, so many minutes after the attempt began."""
+    output.plan(tuple(planned))
+    output.untold.append(WITHOUT_RESULT)
+    at = START + timedelta(minutes=minutes)
+    change = Change(keys=parse(output.calendar, tuple(changed)), at=at, version=7)
+    output.look(TableRecord(changes=(change,)))
+
+
+def test_what_a_log_shows_besides_may_be_of_others(output: _Output) -> None:
+    look(output, ["eu"], ["eu", "us"], 1)
+    found = output.document()
+    assert (found["exact"], found["known"]) == (None, False)
+    assert (found["touched"]["partitions"], found["meanwhile"]["partitions"]) == (["eu"], ["us"])
 
 
 def test_what_a_failed_run_without_a_result_touched_is_unknown_and_its_keys_are_missing(
