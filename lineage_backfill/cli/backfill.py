@@ -68,7 +68,7 @@ def run(
     datasets: DatasetsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a saved plan (PLAN.json), or plan and run what the same arguments of `impact` ask for."""
+    """Run a saved plan (PLAN.json), or plan and run in one step, with the arguments of `impact`."""
     saved = _saved_plan(datasets or (), request)
     if saved is None:
         planned = make_plan(datasets or (), request, source)
@@ -167,13 +167,13 @@ def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
 
 @takes_options
 def resume(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
-    """Resume a backfill that was paused or interrupted; what has succeeded is not run again."""
+    """Resume a backfill that was paused or interrupted; successful runs are not repeated."""
     _go_on(which, how, takeover, again=False)
 
 
 @takes_options
 def retry(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
-    """Run again what failed, and what was blocked by it; nothing else."""
+    """Run failed runs again, and those they blocked; nothing else."""
     _go_on(which, how, takeover, again=True)
 
 
@@ -191,7 +191,7 @@ def _go_on(
 
 @takes_options
 def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) -> None:
-    """Put back what a backfill wrote, the newest first; what others changed since is refused."""
+    """Restore what a backfill overwrote, newest first; refused if others changed it since."""
     workspace, options = which.open(), _drive_options(how)
     reporter = progress(terminal.talk())
 
@@ -208,7 +208,7 @@ def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) ->
 
 @takes_options
 def watch(which: BackfillOptions, how: WaitOptions) -> None:
-    """Show the progress of a backfill that runs elsewhere, until it ends; changes nothing."""
+    """Follow a backfill that another process drives, until it ends; changes nothing."""
     workspace, limit = which.open(), how.limit
     backfills = Backfills(workspace)
     with _reporting(backfills.estimate_left(which.backfill)) as reporter:

@@ -59,14 +59,14 @@ def doctor(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A saved plan: only its tables are looked at, for all that it reads and writes.",
+            help="A saved plan: check only the tables that it reads and writes.",
             metavar="PLAN.json",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check lineage, run store, tables, clock, permissions, Java, Spark; say how to fix each."""
+    """Check lineage, run store, tables, clock, permissions, Java, Spark; show how to fix each."""
     workspace = source.open()
     checks = _Doctor(workspace, None if file is None else load_plan(file)).checks()
     document = {"schema_version": 1, "kind": "doctor", "checks": [asdict(one) for one in checks]}

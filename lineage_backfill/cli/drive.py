@@ -1,4 +1,4 @@
-"""`drive`: a driver that takes the backfills of a run store by itself."""
+"""`drive`: a service that drives the backfills of a run store."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def drive(
     listen: Annotated[
         str | None,
         typer.Option(
-            help="Serve the pages of `serve`, and /metrics, at this address and port.",
+            help="Serve the web pages of `serve`, and /metrics, at this address and port.",
             metavar="HOST:PORT",
         ),
     ] = None,
 ) -> None:
-    """Drive the backfills that have no driver, until SIGTERM; for services such as systemd."""
+    """Drive backfills without a driver, until SIGTERM; for services such as systemd."""
     project = source.load()
     stopped = Event()
     with ExitStack() as stack:

@@ -17,10 +17,12 @@ from lineage_backfill.errors import BackfillError, UnknownNameError
 def show(
     code: Annotated[
         str | None,
-        typer.Argument(help="The code, as LB-101; else all.", metavar="CODE", show_default=False),
+        typer.Argument(
+            help="The code, such as LB-101; by default all.", metavar="CODE", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Say what an error means and what to do about it."""
+    """Explain an error and what to do about it."""
     known = {one.code: one for one in all_errors()}
     if code is None:
         every = known.values()

@@ -46,10 +46,8 @@ class GraphOptions:
     form: Annotated[
         Form, typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM")
     ] = Form.TREE
-    up: Annotated[bool, typer.Option("--up", help="What they are made of.")] = False
-    down: Annotated[bool, typer.Option("--down", help="What they feed; so it is without --up.")] = (
-        False
-    )
+    up: Annotated[bool, typer.Option("--up", help="Show upstream.")] = False
+    down: Annotated[bool, typer.Option("--down", help="Show downstream; the default.")] = False
     depth: Annotated[
         int | None, typer.Option(help="Stop after N jobs in a row.", min=0, metavar="N")
     ] = None
@@ -61,9 +59,9 @@ class GraphOptions:
             autocompletion=complete_jobs,
         ),
     ] = None
-    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, joined directly.")] = False
+    jobs: Annotated[bool, typer.Option("--jobs", help="Only jobs, connected directly.")] = False
     datasets: Annotated[
-        bool, typer.Option("--datasets", help="Only datasets, joined directly.")
+        bool, typer.Option("--datasets", help="Only datasets, connected directly.")
     ] = False
     namespace: NamespaceOption = None
     as_json: JsonOption = False
@@ -78,14 +76,14 @@ def graph(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Datasets and jobs to start from; else all.",
+            help="Datasets and jobs to start from; by default all.",
             metavar="NAME",
             show_default=False,
             autocompletion=complete_nodes,
         ),
     ] = None,
 ) -> None:
-    """Draw what feeds what, as plans see it."""
+    """Draw the lineage as plans use it."""
     if how.jobs and how.datasets:
         raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
     if not names and (how.up or how.down or how.depth is not None):

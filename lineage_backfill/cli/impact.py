@@ -33,7 +33,7 @@ class ShowOptions:
     """How a plan is shown, or one job of it explained."""
 
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 where there is work to do.")
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there is work to do.")
     ] = False
     as_json: JsonOption = False
     force: ForceOption = False
@@ -41,15 +41,15 @@ class ShowOptions:
         None
     )
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="With --json: add how long it takes (p50, p90).")
+        bool, typer.Option("--estimate", help="With --json: add the estimated time (p50, p90).")
     ] = False
     form: Annotated[
-        Format | None, typer.Option("--format", help="How to show it; else as a table.")
+        Format | None, typer.Option("--format", help="Output format; a table by default.")
     ] = None
     why: Annotated[
         str | None,
         typer.Option(
-            help="Say why this job (this key of it) would run: the way back to the change.",
+            help="Show why this job, or this key of it, would run: the path from the change.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -57,7 +57,7 @@ class ShowOptions:
     why_not: Annotated[
         str | None,
         typer.Option(
-            help="Say why it would not run: where the ways from the change to it end.",
+            help="Show why it would not run: where the paths from the change stop.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -66,7 +66,7 @@ class ShowOptions:
         str | None,
         typer.Option(
             "--dry-run-diff",
-            help="Run this key of this job on clones of its tables, and show which rows change.",
+            help="Run this key of this job on clones of its tables, and show the rows that change.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -81,7 +81,7 @@ def impact(
     listing: ListOptions,
     datasets: DatasetsArgument = None,
 ) -> None:
-    """Show what a fix of these datasets broke downstream, why, and what would run."""
+    """Show what a fix of these datasets made stale downstream, why, and what would run."""
     questions = [one for one in (how.why, how.why_not, how.dry_run_diff) if one]
     if questions:
         if how.out or how.detailed_exitcode or how.form or len(questions) > 1:

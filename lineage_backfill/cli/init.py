@@ -28,14 +28,14 @@ _TRY = "impact raw_orders --from 2024-03-10T22 --to 2024-03-11T00"
 def init(
     lineage: LineageOptions,
     out: Annotated[
-        Path, typer.Option(help="The file to write; - prints it.", metavar="FILE")
+        Path, typer.Option(help="The file to write; - to print it.", metavar="FILE")
     ] = Path(FILE_NAME),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     example: Annotated[
         bool, typer.Option("--example", help="Write a worked example that needs no lineage.")
     ] = False,
 ) -> None:
-    """Draft a project file: what the lineage tells of partitions, and questions for the rest."""
+    """Draft a project file: partitions from the lineage, and questions for the rest."""
     printed = str(out) == "-"
     target = Path.cwd() / (FILE_NAME if printed else out)
     if target.exists() and not (force or printed):

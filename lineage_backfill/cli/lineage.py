@@ -31,7 +31,7 @@ from lineage_backfill.presentation.names import Names
 from lineage_backfill.presentation.text import counted
 from lineage_backfill.presentation.words import age
 
-lineage = typer.Typer(help="The lineage that plans are made from.", no_args_is_help=True)
+lineage = typer.Typer(help="The lineage that plans use.", no_args_is_help=True)
 
 
 @lineage.command("show")
@@ -50,7 +50,7 @@ def show(
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs with what they read and write, or everything known of one name."""
+    """List the jobs with their inputs and outputs, or show one name in full."""
     workspace = source.open()
     snapshot = workspace.snapshot
     jobs, datasets = list(snapshot.jobs.values()), list(snapshot.datasets.values())
@@ -76,7 +76,7 @@ def pull(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Save the lineage as a snapshot, from which plans are made offline: --snapshot FILE."""
+    """Save the lineage as a snapshot, to plan offline with --snapshot FILE."""
     lineage_of = source.open().lineage
     if not force:
         documents.refuse_others(out, lambda _head: lineage_of.is_snapshot(out))
@@ -115,7 +115,7 @@ def pull(
 @lineage.command("refresh")
 @takes_options
 def refresh(source: SourceOptions) -> None:
-    """Forget what was kept of Marquez, and read all of it again."""
+    """Clear the cache of Marquez, and read everything again."""
     snapshot = source.open().lineage.refresh()
     for warning in snapshot.warnings:
         terminal.say(f"warning: {warning}", style="yellow")
@@ -131,12 +131,13 @@ def diff(
         Path, typer.Argument(help="The earlier snapshot.", metavar="A", show_default=False)
     ],
     after: Annotated[
-        Path | None, typer.Argument(help="The later one; else the lineage as it is.", metavar="B")
+        Path | None,
+        typer.Argument(help="The later one; by default the current lineage.", metavar="B"),
     ] = None,
     detailed_exitcode: DetailedDifference = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two snapshots, or between one and the lineage as it is."""
+    """Show the differences between two snapshots, or a snapshot and the current lineage."""
     workspace = source.open()
     old = workspace.lineage.read_file(before)
     new = workspace.snapshot if after is None else workspace.lineage.read_file(after)

@@ -34,7 +34,7 @@ _app = typer.Typer(
 
 
 def _note(param: typer.CallbackParam, value: Any) -> None:
-    """Keep what an option says that may stand anywhere on the line."""
+    """Keep the value of an option that may be anywhere on the line."""
     if value:
         terminal.manner = replace(terminal.manner, **{param.name: value})
 
@@ -66,16 +66,16 @@ def _version(wanted: bool) -> None:
 
 
 def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) -> Any:
-    """Return an option of the whole program that every verb takes as well."""
+    """Return an option of the whole program that every verb takes too."""
     return typer.Option(
         *names, callback=callback, expose_value=False, help=text, rich_help_panel=_OUTPUT, **more
     )
 
 
-_QUIET = "Say nothing on stderr but errors and questions."
-_VERBOSE = "Say on stderr what is read and asked, and how long it takes; -vv says more."
-_LOG_FORMAT = "How stderr is written: text, or json, an object for each change of state."
-_COLOR = "When to use colours; else on a terminal, unless NO_COLOR is set."
+_QUIET = "Print only errors and questions on stderr."
+_VERBOSE = "Log reads, requests and their duration on stderr; -vv for more."
+_LOG_FORMAT = "Format of stderr: text, or json with one object per change of state."
+_COLOR = "When to use colours; by default on a terminal, unless NO_COLOR is set."
 
 
 @_app.callback()
@@ -88,7 +88,7 @@ def _options(  # noqa: PLR0913 - each is an option of its own
         int, _shared("--verbose", "-v", callback=_verbose, count=True, text=_VERBOSE)
     ] = 0,
     no_input: Annotated[
-        bool, _shared("--no-input", callback=_note, text="Never ask; refuse what needs --yes.")
+        bool, _shared("--no-input", callback=_note, text="Never ask; fail if --yes is needed.")
     ] = False,
     utc: Annotated[
         bool, _shared("--utc", callback=_note, text="Show times in UTC, not in the local zone.")
@@ -103,7 +103,7 @@ def _options(  # noqa: PLR0913 - each is an option of its own
     ] = None,
     debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
-    """Options of the whole program; those of the panel stand with every verb as well."""
+    """Options of the whole program; every verb takes those of the panel too."""
 
 
 def program() -> TyperGroup:

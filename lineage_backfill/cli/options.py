@@ -1,4 +1,4 @@
-"""The options that several verbs share, as dataclasses that a command takes whole."""
+"""The options that several verbs share, as dataclasses that a command takes."""
 
 from __future__ import annotations
 
@@ -32,43 +32,45 @@ _what, _far, _rail, _drive, _source = (partial(Option, rich_help_panel=one) for 
 
 
 class View(StrEnum):
-    """What of Marquez is read: its event history, its own graph, or both."""
+    """What is read from Marquez: its event history, its graph, or both."""
 
     EVENTS = "events"
     GRAPH = "graph"
     BOTH = "both"
 
 
-ForceOption = Annotated[bool, Option("--force", help="Let --out replace a file of another kind.")]
+ForceOption = Annotated[
+    bool, Option("--force", help="Let --out replace an existing file of another kind.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageOptions:
-    """Which lineage a verb works on."""
+    """The lineage that a verb uses."""
 
     events: Annotated[
         list[str] | None,
         _source(help="OpenLineage events: a file, a folder or a glob; repeatable.", metavar="PATH"),
     ] = None
-    marquez: Annotated[str | None, _source(help="Marquez to ask.", metavar="URL")] = None
+    marquez: Annotated[str | None, _source(help="Marquez server to read.", metavar="URL")] = None
     snapshot: Annotated[Path | None, _source(help="A saved lineage snapshot.", metavar="FILE")] = (
         None
     )
     allow_torn_events: Annotated[
         bool,
-        _source("--allow-torn-events", help="Leave out a last line of events that is cut off."),
+        _source("--allow-torn-events", help="Ignore an incomplete last line in events files."),
     ] = False
     lineage_view: Annotated[
-        View | None, _source(help="What of Marquez to read: by default both.")
+        View | None, _source(help="What to read from Marquez; both by default.")
     ] = None
     no_cache: Annotated[
-        bool, _source("--no-cache", help="Read all of Marquez, and keep nothing of it.")
+        bool, _source("--no-cache", help="Read everything from Marquez, and cache nothing.")
     ] = False
 
     def project(
         self, file: Path | None, *, search: bool = True, target: str | None = None
     ) -> Project:
-        """Return the project of a file (None: the one found upward, if it is searched for)."""
+        """Return the project of a file; None searches upward unless `search` is False."""
         return open_project(
             file,
             search=search,
@@ -86,16 +88,18 @@ class LineageOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(LineageOptions):
-    """Which project file and which lineage a verb works on."""
+    """The project file and the lineage that a verb uses."""
 
     config: Annotated[
         Path | None,
-        _source(help="Project file; else lineage-backfill.toml, searched upward.", metavar="FILE"),
+        _source(
+            help="Project file; by default lineage-backfill.toml, searched upward.", metavar="FILE"
+        ),
     ] = None
 
     target: Annotated[
         str | None,
-        _source(help="The [target.NAME] of the project file that holds.", metavar="NAME"),
+        _source(help="Target of the project file: its table target.NAME.", metavar="NAME"),
     ] = None
 
     def open(self, *, as_of: datetime | None = None) -> Workspace:
@@ -135,7 +139,7 @@ class SourceOptions(LineageOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """How far a plan goes, and which guard rails it overrides."""
+    """How far a plan goes, and the guard rails it overrides."""
 
     select: Annotated[
         list[str] | None,
@@ -152,11 +156,11 @@ class PlanOptions:
     reverse: Annotated[bool, _far("--reverse", help="Newest keys first.")] = False
     now: Annotated[
         str | None,
-        _far(help="Plan as of this instant, as 2024-04-01T00:00:00Z.", metavar="INSTANT"),
+        _far(help="Plan as of this instant, such as 2024-04-01T00:00:00Z.", metavar="INSTANT"),
     ] = None
     reason: Annotated[
         str | None,
-        _far(help="Why it is done; kept with the plan and the backfill.", metavar="TEXT"),
+        _far(help="Reason, stored with the plan and the backfill.", metavar="TEXT"),
     ] = None
     allow_protected: Annotated[bool, _rail("--allow-protected", help="Run protected jobs too.")] = (
         False
@@ -179,53 +183,57 @@ class RequestOptions(PlanOptions):
     job: Annotated[
         list[str] | None,
         _what(
-            help="Run keys of this job again, and all below; repeatable.",
+            help="Run keys of this job again, and everything downstream; repeatable.",
             metavar="JOB",
             autocompletion=complete_jobs,
         ),
     ] = None
     from_: Annotated[str | None, _what("--from", help="First partition key.", metavar="KEY")] = None
     to: Annotated[
-        str | None, _what(help="Last partition key, included; else the newest.", metavar="KEY")
+        str | None,
+        _what(help="Last partition key, included; by default the newest.", metavar="KEY"),
     ] = None
     only: Annotated[
         Only,
         _what(
-            help="Which keys of --job: those never made, those that failed or were blocked last.",
+            help="Keys of --job: never made; failed or blocked in their last run; or all.",
             show_default=False,
         ),
     ] = Only.ALL
     partitions: Annotated[
         str | None,
-        _what(help="Keys and A..B ranges, by commas; or @FILE with a JSON set.", metavar="SET"),
+        _what(
+            help="Keys and A..B ranges, separated by commas; or @FILE with a JSON set.",
+            metavar="SET",
+        ),
     ] = None
     since_version: Annotated[
         int | None,
-        _what(
-            help="The keys that changed in the Delta table after version N.", metavar="N", min=-1
-        ),
+        _what(help="Keys that changed in the Delta table after version N.", metavar="N", min=-1),
     ] = None
     changed_since: Annotated[
         str | None,
-        _what(help="The keys that changed since then: 2h, 7d or an instant.", metavar="T"),
+        _what(help="Keys that changed since then: 2h, 7d or an instant.", metavar="T"),
     ] = None
     request: Annotated[
-        Path | None, _what(help="All roots and their keys as JSON.", metavar="FILE")
+        Path | None,
+        _what(help="All changed datasets and jobs with their keys, as JSON.", metavar="FILE"),
     ] = None
     namespace: Annotated[
-        str | None, _what(help="Namespace of the names given.", metavar="NAME")
+        str | None, _what(help="Namespace of the given names.", metavar="NAME")
     ] = None
     columns: Annotated[
-        list[str] | None, _what(help="Only these columns changed; by commas.", metavar="NAMES")
+        list[str] | None,
+        _what(help="Only these columns changed; separated by commas.", metavar="NAMES"),
     ] = None
     depth: Annotated[int | None, _far(help="Stop after N jobs in a row.", min=1, metavar="N")] = (
         None
     )
     exact: Annotated[
-        bool, _far("--exact", help="No widening by lookback; what is left stale is listed.")
+        bool, _far("--exact", help="Do not add lookback keys; list what stays stale.")
     ] = False
     include_former: Annotated[
-        bool, _far("--include-former", help="Follow edges that only older runs had.")
+        bool, _far("--include-former", help="Follow edges that only older runs have.")
     ] = False
 
     @property
@@ -236,22 +244,22 @@ class RequestOptions(PlanOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitOptions:
-    """For how long."""
+    """How long to wait."""
 
     timeout: Annotated[
         str | None,
-        _drive(help="Stop waiting after this long, as 90s, 30m or 2h.", metavar="DURATION"),
+        _drive(help="Stop waiting after this time, such as 90s, 30m or 2h.", metavar="DURATION"),
     ] = None
 
     @property
     def limit(self) -> timedelta | None:
-        """How long to wait; None for as long as it takes. Raises UsageError."""
+        """How long to wait; None without limit. Raises UsageError."""
         return read_duration(self.timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningOptions(WaitOptions):
-    """How many runs at once, for how long, and what becomes of it where others are in the way."""
+    """How many runs at once, for how long, and whether to wait for others."""
 
     max_parallel: Annotated[
         int | None, _drive(help="At most this many runs at once.", min=1, metavar="N")
@@ -260,56 +268,55 @@ class RunningOptions(WaitOptions):
         bool,
         _drive(
             "--wait",
-            help="Wait for others that hold this backfill or its partitions; else exit with 6.",
+            help="Wait if others hold this backfill or its partitions; by default exit with 6.",
         ),
     ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(RunningOptions):
-    """How a plan is run, and what is kept with the backfill."""
+    """How a plan is run, and what is stored with the backfill."""
 
-    yes: Annotated[bool, _drive("--yes", "-y", help="Do not ask.")] = False
+    yes: Annotated[bool, _drive("--yes", "-y", help="Do not ask for confirmation.")] = False
     at: Annotated[
         str | None,
         _drive(
             "--at",
             "--start-at",
-            help="Begin then: an instant, or after so long, as 2h.",
+            help="Start then: an instant, or a delay such as 2h.",
             metavar="WHEN",
         ),
     ] = None
     expires: Annotated[
         str | None,
         _drive(
-            help="Start nothing after that, and hide it from lists: an instant, or as 2h.",
+            help="Start no run after that, then hide it: an instant, or as 2h.",
             metavar="WHEN",
         ),
     ] = None
     strict: Annotated[
         bool,
-        _drive("--strict", help="Exit 3 also for jobs that --select, --exclude or --depth left."),
+        _drive("--strict", help="Exit with 3 if --select, --exclude or --depth leave jobs stale."),
     ] = False
     detach: Annotated[
         bool,
-        _drive(
-            "--detach", help="Run in a process of its own, and print the id; `watch` follows it."
-        ),
+        _drive("--detach", help="Run in a separate process, and print the id; `watch` follows it."),
     ] = False
     title: Annotated[
         str | None,
         _drive(
-            help="Name of the backfill, as 'VAT fix, INC-812'; by default what changed.",
+            help="Name of the backfill, such as 'VAT fix, INC-812'; by default what changed.",
             metavar="TEXT",
         ),
     ] = None
     description: Annotated[
-        str | None, _drive(help="What it is, for others; at most 1,000 characters.", metavar="TEXT")
+        str | None,
+        _drive(help="Description of the backfill; at most 1,000 characters.", metavar="TEXT"),
     ] = None
     parameter: Annotated[
         list[str] | None,
         _drive(
-            help="A parameter that every job is given; the value is JSON, or else a string.",
+            help="Parameter for every job; the value is JSON, or else a string.",
             metavar="NAME=VALUE",
         ),
     ] = None
@@ -317,14 +324,14 @@ class RunOptions(RunningOptions):
         bool,
         _drive(
             "--no-cutoff",
-            help="Run all that is planned, also what reads nothing that has really changed.",
+            help="Run everything that is planned, even if the inputs came out unchanged.",
         ),
     ] = False
     no_tail: Annotated[
         bool,
         _drive(
             "--no-tail",
-            help="List keys that became complete meanwhile in the end, instead of running them.",
+            help="Only list keys that became complete meanwhile; do not run them.",
         ),
     ] = False
 
@@ -343,23 +350,21 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """How much is shown of the jobs of a plan."""
+    """How much of a plan's jobs is shown."""
 
-    every: Annotated[
-        bool, Option("--all", help="Show each job, also where groups of them would be shown.")
-    ] = False
+    every: Annotated[bool, Option("--all", help="Show every job instead of groups.")] = False
     details: Annotated[
-        bool, Option("--details", help="Show each job with its whole reason and its owner.")
+        bool, Option("--details", help="Show every job with its full reason and owner.")
     ] = False
     group_by: Annotated[
-        GroupBy | None, Option(help="Show groups of jobs; by default those of more than 30.")
+        GroupBy | None, Option(help="Show jobs in groups; by default above 30 jobs.")
     ] = None
 
 
 DatasetsArgument = Annotated[
     list[str] | None,
     Argument(
-        help="Datasets that are right again and whose readers are not.",
+        help="Datasets that were fixed; their readers are stale.",
         metavar="DATASET",
         show_default=False,
         autocompletion=complete_datasets,
@@ -368,31 +373,31 @@ DatasetsArgument = Annotated[
 BackfillArgument = Annotated[
     str | None,
     Argument(
-        help="Its id or the beginning of it; else the newest one.",
+        help="Its id or the start of its id; by default the newest.",
         metavar="BACKFILL",
         show_default=False,
         autocompletion=complete_backfills,
     ),
 ]
 DetailedDifference = Annotated[
-    bool, Option("--detailed-exitcode", help="Exit with 2 where they differ.")
+    bool, Option("--detailed-exitcode", help="Exit with 2 if they differ.")
 ]
 NamespaceOption = Annotated[
-    str | None, Option(help="Namespace of the names given.", metavar="NAME")
+    str | None, Option(help="Namespace of the given names.", metavar="NAME")
 ]
-YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")]
 JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverOptions:
-    """What is known of machines that drove a backfill."""
+    """The machines that drove a backfill and are gone."""
 
     machine_gone: Annotated[
         list[str] | None,
         _drive(
             "--machine-gone",
-            help="This machine is gone for good: what ran there is lost, and run again.",
+            help="This machine is gone for good: its runs are lost, and run again.",
             metavar="HOST",
         ),
     ] = None
@@ -400,7 +405,7 @@ class TakeoverOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions(SourceOptions):
-    """Which backfill a verb works on."""
+    """The backfill that a verb acts on."""
 
     backfill: BackfillArgument = None
     as_json: JsonOption = False

@@ -1,4 +1,4 @@
-"""`plan`: saved plans, looked at and compared."""
+"""`plan`: shows and compares saved plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lineage_backfill.planning.document import plan_members, plan_to_dict
 from lineage_backfill.planning.plan import Plan
 from lineage_backfill.presentation import documents
 
-plan = typer.Typer(help="Plans that `impact --out` has saved.", no_args_is_help=True)
+plan = typer.Typer(help="Plans saved with `impact --out`.", no_args_is_help=True)
 
 
 @plan.command("show")
@@ -47,7 +47,7 @@ def diff(
     detailed_exitcode: DetailedDifference = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two saved plans, job by job, and what moved below them."""
+    """Show the differences between two saved plans, job by job, and what caused them."""
     document = difference(planning.load_plan(before), planning.load_plan(after))
     terminal.show(document, difference_table, as_json=as_json)
     if detailed_exitcode and document["differ"]:

@@ -23,15 +23,15 @@ from lineage_backfill.workspace.backfills import Backfills
 def prune(
     source: SourceOptions,
     older_than: Annotated[
-        str, typer.Option(help="How long ago a backfill must have ended, as 90d.", metavar="AGE")
+        str, typer.Option(help="Minimum time since a backfill ended, such as 90d.", metavar="AGE")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what is kept of old backfills: runs, logs, results; what they wrote stays."""
+    """Remove the runs, logs and results of old backfills; the data they wrote stays."""
     age = read_duration(older_than)
     assert age is not None
     backfills = Backfills(source.open())

@@ -18,27 +18,27 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="The address to serve at; else 127.0.0.1, for this machine alone.",
+            help="Address to listen on; by default 127.0.0.1, this machine alone.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(
-            help="Its port, else 8085; 0 for any that is free.", min=0, max=65535, metavar="N"
-        ),
+        typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65535, metavar="N"),
     ] = 8085,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another name by which browsers reach it, as that of a proxy; repeatable.",
+            help="Another host name that browsers use for it, such as a proxy's; repeatable.",
             metavar="NAME",
         ),
     ] = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the pages in a browser.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show backfills, plans, lineage and settings in a browser, until Ctrl-C; changes nothing."""
+    """Show backfills, plans, lineage and settings in a browser, read-only, until Ctrl-C."""
     project = source.load()
     with server.listen(host, port) as listening:
         address = server.address_of(listening)

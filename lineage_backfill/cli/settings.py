@@ -31,11 +31,11 @@ config = typer.Typer(help="The settings of this project.", no_args_is_help=True)
 def show(
     source: SourceOptions,
     sources: Annotated[
-        bool, typer.Option("--sources", help="Say where each value comes from.")
+        bool, typer.Option("--sources", help="Show where each value comes from.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every setting as it holds here; secrets are masked."""
+    """Print every setting in effect; secrets are masked."""
     project = source.load()
     if as_json:
         documents.emit(settings.document(project))
@@ -50,12 +50,10 @@ def show(
 @takes_options
 def check(
     source: SourceOptions,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse warnings as if they were errors.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold the project file against the lineage; exits with 64 where something is wrong."""
+    """Compare the project file with the lineage; exits with 64 if something is wrong."""
     workspace = source.open()
     found = Planning(workspace).findings()
     bad = ("error", "warning") if strict else ("error",)

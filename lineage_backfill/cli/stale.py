@@ -1,4 +1,4 @@
-"""`stale` and `catchup`: what is missing or older than what it is made from, and its repair."""
+"""`stale` and `catchup`: partitions missing or older than their inputs, and their repair."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def stale(
     source: SourceOptions,
     since: _SinceOption = None,
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit with 2 where anything is stale.")
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if anything is stale.")
     ] = False,
     as_json: JsonOption = False,
     out: Annotated[
@@ -72,7 +72,7 @@ def stale(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Show what is missing, or older than what it is made from, partition by partition."""
+    """List partitions that are missing or older than their inputs."""
     found = _find(options, source, since)
     if out and found.plan is not None:
         documents.save(plan_members(found.plan), out, force=force)
@@ -93,11 +93,11 @@ def catchup(
     since: _SinceOption = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="At most so many runs: those of the oldest keys.", min=1, metavar="N"),
+        typer.Option(help="At most this many runs, oldest keys first.", min=1, metavar="N"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan and run what `stale` shows, and what follows from it; nothing else."""
+    """Plan and run what `stale` lists and everything downstream; nothing else."""
     found = _find(options, source, since, limit)
     terminal.talk().print(_tables(found))
     if found.plan is not None:

@@ -1,4 +1,4 @@
-"""`status`, `report` and `history`: what is known of backfills."""
+"""`status`, `report` and `history`: shows backfills."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lineage_backfill.workspace.rows import compare_rows
 
 @takes_options
 def status(which: BackfillOptions) -> None:
-    """Show where a backfill and each of its runs stand."""
+    """Show the state of a backfill and its runs."""
     document = Backfills(which.open()).status(which.backfill)
     terminal.show(document, status_table, as_json=which.as_json)
 
@@ -31,17 +31,17 @@ def status(which: BackfillOptions) -> None:
 def report(
     which: BackfillOptions,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print it as Markdown, for an incident's page.")
+        bool, typer.Option("--markdown", help="Print Markdown, for an incident page.")
     ] = False,
     rows: Annotated[
         str | None,
         typer.Option(
-            help="Rows that it added, removed and changed in one partition; Spark reads them.",
+            help="Show the rows added, removed and changed in one partition; needs Spark.",
             metavar="DATASET@KEY",
         ),
     ] = None,
 ) -> None:
-    """Show what a backfill has touched beside what it had planned, rows before and after."""
+    """Show the partitions a backfill planned and rewrote, and rows before and after."""
     if which.as_json and markdown:
         raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
     if rows is not None:
@@ -62,29 +62,32 @@ def history(
     source: SourceOptions,
     state: Annotated[
         list[BackfillState] | None,
-        typer.Option(help="Only those in this state; repeatable.", metavar="STATE"),
+        typer.Option(help="Only backfills in this state; repeatable.", metavar="STATE"),
     ] = None,
     owner: Annotated[
-        str | None, typer.Option(help="Only those submitted by this account.", metavar="NAME")
+        str | None, typer.Option(help="Only backfills submitted by this account.", metavar="NAME")
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Only those that repair a change of this dataset, or ran this job.",
+            help="Only backfills of a change of this dataset, or of this job.",
             metavar="NAME",
             autocompletion=complete_datasets,
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only those submitted since: 7d or an instant.", metavar="T")
+        str | None,
+        typer.Option(help="Only backfills submitted since: 7d or an instant.", metavar="T"),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(help="Only those with this in title, description or reason.", metavar="TEXT"),
+        typer.Option(
+            help="Only backfills with this text in title, description or reason.", metavar="TEXT"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the backfills of this project, the newest first."""
+    """List the backfills of this project, newest first."""
     wanted = Wanted(
         states=state or (),
         owner=owner,

@@ -1,4 +1,4 @@
-"""`pause`, `cancel` and `delete`: the verbs that stop a backfill, or put it away."""
+"""`pause`, `cancel` and `delete`: stop or hide a backfill."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CANCELLED = {
 
 @takes_options
 def pause(which: BackfillOptions) -> None:
-    """Start no more runs of a backfill; those under way may end, and `resume` goes on."""
+    """Start no more runs of a backfill; those under way may end. `resume` continues it."""
     backfills = Backfills(which.open())
     paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
@@ -51,9 +51,9 @@ def pause(which: BackfillOptions) -> None:
 def cancel(
     which: BackfillOptions,
     takeover: TakeoverOptions,
-    kill: Annotated[bool, typer.Option("--kill", help="Stop what is running, too.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Also stop the runs under way.")] = False,
 ) -> None:
-    """Give up what a backfill has not started; what it has written stays as it is."""
+    """Cancel the runs that a backfill has not started; the data it wrote stays."""
     workspace = which.open()
     reporter = progress(terminal.talk())
     with reporter.showing():
@@ -72,14 +72,14 @@ def delete(
     backfill: Annotated[
         str,
         typer.Argument(
-            help="Its id or the beginning of it.",
+            help="Its id or the start of its id.",
             metavar="BACKFILL",
             autocompletion=complete_backfills,
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Hide a backfill from lists; the data it wrote stays, and its whole id still names it."""
+    """Hide a backfill from lists; the data it wrote stays, and its full id still works."""
     backfills = Backfills(source.open())
     deleted = backfills.delete(backfill).id
     text = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"

@@ -1,4 +1,4 @@
-"""The verbs: what each is for, and where it is; none is imported before it is called."""
+"""The verbs, each with its help line and module; a module is imported when called."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from typer.main import get_command, get_group
 
 #: Each verb with its module, its name there and its line in the help of the program.
 _VERBS = (
-    ("init", "init:init", "Draft a project file: what the lineage tells, and questions."),
-    ("impact", "impact:impact", "Show what a fix of datasets broke downstream, and why."),
-    ("plan", "plan:plan", "Show and compare plans that `impact --out` has saved."),
-    ("run", "backfill:run", "Run a saved plan, or plan and run in one."),
-    ("watch", "backfill:watch", "Show the progress of a backfill that runs elsewhere."),
+    ("init", "init:init", "Draft a project file from the lineage, with questions."),
+    ("impact", "impact:impact", "Show what a fix made stale downstream, and what would run."),
+    ("plan", "plan:plan", "Show and compare plans saved with `impact --out`."),
+    ("run", "backfill:run", "Run a saved plan, or plan and run in one step."),
+    ("watch", "backfill:watch", "Follow a backfill that another process drives."),
     ("resume", "backfill:resume", "Resume a backfill that was paused or interrupted."),
-    ("retry", "backfill:retry", "Run again what failed, and what was blocked by it."),
-    ("undo", "backfill:undo", "Put back what a backfill wrote."),
-    ("drive", "drive:drive", "Drive the backfills that have no driver, as a service."),
-    ("stale", "stale:stale", "Show what is missing, or older than what it is made from."),
-    ("catchup", "stale:catchup", "Plan and run what `stale` shows."),
+    ("retry", "backfill:retry", "Run failed runs again, and those they blocked."),
+    ("undo", "backfill:undo", "Restore the partitions that a backfill overwrote."),
+    ("drive", "drive:drive", "Drive backfills without a driver, as a service."),
+    ("stale", "stale:stale", "List partitions that are missing or older than their inputs."),
+    ("catchup", "stale:catchup", "Plan and run what `stale` lists."),
     ("pause", "stop:pause", "Start no more runs of a backfill."),
-    ("cancel", "stop:cancel", "Give up what a backfill has not started."),
+    ("cancel", "stop:cancel", "Cancel the runs that a backfill has not started."),
     ("delete", "stop:delete", "Hide a backfill from lists; the data it wrote stays."),
-    ("prune", "prune:prune", "Remove what is kept of old backfills."),
-    ("status", "status:status", "Show where a backfill and each of its runs stand."),
-    ("report", "status:report", "Show what a backfill has touched beside what it had planned."),
+    ("prune", "prune:prune", "Remove the records of old backfills."),
+    ("status", "status:status", "Show the state of a backfill and its runs."),
+    ("report", "status:report", "Show the partitions a backfill planned and rewrote."),
     ("history", "status:history", "List the backfills of this project."),
-    ("serve", "serve:serve", "Show all that is known in a browser; changes nothing."),
-    ("lineage", "lineage:lineage", "Show, save and compare the lineage that plans are made from."),
-    ("graph", "graph:graph", "Draw the lineage, or a part of it."),
+    ("serve", "serve:serve", "Show backfills, plans and lineage in a browser, read-only."),
+    ("lineage", "lineage:lineage", "Show, save and compare the lineage."),
+    ("graph", "graph:graph", "Draw the lineage or a part of it."),
     ("config", "settings:config", "Show and check the settings of this project."),
-    ("doctor", "doctor:doctor", "Check everything that a backfill needs, and say how to fix it."),
-    ("errors", "errors:show", "Say what an error means and what to do about it."),
-    ("demo", ".demo.verb:demo", "Break a feed of flights, fix it, and see it backfilled on Spark."),
+    ("doctor", "doctor:doctor", "Check everything that a backfill needs; show how to fix it."),
+    ("errors", "errors:show", "Explain an error and what to do about it."),
+    ("demo", ".demo.verb:demo", "Break a flights feed, fix it, and backfill it on Spark."),
 )
 
 
 class Verb(TyperCommand):
-    """A verb by its name and its line; `command` is the verb itself.
+    """A verb by its name and help line; `command` is the verb itself.
 
     `where` names its function or group, as MODULE:NAME from this package on; `shared` are options
-    of the whole program, which it takes as well.
+    of the whole program, which each verb takes too.
     """
 
     def __init__(self, name: str, where: str, line: str, shared: Iterable[Any]) -> None:

@@ -13,11 +13,11 @@ from lineage_backfill.demo.story import run_demo
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(help="Where to build it; begun afresh each time.")
+        Path, typer.Argument(help="Folder to build it in; that of an earlier demo is emptied.")
     ] = Path("lineage-backfill-demo"),
     year: Annotated[bool, typer.Option("--year", help="All of 2013 instead of its March.")] = False,
 ) -> None:
-    """Break a feed of real flights, fix it, and see exactly what it broke re-run on Spark."""
+    """Break a feed of real flights, fix it, and re-run exactly what it broke on Spark."""
     code = run_demo(folder, year=year, console=terminal.out())
     if code:
         raise typer.Exit(code)

@@ -19,21 +19,20 @@ _WIDTH = 100
 _ERRORS = """\
 # Errors
 
-Every error is one sentence with a code, and a second one that says what to do next. The codes are
-stable. `lineage-backfill errors LB-101` prints what stands here. `--debug`, anywhere on the line,
-adds the traceback."""
+Every error has a code, one sentence that says what happened, and a hint that says what to do next.
+The codes are stable. `lineage-backfill errors LB-101` prints the same text. `--debug` adds the
+traceback."""
 _IN_A_JOB = """\
 ## Errors inside a Spark job
 
 `spark_runtime` raises these inside the job. `status` and `report` show the name and the message of
-the one that ended an attempt. Where the same attempt may succeed when it is simply made again, it
-is made again by itself."""
+the error that ended an attempt. Transient errors are retried automatically."""
 _OPTIONS = """\
 # Every verb, option and setting
 
-Results go to stdout, everything else to stderr. `-h` on any verb prints what stands here.
-`NO_COLOR` switches colours off, `COLUMNS` sets the width, `PAGER` shows
-what is longer than a screen (`less` by default; `PAGER=cat` for none).
+Results go to stdout, everything else to stderr. `-h` on any verb prints its part of this page.
+`NO_COLOR` switches colours off, `COLUMNS` sets the width, and `PAGER` shows output longer than a
+screen (`less` by default; `PAGER=cat` for none).
 
 | exit code | meaning |
 |---|---|
@@ -42,22 +41,22 @@ what is longer than a screen (`less` by default; `PAGER=cat` for none).
 | 3 | the run ended; some runs failed or are blocked (`--strict`: or were left out by choice) |
 | 4 · 7 | a service refuses · a service is unreachable, or in trouble |
 | 5 · 6 | the plan is stale · another backfill is in the way |
-| 8 · 9 | `--timeout` has passed, `resume` goes on · a guard rail refused: see its message |
+| 8 · 9 | `--timeout` has passed: `resume` continues · a guard rail refused: see its message |
 | 64 · 130 | wrong usage · interrupted (state saved), or "no" at the question |"""
 _OF_ALL = """\
 ## Options of every verb
 
-They may stand before the verb or behind it. With `--quiet`, stderr has errors and questions alone,
-and what is asked about: no preview with `--yes`, no progress, no next steps; exit codes and stdout
-stay as they are. With `--verbose`, stderr also tells what was read and from where, each request to
-a service, what came from the cache, and how long reading, planning and looking at tables took."""
+They may be before or after the verb. With `--quiet`, stderr has only errors, questions and the
+preview that a question is about: no progress and no next steps. Exit codes and stdout do not
+change. With `--verbose`, stderr also has every source that was read, each request to a service,
+what came from the cache, and how long reading, planning and checking tables took."""
 _SETTINGS = """\
 ## Settings
 
-A setting has the first value that is given for it: by an option of the command line, by an
-environment variable, in the project file, in the user's own `config.toml`, else by default.
-`lineage-backfill config show --sources` says which one it was. The tables `[[dataset]]`, `[[job]]`,
-`[engines.*]`, `[pools]` and `[spark]` are described in [project-file.md](project-file.md)."""
+A setting takes its value from the first of these that has one: the command line, an environment
+variable, the project file, the user's `config.toml`, the default. `lineage-backfill config show
+--sources` shows which one it was. The tables `[[dataset]]`, `[[job]]`, `[engines.*]`, `[pools]` and
+`[spark]` are described in [project-file.md](project-file.md)."""
 
 
 def pages() -> dict[str, str]:
@@ -105,7 +104,7 @@ def _options() -> Iterator[str]:
         (f"`{one.name}`", f"`{one.variable}`", f"`{one.default}`" if one.default else "", one.help)
         for one in known_settings()
     )
-    yield _table(("Setting", "Environment", "Default", "What it is"), rows)
+    yield _table(("Setting", "Environment", "Default", "Meaning"), rows)
 
 
 def _verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -129,7 +128,7 @@ def _spelled(one: Any) -> str:
         return f"`{one.metavar or one.name.upper()}`"
     names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
     kind = one.type_descriptor.annotation
-    if one.is_flag:
+    if one.is_flag or getattr(one, "count", False):
         return names
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"{names} {', '.join(kind)}"

@@ -56,6 +56,7 @@ def test_help(
     assert command.help
     for one in command.params:
         assert one.help, f"{one.name} does not say what it is"
+        assert "[" not in one.help, "the help would read it as markup, and leave it out"
     assert {one.name for one in command.params} >= SHARED
     monkeypatch.setenv("COLUMNS", str(width))
     assert main([*path, "-h"]) == 0
