@@ -360,12 +360,11 @@ class ParquetLog:
             now, undone = self._now(), [self._record(version) for version in sorted(versions)]
             if now.state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 return  # another process did it, or a later attempt has begun
-            left = {values: held for record in undone for values, held in record.left.items()}
-            changed = [v for v, held in left.items() if now.listing.get(v, {}) != held.folders]
-            if changed:
+            changed = self._changed_since(undone, now.listing)
+            if changed is not None:
                 raise UndoRefusedError(
-                    f"somebody else changed {describe(now.state.columns, changed[0])} of "
-                    f"{self.location} after version {undone[-1].version}",
+                    f"somebody else changed {describe(now.state.columns, changed)} of "
+                    f"{self.location} after version {undone[0].version}",
                     hint="leave it as it is, or put the files back by hand",
                 )
             before: dict[Values, Held] = {}
@@ -540,6 +539,17 @@ class ParquetLog:
         }
         state = replace(_state(records, columns, held), stamps=listing)
         return Now(state=state, listing=listing, others=others)
+
+    def _changed_since(self, undone: Sequence[Record], listing: Listing) -> Values | None:
+        """Return a partition that others have changed between these writes, or after them."""
+        left: dict[Values, Held] = {}
+        for record in undone:
+            held = self._held(record.version - 1)
+            for values in record.left.keys() & left.keys():
+                if held.get(values, Held()).folders != left[values].folders:
+                    return values
+            left.update(record.left)
+        return next((v for v, one in left.items() if listing.get(v, {}) != one.folders), None)
 
     def _look(self, version: int | None) -> tuple[list[Record], tuple[PartitionColumn, ...]]:
         """Return the records up to a version, and the partition columns as of then."""

@@ -98,6 +98,23 @@ def test_undo_is_refused_where_somebody_changed_the_files_or_the_trash_is_empty(
     assert seen(log) == OLD | {"d1": "new d1", "d2": "new d2"}
 
 
+def test_what_others_did_between_two_versions_is_not_undone_with_them(log: ParquetLog) -> None:
+    theirs = log.root / "day=d1" / "theirs.parquet"
+    publish(log, "one", "d1 d2", scope="d1 d2")
+    theirs.write_text("theirs")
+    publish(log, "two", "d1", scope="d1")
+    now = seen(log)
+    with pytest.raises(UndoRefusedError, match=r"day=d1 .* after version 2"):
+        log.undo([2, 3], transaction("undo:both"))
+    assert seen(log) == now
+    log.undo([3], transaction("undo:two"))
+    assert theirs.read_text() == "theirs"
+    theirs.unlink()
+    publish(log, "three", "d1", scope="d1")
+    log.undo([2, 5], transaction("undo:rest"))  # what they did is gone by then
+    assert seen(log) == OLD
+
+
 def test_a_living_writers_staging_is_left_alone_and_its_attempt_is_its_own(
     log: ParquetLog,
 ) -> None:
