@@ -40,7 +40,7 @@ _BEARER = re.compile(
     rf"(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^{_END},]+", re.IGNORECASE
 )
 #: Members of documents whose members' names tell which of them are secret.
-_TABLES = frozenset({"parameters", "headers", "conf", "env"})
+_TABLES = frozenset({"parameters", "headers", "conf", "env", "arguments"})
 
 
 class _Known:

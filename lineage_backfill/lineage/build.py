@@ -35,6 +35,8 @@ from lineage_backfill.lineage.facets import (
     was_triggered,
 )
 from lineage_backfill.lineage.folded import (
+    ARGUMENTS,
+    CONF,
     NOTHING,
     OF_DATASETS,
     OF_JOBS,
@@ -65,7 +67,7 @@ _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 RARE_RUN_FACETS = frozenset(
     {
         *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
-        *("lineageBackfill_run", "parent", "parentRun"),
+        *("lineageBackfill_run", "parent", "parentRun", *ARGUMENTS),
     }
 )
 #: Control characters and lone surrogates: no producer means them, terminals and databases do.
@@ -324,14 +326,15 @@ class LineageBuilder:
     ) -> tuple[Interval | None, str | None]:
         """Fold in what most runs have not; return the interval and the keys that are told so."""
         nominal = None
+        kept = {name: facets.get(name) for name in ARGUMENTS}
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
         if airflow:
             nominal, key, manual = airflow_run(airflow)
             run.manual |= manual
+            kept[CONF] = airflow
             if airflow is facets.get("airflow"):
                 failure = facets.get("errorMessage")
-                told = {**airflow, "errorMessage": failure} if failure else airflow
-                keep(job.facets, {"airflow": told}, OF_RUNS, when)
+                kept["airflow"] = {**airflow, "errorMessage": failure} if failure else airflow
         else:
             if arguments := facets.get("airflow_runArgs"):
                 run.manual |= was_triggered(arguments)
@@ -339,6 +342,7 @@ class LineageBuilder:
             key, backfill = (run_keys(ours), run_backfill(ours)) if ours else (None, None)
             if backfill and (run.backfill is None or backfill > run.backfill):
                 run.backfill = backfill
+        keep(job.facets, kept, OF_RUNS, when)
         if told := facets.get("jobDependencies"):
             self._fold_dependencies(job, told, when)
         parent = facets.get("parent") or facets.get("parentRun")

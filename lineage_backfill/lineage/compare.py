@@ -12,7 +12,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 #: Members of a job or dataset that are compared on their own, that hold former edges, or that
 #: differ in each run, as a query that names a day.
 _EDGES: Final = frozenset(
-    {"ref", "reads", "writes", "former_reads", "former_writes", "fields", "query"}
+    {"ref", "reads", "writes", "former_reads", "former_writes", "fields", "query", "arguments"}
 )
 
 

@@ -44,11 +44,13 @@ class RunFacets(TypedDict, total=False):
     airflowDagRun: Any
     airflow_runArgs: Any
     errorMessage: Any
+    executionParameters: Any
     jobDependencies: Any
     lineageBackfill_run: Any
     parent: Any
     parentRun: Any
     processing_engine: Any
+    spark_properties: Any
     spark_version: Any
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from lineage_backfill import redaction
+
 #: How many keys one run may be said to have.
 _MOST_KEYS: Final = 1_000
+#: How many arguments one run may be said to have.
+_MOST_ARGUMENTS: Final = 1_000
 #: The longest id that Airflow takes.
 _AN_ID: Final = 250
 #: The addresses in Python's text of a list of assets.
@@ -221,6 +226,35 @@ def location(facet: Any) -> str | None:
 def query(facet: Any) -> str | None:
     """Return the query of a `sql` facet."""
     return _long(facet, "query")
+
+
+def parameters(facet: Any) -> dict[str, str] | None:
+    """Return the arguments of an `executionParameters` facet, secrets masked."""
+    return _arguments({item["key"]: item.get("value") for item in _items(facet, "parameters")})
+
+
+def properties(facet: Any) -> dict[str, str] | None:
+    """Return the properties of a `spark_properties` facet, secrets masked."""
+    return _arguments(facet.get("properties") or {})
+
+
+def dag_conf(facet: Any) -> dict[str, str] | None:
+    """Return the configuration of a DAG run in an `airflow` facet, secrets masked."""
+    return _arguments((facet.get("dagRun") or {}).get("conf") or {})
+
+
+def _arguments(found: Any) -> dict[str, str] | None:
+    """Return the arguments by name, None where there is none; those that are no text as JSON."""
+    if len(found) > _MOST_ARGUMENTS or not all(type(name) is str for name in found):
+        raise ValueError("not the arguments of a run")
+    shown = redaction.document(dict(found), inside=True)
+    texts = {
+        name: one if type(one) is str else json.dumps(one, ensure_ascii=False, sort_keys=True)
+        for name, one in sorted(shown.items())
+    }
+    return {
+        name: f"{t[:_LONGEST]}…" if len(t) > _LONGEST else t for name, t in texts.items()
+    } or None
 
 
 def description(facet: Any) -> str | None:

@@ -11,12 +11,15 @@ from typing import Any, Final
 
 from lineage_backfill.lineage.facets import (
     airflow_task,
+    dag_conf,
     description,
     fields,
     location,
     owners,
+    parameters,
     partitioning,
     processing,
+    properties,
     query,
     tags,
 )
@@ -53,8 +56,19 @@ OF_JOBS: Readers = {
     "documentation": ("description", description),
     **_OF_BOTH,
 }
+#: Facets that tell what a run was given, by the name of the facet.
+ARGUMENTS: Readers = {
+    "executionParameters": ("arguments", parameters),
+    "spark_properties": ("arguments", properties),
+}
+#: Under this name what an `airflow` facet tells of them is kept, beside what it tells of the task.
+CONF: Final = "airflow.conf"
 #: What the facets of a job's runs tell of the job.
-OF_RUNS: Readers = {"airflow": ("airflow", airflow_task)}
+OF_RUNS: Readers = {
+    "airflow": ("airflow", airflow_task),
+    CONF: ("arguments", dag_conf),
+    **ARGUMENTS,
+}
 OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 
 

@@ -364,11 +364,11 @@ def _written(datasets: Iterable[Dataset]) -> Written | None:
 
 
 def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:
-    """Return the members that facets tell."""
-    found = {}
+    """Return the members that facets tell; the tables of several facets become one."""
+    found: dict[str, Any] = {}
     for name, (member, _) in readers.items() if kept else ():
         if (told := _says(kept, name, owner, said)) is not None:
-            found[member] = told
+            found[member] = {**found[member], **told} if member in found else told
     return found
 
 

@@ -42,6 +42,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the lineage says of one job.
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
+    `arguments` are those of its newest run that told some, secrets masked.
     `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner` is what
     the jobs that it stands for, its `parts`, hand to each other, which is no input.
     """
@@ -58,6 +59,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     location: str | None = None  # where the source code is
     query: str | None = None  # the SQL that it runs
     description: str | None = None
+    arguments: Mapping[str, str] | None = None
     partitioning: Mapping[str, Any] | None = None
     after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
     airflow: AirflowTask | None = None

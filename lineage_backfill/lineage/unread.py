@@ -12,7 +12,7 @@ from lineage_backfill.lineage.event import DatasetFacets, JobFacets, OutputFacet
 _TELL_NOTHING: Final = frozenset(
     {
         *("errorMessage", "externalQuery", "extractionError", "environmentVariables", "sourceCode"),
-        *("executionParameters", "tags", "dataSource", "version", "datasetVersion", "storage"),
+        *("tags", "dataSource", "version", "datasetVersion", "storage"),
         *("datasetType", "documentation", "catalog", "hierarchy", "dataQualityMetrics"),
         *("dataQualityAssertions", "inputStatistics"),
     }

@@ -63,6 +63,7 @@ def _of_job(
     yield from _of_both(node)
     yield "Code", [node.location] if node.location else ()
     yield "Description", (node.description or "").splitlines()
+    yield "Arguments", [f"{name} = {value}" for name, value in (node.arguments or {}).items()]
     yield "Query", (node.query or "").splitlines()
     runs = [run for run in snapshot.history if run.job == node.ref]
     yield "Runs", list(_runs(runs, moment))
@@ -215,6 +216,7 @@ def _job(node: JobNode) -> dict[str, Any]:
             location=node.location,
             query=node.query,
             description=node.description,
+            arguments=node.arguments,
             partitioning=node.partitioning,
         ),
     }

@@ -54,7 +54,7 @@ _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
 #: To be raised with every change of what is kept, or of the rule by which events are folded.
-_VERSION = 13
+_VERSION = 14
 #: Numbers of this size stand for the events of a window.
 _DIGESTS = 2**64
 #: So many events at most are read once more to see that they are those that were read.

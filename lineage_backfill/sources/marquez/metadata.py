@@ -28,6 +28,8 @@ from lineage_backfill.sources.marquez.lists import Lists
 from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
 from lineage_backfill.sources.web import AGAIN
 
+#: What Marquez itself puts among the arguments of a run, from its facets.
+_FROM_FACETS = frozenset({"nominal_start_time", "nominal_end_time", "run_id", "name", "namespace"})
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
 #: So many names at most may stand for one job: parents of parents, in rings even.
 _MAX_NAMES = 100
@@ -330,13 +332,16 @@ def _version(item: Any) -> dict[str, Any]:
 
 
 def _run_facets(run: Any) -> dict[str, Any]:
-    """Return the facets of a run; a nominal time that is kept elsewhere only is put among them."""
+    """Return the facets of a run, with the nominal time and arguments that are kept elsewhere."""
     facets = dict(run.get("facets") or {})
     arguments = run.get("args") or {}
     start = run.get("nominalStartTime") or arguments.get("nominal_start_time")
     end = run.get("nominalEndTime") or arguments.get("nominal_end_time")
     if start and not facets.get("nominalTime"):
         facets["nominalTime"] = {"nominalStartTime": start, "nominalEndTime": end}
+    if given := arguments.keys() - _FROM_FACETS:
+        rows = [{"key": name, "value": arguments[name]} for name in sorted(given)]
+        facets.setdefault("executionParameters", {"parameters": rows})
     return facets
 
 

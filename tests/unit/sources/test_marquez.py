@@ -115,7 +115,7 @@ def test_a_run_that_told_of_its_end_alone_has_no_start() -> None:
     assert (run.state, run.started_at) == ("COMPLETE", None)
 
 
-def test_nominal_times_of_runs_without_events_are_taken_from_their_arguments() -> None:
+def test_nominal_times_and_arguments_of_runs_without_events_are_those_of_marquez() -> None:
     server = FakeMarquez([event(1)])
     server.purge("2025-01-01T00:00:00Z")
 
@@ -125,12 +125,16 @@ def test_nominal_times_of_runs_without_events_are_taken_from_their_arguments() -
         server.before_answer = lambda *_: None
         status, body = server.answer(path, query)
         server.before_answer = with_arguments
-        body["runs"][0]["args"] = {"nominal_start_time": "2022-12-31T00:00Z[UTC]"}
+        given = {"region": "eu", "db.password": "pa55", "run_id": "above"}
+        body["runs"][0]["args"] = {"nominal_start_time": "2022-12-31T00:00Z[UTC]", **given}
         return status, body
 
     server.before_answer = with_arguments
-    (run,) = read(server).history
+    snapshot = read(server)
+    (run,) = snapshot.history
     assert (run.state, str(run.nominal_start)) == ("COMPLETE", "2022-12-31 00:00:00+00:00")
+    (job,) = snapshot.jobs.values()
+    assert job.arguments == {"db.password": "***", "region": "eu"}
 
 
 #: What is left of job j1's events, after retention has taken older runs, and what it reads then.
