@@ -70,24 +70,27 @@ class Steps:
             action()
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Come to the steps wherever a write or an undoing does; no lock keeps others away."""
-        at, fence, publish = self.at, DeltaStorage.fence, DeltaStorage.publish
-        put_back, verify = DeltaStorage.put_back, _Write._verify
+    def watched(self, kind: Any = DeltaStorage) -> Iterator[None]:
+        """Come to the steps wherever a write or an undoing does.
 
-        def fencing(storage: DeltaStorage, *rest: Any) -> None:
+        At those of a Delta table no lock keeps others away.
+        """
+        at, fence, publish = self.at, kind.fence, kind.publish
+        put_back, verify = kind.put_back, _Write._verify
+
+        def fencing(storage: Any, *rest: Any) -> None:
             at(storage.log.location, "begun")
             fence(storage, *rest)
             at(storage.log.location, "fenced")
 
-        def publishing(storage: DeltaStorage, rows: Any, publication: Any) -> int:
+        def publishing(storage: Any, rows: Any, publication: Any) -> Any:
             def recheck(state: Any) -> None:
                 publication.recheck(state)
                 at(storage.log.location, "committing")
 
             return publish(storage, rows, replace(publication, recheck=recheck))
 
-        def putting_back(storage: DeltaStorage, *rest: Any) -> None:
+        def putting_back(storage: Any, *rest: Any) -> None:
             at(storage.log.location, "taking back")
             put_back(storage, *rest)
             at(storage.log.location, "taken back")
@@ -97,9 +100,9 @@ class Steps:
             verify(write, *rest)
 
         with (
-            patch.object(DeltaStorage, "fence", fencing),
-            patch.object(DeltaStorage, "publish", publishing),
-            patch.object(DeltaStorage, "put_back", putting_back),
+            patch.object(kind, "fence", fencing),
+            patch.object(kind, "publish", publishing),
+            patch.object(kind, "put_back", putting_back),
             patch.object(DeltaStorage, "_alone", lambda _: nullcontext()),
             patch.object(_Write, "_verify", verifying),
         ):

@@ -23,8 +23,9 @@ from spark_runtime.session import get_session
 from tests import postgres
 from tests.chaos.driver import SUCCEEDED
 from tests.chaos.lake import SparkTables
+from tests.chaos.parquet_schedules import ParquetSchedule
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
-from tests.chaos.schedules import Templates, play
+from tests.chaos.schedules import Schedule, Templates, play
 from tests.chaos.world import INPUTS
 from tests.sessions import INTERPRETED
 
@@ -44,7 +45,7 @@ def main() -> int:
     chance = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
     if options.schedules is not None:
-        return _play(options.schedules, options.seed)
+        return _play(options.schedules, options.seed, options.tables)
     kills = backfills = 0
     with postgres.server() if options.store == "postgresql" else nullcontext() as server:
         while kills < options.kills:
@@ -65,17 +66,29 @@ def main() -> int:
     return 0
 
 
-def _play(number: int, seed: int) -> int:
+#: Hundreds of schedules are worth compiling Spark itself for, unlike their queries.
+_COMPILED = "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseSerialGC"
+_CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.extraJavaOptions": _COMPILED,
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    **INTERPRETED,
+}
+
+
+def _play(number: int, seed: int, tables: str) -> int:
     """Play schedules, each with a seed of its own; go on after one that comes out wrong."""
-    spark = get_session({"spark.master": "local[2]", **INTERPRETED})
+    spark = get_session(_CONF)
+    kind, schedule = ("parquet", ParquetSchedule) if tables == "parquet" else ("delta", Schedule)
     folder = Path(tempfile.mkdtemp(prefix="lb-schedules-"))
-    templates, sessions, attempts = Templates(spark, folder / "templates"), [spark], 0
+    templates, sessions, attempts = Templates(spark, folder / "templates", kind), [spark], 0
     wrong: list[int] = []
     for one in range(seed, seed + number):
-        path = folder / str(one)
+        path = folder / str(one) / "t"
         try:
-            attempts += play(sessions, templates, path, one)
-            shutil.rmtree(path)
+            attempts += play(schedule(sessions, templates, path, one))
+            shutil.rmtree(path.parent)
         except AssertionError as error:
             wrong.append(one)
             print(f"seed {one}, {path}: {error}", flush=True)

@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,10 @@ class Stopped(BaseException):
     """The end of an attempt, whatever it is at."""
 
 
+class Killed(Stopped):
+    """The end of an attempt whose process is no more: it changes no file from then on."""
+
+
 class Actor:
     """An attempt or an undoing in a thread of its own, which waits for its turn at each step."""
 
@@ -44,7 +49,8 @@ class Actor:
         self.end = end
         self._work, self._newest = work, newest
         self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._stops = False
+        self._end: Stopped | None = None
+        self.is_dead = False
         threading.Thread(target=self._go, name=end.name, daemon=True).start()
 
     def _go(self) -> None:
@@ -55,20 +61,21 @@ class Actor:
             self.end.is_stopped = True
         except BaseException as error:  # noqa: BLE001 (looked at in the end)
             self.end.error = error
-        self.end.version = self._newest()
+        if not self.is_dead:
+            self.end.version = self._newest()
         self._back.release()
 
     def arrive(self) -> None:
         """Wait for the next turn."""
         self._back.release()
         self._turn.acquire()
-        if self._stops:
-            self._stops = False
-            raise Stopped
+        end, self._end = self._end, None
+        if end is not None:
+            raise end
 
-    def advance(self, *, stop: bool = False) -> None:
+    def advance(self, end: Stopped | None = None) -> None:
         """Give it a turn: up to its next step, or to its end."""
-        self._stops = stop
+        self._end, self.is_dead = end, isinstance(end, Killed)
         self._turn.release()
         assert self._back.acquire(timeout=_PATIENCE), f"{self.end.name} hangs"
 
@@ -89,12 +96,14 @@ class Turns(Steps):
 class Templates:
     """A table to copy, and the files that somebody else adds."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, spark: Any, folder: Path, kind: str = "delta") -> None:
+        self.folder, self.kind = folder, kind
         run = spec(folder / "table", "overwrite", 1, "r-0")
+        output = replace(run.outputs[0], format=kind)
+        run = replace(run, outputs=(output,))
         rows = [(day, n, 0) for n, day in enumerate(DAYS)] + [("d1", 7, 0)]
         frame = spark.createDataFrame(rows, SCHEMA)
-        write_partitions(frame, run.outputs[0], run, Tables(spark))
+        write_partitions(frame, output, run, Tables(spark))
         foreign = [(day, 7 + n, 900 + n) for day in DAYS for n in range(_FOREIGN_FILES)]
         for day, one, n in foreign:
             frame = spark.createDataFrame([(one, n)], "id INT, n INT").coalesce(1)
@@ -111,16 +120,20 @@ class Schedule:
     """One table, what is done to it in turns, and whether it came out right."""
 
     def __init__(self, sessions: list[Any], templates: Templates, path: Path, seed: int) -> None:
+        """`sessions` holds those that are free; the first one is used to make more."""
         self.sessions, self.templates, self.path = sessions, templates, path
         self.chance = random.Random(seed)
         templates.copy(path)
-        self.oldest = self._newest()
-        self.turns = Turns()
         self.story: list[str] = []
         self.runs = [self._drawn(f"r-{number}") for number in (1, 2)]
         self.actors: list[Actor] = []
         self.live: list[Actor] = []
         self._number = 0
+        self.turns = self._watching()
+        self.oldest = self._newest()
+
+    def _watching(self) -> Turns:
+        return Turns()
 
     def _drawn(self, name: str) -> Run:
         days = self.chance.sample(DAYS, self.chance.randint(1, len(DAYS)))
@@ -130,7 +143,7 @@ class Schedule:
 
     def play(self) -> None:
         """Take all turns, then finish what is not done."""
-        with self.turns.watched():
+        with self._watched():
             for _ in range(_TURNS):
                 self.chance.choice(list(self._choices()))()
             while self.live:
@@ -139,11 +152,14 @@ class Schedule:
                 self._finish(run)
         self.newest = self._newest()
 
+    def _watched(self) -> AbstractContextManager[None]:
+        return self.turns.watched()
+
     def release(self) -> None:
         """End the threads that were killed; the table may change by it."""
         for actor in self.actors:
-            while actor.end.version is None:
-                actor.advance(stop=True)
+            while actor.end.version is None and not actor.is_dead:
+                actor.advance(Stopped())
 
     def _choices(self) -> Iterator[Callable[[], None]]:
         yield partial(self._add, self.chance.choice(DAYS))
@@ -154,13 +170,13 @@ class Schedule:
                 yield partial(self._begin_undo, run)
         for actor in self.live:
             yield from [partial(self._advance, actor)] * 6
-            yield partial(self._advance, actor, stop=True)
+            yield partial(self._advance, actor, Stopped())
             yield partial(self._kill, actor)
 
     def _begin(self, run: Run) -> None:
         attempt = len(run.rows) + 1
         days = self.chance.choices(run.scope, k=self.chance.randint(1, 3))
-        run.rows[attempt] = []
+        run.rows[attempt], run.is_done = [], False
         for one, day in enumerate(days):
             self._number += 1
             run.rows[attempt].append((day, self.chance.choice([one, 7]) + 10 * one, self._number))
@@ -179,12 +195,12 @@ class Schedule:
         self.live.append(actor)
         self._advance(actor)
 
-    def _advance(self, actor: Actor, *, stop: bool = False) -> None:
+    def _advance(self, actor: Actor, stop: Stopped | None = None) -> None:
         before, end = self._newest(), actor.end
-        actor.advance(stop=stop)
-        told = [f"{'stop' if stop else 'advance'} {end.name}"]
+        actor.advance(stop)
+        told = [f"{'advance' if stop is None else type(stop).__name__} {end.name}"]
         told += [f"version {version}" for version in range(before + 1, self._newest() + 1)]
-        if end.version is not None:
+        if end.version is not None or actor.is_dead:
             self.live.remove(actor)
             told += [f"ended {end.error!r}"]
         self.story.append(", ".join(told))
@@ -198,21 +214,27 @@ class Schedule:
         told = spec(self.path, run.mode, end.attempt, run.id)
         (output,) = told.outputs
         scope = [replace(output.scope[0], key=day, values={"day": day}) for day in run.scope]
-        output = replace(output, scope=tuple(scope))
+        output = replace(output, scope=tuple(scope), format=self.templates.kind)
         told = replace(told, token=run.token(end.attempt), outputs=(output,), partitions=run.scope)
         tables = Tables(spark)
         since = Since.of(tables.state(output))
-        end.since = since.version
+        end.since = self._newest()
         options = WriteOptions(
             since=since, checks=[lambda _: self.turns.at("", "staged")], merge_on=("id",)
         )
         frame = spark.createDataFrame(run.rows[end.attempt], SCHEMA)
-        write_partitions(frame, output, told, tables, options)
-        run.is_done = True
-        self.sessions.append(spark)
+        try:
+            write_partitions(frame, output, told, tables, options)
+        finally:
+            self.sessions.append(spark)
+        run.is_done |= end.attempt == len(run.rows)
 
     def _undo(self, end: End) -> None:
-        undo_runs(self._session(), tokens=end.run.tokens, location=str(self.path))
+        spark, kind = self._session(), self.templates.kind
+        try:
+            undo_runs(spark, tokens=end.run.tokens, location=str(self.path), format=kind)
+        finally:
+            self.sessions.append(spark)
 
     def _session(self) -> Any:
         """Return a session that no other actor uses; the first one only makes others."""
@@ -240,21 +262,18 @@ class Schedule:
     # Whether it came out right.
 
     def check(self) -> None:
-        """Raise AssertionError, with the story, where a version or an end is wrong."""
-        commits = [Commit.read(self._file(number)) for number in range(self.newest + 1)]
+        """Raise AssertionError where a version or an end is wrong."""
         ends = [actor.end for actor in self.actors]
-        try:
-            Checks(commits, self._rows(commits), self.runs, ends, self.oldest).all()
-        except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *self.story])) from error
+        for end in ends:
+            if isinstance(end.error, AssertionError):
+                raise end.error
+        commits, rows = self._history()
+        Checks(commits, rows, self.runs, ends, self.oldest).all()
 
-    def _rows(self, commits: Sequence[Commit]) -> list[Rows]:
-        """Return the rows of each version, by the files that the log names."""
-        paths = [f"{self.path}/{name}" for commit in commits for name in commit.added]
-        frame = self.sessions[0].read.schema("id INT, n INT").parquet(*paths)
-        held: dict[str, list[tuple[int, int]]] = {}
-        for row in frame.withColumn("file", F.col("_metadata.file_name")).collect():
-            held.setdefault(row.file, []).append((row.id, row.n))
+    def _history(self) -> tuple[list[Commit], list[Rows]]:
+        """Return each version, and its rows by the files that the log names."""
+        commits = [Commit.read(self._file(number)) for number in range(self.newest + 1)]
+        held = self._held([f"{self.path}/{name}" for commit in commits for name in commit.added])
         active: dict[str, str] = {}
         found: list[Rows] = []
         for commit in commits:
@@ -267,18 +286,27 @@ class Schedule:
                     for values in held.get(name.rpartition("/")[2], ())
                 )
             )
-        return found
+        return commits, found
+
+    def _held(self, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        """Return the rows of data files, by name."""
+        frame = self.sessions[0].read.schema("id INT, n INT").parquet(*paths)
+        held: dict[str, list[tuple[int, int]]] = {}
+        for row in frame.withColumn("file", F.col("_metadata.file_name")).collect():
+            held.setdefault(row.file, []).append((row.id, row.n))
+        return held
 
 
-def play(sessions: list[Any], templates: Templates, path: Path, seed: int) -> int:
-    """Play a schedule and return how many attempts it took; see `Schedule.check` for errors.
+def play(schedule: Schedule) -> int:
+    """Play a schedule and return how many attempts it took.
 
-    `sessions` holds those that are free; the first one is used to make more.
+    Raises AssertionError, with the story, where a version or an end is wrong.
     """
-    schedule = Schedule(sessions, templates, path, seed)
     try:
         schedule.play()
         schedule.check()
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *schedule.story])) from error
     finally:
         schedule.release()
     return len(schedule.actors)
