@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from lineage_backfill import redaction
 from lineage_backfill.errors import EnvironmentMissingError
 from spark_runtime.session import jars_folder
 from tests import postgres, sampling
@@ -144,3 +145,10 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_its_own() -> Iterator[None]:
+    """Forget the secrets that a test has told this process, which masks them in all texts."""
+    yield
+    redaction.forget()

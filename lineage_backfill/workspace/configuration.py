@@ -74,7 +74,8 @@ def _secrets(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
     for address in (project.store_url, lineage.marquez or ""):
         yield from redaction.secrets_in_address(address)
     for hook in project.notify:
-        yield from (hook.secret or "", urlsplit(hook.webhook or "").path)
+        yield hook.secret or ""
+        yield from redaction.secrets_in_path(urlsplit(hook.webhook or "").path)
     yield from redaction.secrets_of_environment(environ)
     tables = (project.spark, *(one.settings for one in project.declarations.engines))
     for table in tables:

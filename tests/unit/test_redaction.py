@@ -134,3 +134,20 @@ def test_passwords_are_found_in_addresses_that_are_not_written_as_they_should_be
     assert redaction.secrets_in_address("postgresql://me:p/w?d@h/db") == ["p/w?d"]
     assert redaction.secrets_in_address("http://h/?api_key=a%20b") == ["a%20b"]
     assert redaction.secrets_in_address("sqlite:///a:b@c.db") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_secret"),
+    [
+        ("/backfills", False),
+        ("/hooks/data-team", False),
+        ("", False),
+        ("/services/T024/B024/XyZ", True),
+        ("/hook/7a6b", True),
+        ("/in/abcdefghijklmnopqrst", True),
+    ],
+)
+def test_the_path_of_a_webhook_is_hidden_unless_it_is_plain_words(
+    path: str, is_secret: bool
+) -> None:
+    assert redaction.secrets_in_path(path) == ([path] if is_secret else [])
