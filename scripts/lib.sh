@@ -93,6 +93,7 @@ install_from() {
     stamp_line "$lock" >"$stamp"
     # The lock for development holds all that the other one holds.
     if [[ $lock == requirements-dev.lock ]]; then stamp_line requirements.lock >>"$stamp"; fi
+    hash -r # this shell may have found another `python` before there was one here
 }
 
 # java_home: prints the home of the first Java 17 or 21 among JAVA_HOME, PATH and Debian's folder.
