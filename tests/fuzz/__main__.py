@@ -15,7 +15,7 @@ def main(number: int = 100_000, seed: int = 1_000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         understood = fuzz_files(number, seed, Path(folder))
     print(f"files: {understood:,} of {number:,} understood", flush=True)
-    print(f"answers: {number:,} mutated; {fuzz_answers(number, seed):,} reads understood")
+    print(f"answers: {fuzz_answers(number, seed):,} of {number:,} reads understood")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Damaged events, files and answers: each is understood or refused, and nothing else.
 
-30,000 of them, always the same; `scripts/fuzz` reads as many others as one likes.
+28,000 of them, always the same; `scripts/fuzz` reads as many others as one likes.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_answers() -> None:
-    assert fuzz_answers(3_000, seed=6) > 30
+    assert 60 < fuzz_answers(1_000, seed=6) < 900
