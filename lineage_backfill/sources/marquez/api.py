@@ -40,7 +40,12 @@ class Api:
     def __init__(self, client: WebClient) -> None:
         self._client = client
         self._unfamiliar: set[str] = set()
+        self._is_closed = False
         self.warnings: list[str] = []
+
+    def close(self) -> None:
+        """Ask for nothing more: threads that still want to raise LineageError."""
+        self._is_closed = True
 
     def get(self, path: str, **query: str) -> Any:
         """Return what two answers agree on; the segments of `path` are percent-encoded.
@@ -73,6 +78,8 @@ class Api:
 
     def ask(self, path: str, **query: str) -> Answer:
         """Return one answer, not parsed yet: for what is held against others by its counts."""
+        if self._is_closed:
+            raise LineageError(f"{path}: not asked for, as the read has ended")
         return self._client.ask(_BASE + path, query)
 
     def _said(self, path: str, query: dict[str, str]) -> Any:

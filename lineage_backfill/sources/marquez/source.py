@@ -61,9 +61,13 @@ class MarquezSource:
 
     def read(self) -> LineageSnapshot:
         """Return the whole lineage; raises LineageError where that cannot be had."""
-        with closing(WebClient(self._address, self._settings)) as client, collector_paused():
+        with (
+            closing(WebClient(self._address, self._settings)) as client,
+            closing(Api(client)) as api,
+            collector_paused(),
+        ):
             try:
-                return self._read(Api(client))
+                return self._read(api)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise LineageError(
                     f"{self._address}: an answer is not of Marquez's shape: {error!r}",
@@ -103,7 +107,11 @@ class MarquezSource:
             return EventHistory.read(api, self._cache, self._ignore), None
         with ThreadPoolExecutor(1) as pool:
             lists = pool.submit(Lists, api, is_early=True)
-            history = EventHistory.read(api, self._cache, self._ignore)
+            try:
+                history = EventHistory.read(api, self._cache, self._ignore)
+            except BaseException:
+                api.close()  # no more names: they are waited for here
+                raise
         try:
             return history, lists.result()
         except (HTTPStatusError, ServiceUnreachableError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from itertools import count
@@ -277,3 +278,42 @@ def test_answers_that_differ_each_time_are_refused() -> None:
     made.before_answer = other
     with pytest.raises(LineageError, match="search: what the server answers differs each time"):
         read(made, view="graph")
+
+
+def test_no_names_are_asked_for_once_the_events_cannot_be_read() -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+
+    def late(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        if path == "namespaces":
+            time.sleep(0.3)
+        return (404, {}) if path == "events/lineage" else None
+
+    made.before_answer = late
+    with pytest.raises(HTTPStatusError, match="events/lineage"):
+        read(made)
+    asked = list(made.asked)
+    time.sleep(0.3)
+    assert made.asked == asked, "nothing is asked after the read"
+    assert {path for path, _ in asked} <= {"events/lineage", "namespaces"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, {}), "search.*answers 404"),
+        ((200, {"rows": []}), "not of Marquez's shape: KeyError"),
+        ((200, {"results": [1], "totalCount": 1}), "not of Marquez's shape: TypeError"),
+    ],
+)
+def test_an_error_in_names_that_are_asked_for_meanwhile_is_one_of_the_read(
+    answer: tuple[int, Any], said: str
+) -> None:
+    made = FakeMarquez([event(n) for n in range(3)])
+    wrong = [answer, answer, answer]
+
+    def once(path: str, query: dict[str, str]) -> tuple[int, Any] | None:
+        return wrong.pop() if wrong and path == "search" else None
+
+    made.before_answer = once
+    with pytest.raises(LineageError, match=said):
+        read(made)
