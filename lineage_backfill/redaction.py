@@ -14,8 +14,8 @@ MASK = "***"
 DECLARED = "secret:"
 _SHORTEST = 4  # a shorter secret stands in too many words that are none
 _SHORTEST_NUMBER, _SHORTEST_UNDECLARED = 6, 8
-_LONG_PART = 16  # a part of a path that is no word
 _LONG = 8  # a shorter one counts only where it is no part of a word
+_LONGEST_WORD = 15  # a longer part of a path may be a secret, even if it has letters only
 _PLAIN = frozenset({"true", "false", "null", "none"})
 _WORDS = (
     *("passw", "passphrase", "_pwd", "secret", "token", "credential", "authorization"),
@@ -158,13 +158,13 @@ def secrets_of_environment(environ: Mapping[str, str]) -> list[str]:
 def secrets_in_path(path: str) -> list[str]:
     """Return the path of an address if it may hold a secret, as that of a webhook does.
 
-    One of plain words only is none: other addresses, also our own, have such paths.
+    A path of plain words holds none: many addresses share it.
 
     >>> secrets_in_path("/services/T00/B00/x9"), secrets_in_path("/backfills")
     (['/services/T00/B00/x9'], [])
     """
     parts = [one for one in path.split("/") if one]
-    is_drawn = any(len(one) >= _LONG_PART or not re.fullmatch("[a-z_-]+", one) for one in parts)
+    is_drawn = any(len(one) > _LONGEST_WORD or not re.fullmatch("[a-z_-]+", one) for one in parts)
     return [path] if is_drawn else []
 
 

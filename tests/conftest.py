@@ -30,7 +30,7 @@ _TESTS = Path(__file__).parent
 _SPARK = _TESTS / "spark"
 #: What takes long and cannot be divided comes first; many short tests even out the end.
 _FOLDERS = ("spark", "e2e", "chaos", "contract", "unit", "services")
-#: Folders of which a change runs only what is marked `core`.
+#: Folders whose tests are slow, except those marked `core`.
 _SLOW = ("spark", "e2e", "chaos")
 _FIRST = ("e2e/test_demo.py", "e2e/test_spark_submit.py")
 #: They fork hundreds of times, which takes three times as long once a process has grown.

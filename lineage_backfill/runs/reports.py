@@ -210,9 +210,8 @@ class _Output:
         self.rows = {"rows_before": 0, "rows": 0}
         self.merged: Counter[str] = Counter()
         self.versions: list[int] = []
-        self.is_known = True  # what each run that succeeded has written
-        self.is_seen = True  # what each run that ended otherwise has written
-        self.untold: list[AttemptRecord] = []  # that succeeded, and do not say what they wrote
+        self.is_seen = True  # what each run that did not succeed has written
+        self.untold: list[AttemptRecord] = []  # that succeeded, and left no result
 
     def plan(self, keys: KeySet | None) -> None:
         """Add partitions that a run was told to write."""
@@ -223,12 +222,11 @@ class _Output:
         self.sets["cut_off"] |= parse(self.calendar, keys) - parse(self.calendar, kept)
 
     def look(self, record: TableRecord) -> None:
-        """Add what the table's log shows of the time of attempts that do not say what they wrote.
+        """Add what the table's log shows for the time of attempts that left no result.
 
-        Anyone may have made a commit: keys that were not planned are told apart, and may be the
-        run's or not.
+        The log does not say who made a commit. Planned keys count as the run's; others may be the
+        run's or someone else's, and are listed apart.
         """
-        self.is_known = False
         times = [(one.submitted_at, one.ended_at or one.submitted_at) for one in self.untold]
         for what, found in (("changed", record.changes), ("touched", record.builds)):
             within = (one for one in found if any(a <= one.at <= b for a, b in times))
@@ -281,9 +279,9 @@ class _Output:
         """Return it as the report tells it."""
         planned, touched = self.sets["planned"] - self.sets["cut_off"], self.sets["touched"]
         unexpected = touched - planned
-        missing = planned - touched if self.is_known else NOTHING
+        missing = NOTHING if self.untold else planned - touched
         exact: bool | None = not (missing or unexpected or self.strange)
-        is_certain = self.is_known or (touched == planned and not self.sets["meanwhile"])
+        is_certain = not self.untold or (touched == planned and not self.sets["meanwhile"])
         return {
             "dataset": named(self.dataset),
             "job": named(self.job),

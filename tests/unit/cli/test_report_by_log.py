@@ -13,7 +13,7 @@ from lineage_backfill.cli.main import main
 from tests.unit.cli.documents import fits
 from tests.unit.cli.test_stale import Shop
 
-#: Commits the keys that it was told to the table of its output.
+#: A job that commits the keys of its run to its output table.
 COMMITS = """
 import json, sys
 from pathlib import Path

@@ -8,7 +8,7 @@ from tests.oracle.check import check
 from tests.oracle.scheduled import check_scheduled
 
 CHUNK = 100
-#: Graphs that every change is held to; the others are for the whole suite.
+#: Graphs in the tests of every change; the whole suite draws more.
 FIRST = 400
 
 
