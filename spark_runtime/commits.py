@@ -168,12 +168,14 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
         undoing = Transaction(app_id=identity, version=1, metadata=metadata)
         put_back(storage, [ours], undoing, mends=True)
     except UndoRefusedError as error:
-        raise VerificationError(
+        left = VerificationError(
             f"{ours} of {log.location} came over {unseen}, and could not be taken back: "
             f"{error.message}",
             hint=f"compare the table with its version {ours.version - 1}, and put back the rows "
             "that are missing",
-        ) from error
+        )
+        left.stands = True
+        raise left from error
     raise UndoRefusedError(
         f"{unseen} of {log.location} changed the same partitions at the same time; the "
         "undoing was taken back",

@@ -6,7 +6,12 @@ from lineage_backfill.errors import BackfillError, EnvironmentMissingError
 
 
 class RuntimeFailure(BackfillError):
-    """Anything that the runtime itself refuses or fails at; its text ends with the hint."""
+    """Anything that the runtime itself refuses or fails at; its text ends with the hint.
+
+    `stands` is True where a commit that is not right could not be taken back.
+    """
+
+    stands = False
 
     def __str__(self) -> str:
         return full_text(self)

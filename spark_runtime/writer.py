@@ -484,11 +484,13 @@ class _Write:
         try:
             self._take_back(ours)
         except (UndoRefusedError, StaleAttemptError) as refused:
-            raise type(error)(
+            left = type(error)(
                 f"{error.message}; it could not be taken back: {refused.message}",
                 hint=f"compare the table with its version {ours.version - 1}, and put back the "
                 "rows that are missing",
-            ) from error
+            )
+            left.stands = True
+            raise left from error
         raise type(error)(f"{error.message}; it was taken back", hint=error.hint) from error
 
     def _supersede(self) -> None:

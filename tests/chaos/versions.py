@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_runtime.errors import (
+    RuntimeFailure,
     StaleAttemptError,
     UndoRefusedError,
-    VerificationError,
     WriteConflictError,
 )
 from tests.races import Row
@@ -205,7 +205,7 @@ class Checks:
         looked = [e for e in looked if not e.is_stopped]
         assert looked, problem
         assert all(end.error is not None for end in looked), problem
-        assert isinstance(looked[-1].error, VerificationError), problem
+        assert self._says_what_stands(looked[-1]), problem
         self.told.add(run)
 
     def _is_settled(self, commit: Commit) -> bool:
@@ -240,12 +240,10 @@ class Checks:
             assert not foreign, f"{end.name} has overlooked {foreign}"
         elif made is not None and stands:  # given up, or kept from taking it back
             later = self._foreign(run, run.scope, made.version, until)
-            is_given_up = "was given up" in str(end.error)
-            is_told = "could not be taken back" in str(end.error)
-            is_told |= isinstance(end.error, VerificationError)
-            assert isinstance(end.error, StaleAttemptError) or (
-                is_told and (later or is_given_up)
-            ), f"{end.name} left {made}: {end.error!r}"
+            is_known = self._says_what_stands(end) and (later or self._is_given_up(end, until))
+            assert isinstance(end.error, StaleAttemptError) or is_known, (
+                f"{end.name} left {made}: {end.error!r}"
+            )
         if end.error is not None and end is self._last(run) and not self._is_told(end):
             assert run.mode != "overwrite", repr(end.error)
             assert isinstance(end.error, WriteConflictError), repr(end.error)
@@ -263,7 +261,17 @@ class Checks:
             assert self._is_built_on(run), f"{end.name} is refused: {end.error!r}"
 
     def _is_told(self, end: End) -> bool:
-        return end.run.id in self.told and isinstance(end.error, VerificationError)
+        return end.run.id in self.told and self._says_what_stands(end)
+
+    def _says_what_stands(self, end: End) -> bool:
+        return isinstance(end.error, RuntimeFailure) and end.error.stands
+
+    def _is_given_up(self, end: End, until: int) -> bool:
+        """Whether a later attempt of its run had begun to write by a version."""
+        return any(
+            one.ours.get("run_id") == end.run.id and one.ours.get("fence", 0) > end.attempt
+            for one in self.commits[: until + 1]
+        )
 
     def _last(self, run: Run) -> End:
         """Return what was done undisturbed."""
