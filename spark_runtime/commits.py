@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from lineage_backfill.runspec.values import RunSpec
 from spark_runtime.checks import some
 from spark_runtime.errors import (
+    RuntimeFailure,
     StaleAttemptError,
     UndoRefusedError,
     VerificationError,
@@ -132,10 +133,10 @@ def put_back(
     if not mends:
         verify_put_backs(storage, [ours], [])
     elif (unseen := _unseen(log, ours, seen.version)) is not None:
-        raise VerificationError(
+        raise left_standing(
+            VerificationError,
             f"{ours} of {log.location} came over {unseen}, and is not taken back once more",
-            hint=f"compare the table with its version {ours.version - 1}, and put back the rows "
-            "that are missing",
+            ours,
         )
 
 
@@ -153,6 +154,17 @@ def verify_put_backs(storage: Storage, own: Sequence[Commit], everything: Sequen
                 _leave(storage, ours, unseen)
 
 
+def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> RuntimeFailure:
+    """Return the error for a commit that is not right and could not be taken back."""
+    error = kind(
+        message,
+        hint=f"compare the table with its version {ours.version - 1}, and put back the rows that "
+        "are missing",
+    )
+    error.stands = True
+    return error
+
+
 def _unseen(log: TableLog, ours: Commit, seen: int) -> Commit | None:
     """Return a commit that changed what one of ours put back, after the version it had seen."""
     between = log.commits(seen, ours.version - 1)
@@ -168,14 +180,12 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
         undoing = Transaction(app_id=identity, version=1, metadata=metadata)
         put_back(storage, [ours], undoing, mends=True)
     except UndoRefusedError as error:
-        left = VerificationError(
+        raise left_standing(
+            VerificationError,
             f"{ours} of {log.location} came over {unseen}, and could not be taken back: "
             f"{error.message}",
-            hint=f"compare the table with its version {ours.version - 1}, and put back the rows "
-            "that are missing",
-        )
-        left.stands = True
-        raise left from error
+            ours,
+        ) from error
     raise UndoRefusedError(
         f"{unseen} of {log.location} changed the same partitions at the same time; the "
         "undoing was taken back",

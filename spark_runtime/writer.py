@@ -30,6 +30,7 @@ from spark_runtime.commits import (
     fence_number,
     held_before,
     is_of,
+    left_standing,
     put_back,
     refuse_foreign_change,
     refuse_stale,
@@ -484,13 +485,11 @@ class _Write:
         try:
             self._take_back(ours)
         except (UndoRefusedError, StaleAttemptError) as refused:
-            left = type(error)(
+            raise left_standing(
+                type(error),
                 f"{error.message}; it could not be taken back: {refused.message}",
-                hint=f"compare the table with its version {ours.version - 1}, and put back the "
-                "rows that are missing",
-            )
-            left.stands = True
-            raise left from error
+                ours,
+            ) from error
         raise type(error)(f"{error.message}; it was taken back", hint=error.hint) from error
 
     def _supersede(self) -> None:
