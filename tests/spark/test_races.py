@@ -25,6 +25,7 @@ from spark_runtime.errors import (
     RuntimeFailure,
     StaleAttemptError,
     UndoRefusedError,
+    VerificationError,
     WriteConflictError,
 )
 from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows, written
@@ -77,6 +78,47 @@ def check_next(spark: SparkSession, path: Path, mode: str) -> None:
     else:
         assert after == model(mode, 3, foreign=mode != "overwrite")
     assert mode != "undo" or before == after
+
+
+def test_whoever_cannot_take_a_wrong_commit_back_says_that_it_stands(
+    spark: SparkSession, templates: Templates, tmp_path: Path
+) -> None:
+    """A putting back came over somebody's commit, and somebody else has built on it."""
+    path = templates.copy("undo", tmp_path / "t")
+    steps = Steps()
+    for step in ("taking back", "taken back"):
+        steps.actions[str(path), step] = lambda: templates.add_foreign(path)
+    with steps.watched(), pytest.raises(VerificationError, match="could not be taken") as raised:
+        steps.write(spark, path, "undo", 1)
+    check_stands(spark, path, raised.value, ours=4)
+
+
+def test_a_mending_that_comes_over_another_commit_is_said_to_stand(
+    spark: SparkSession, templates: Templates, tmp_path: Path
+) -> None:
+    """It is not mended in its turn, so that two programs do not go on for ever."""
+    path = templates.copy("undo", tmp_path / "t")
+    steps = Steps()
+
+    def act() -> None:
+        templates.add_foreign(path)
+        steps.actions[str(path), "taking back"] = lambda: templates.add_foreign(path)
+
+    steps.actions[str(path), "taking back"] = act
+    with steps.watched(), pytest.raises(VerificationError, match="not taken back once") as raised:
+        steps.write(spark, path, "undo", 1)
+    assert not steps.actions
+    check_stands(spark, path, raised.value, ours=6)
+
+
+def check_stands(spark: SparkSession, path: Path, error: RuntimeFailure, *, ours: int) -> None:
+    """The error says so, and where the rows are that the commit has taken out."""
+    assert error.stands
+    assert f"version {ours - 1}," in error.hint
+    for version, has_theirs in ((ours - 1, True), (ours, False)):
+        held = spark.read.format("delta").option("versionAsOf", version).load(str(path))
+        theirs = f"day=d1/foreign-{ours - 1}.parquet"
+        assert any(file.endswith(theirs) for file in held.inputFiles()) == has_theirs
 
 
 @pytest.mark.parametrize(
