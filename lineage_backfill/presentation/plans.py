@@ -70,9 +70,14 @@ class Beside:
     def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> Beside:
         """Return what lineage and declarations tell of a plan, and of jobs that are not in it."""
         reached = {job.job for job in plan.jobs}
-        jobs = resolver.snapshot.jobs
+        jobs, edges = resolver.snapshot.jobs, resolver.edges
         return cls(
-            untouched=[ref for ref in jobs if ref not in reached],
+            # A job without edges, such as a DAG above its tasks, has no data to be affected.
+            untouched=[
+                ref
+                for ref in jobs
+                if ref not in reached and (edges.reads(ref) or edges.writes(ref))
+            ],
             owners={ref: node.owners for ref, node in jobs.items() if node.owners},
             counts=counts(resolver, roots(plan)),
             estimate=estimate,

@@ -13,7 +13,13 @@ import pytest
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
-from lineage_backfill import Plan
+from lineage_backfill import (
+    JobDeclaration,
+    JobNode,
+    LineageSnapshot,
+    Plan,
+    ReadDeclaration,
+)
 from lineage_backfill.cli.options import ListOptions
 from lineage_backfill.cli.plan import difference
 from lineage_backfill.cli.progress import LiveProgress, PlainProgress, progress
@@ -31,6 +37,7 @@ from lineage_backfill.cli.why import explained
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef, RunState
 from lineage_backfill.planning.explain import Explanation, Hop, explain
 from lineage_backfill.planning.planner import Planner, Planning
+from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation.backfills import names_in, outcome, outputs
 from lineage_backfill.presentation.names import Names, keys_in_words
 from lineage_backfill.presentation.plans import Beside, GroupBy, tree
@@ -55,6 +62,21 @@ def shown(renderable: RenderableType, width: int) -> str:
 def test_preview(plan: Callable[[], Plan], width: int, snapshot: SnapshotAssertion) -> None:
     beside = Beside(untouched=[plans.job("weather")])
     assert shown(preview(plan(), width=width, beside=beside), width) == snapshot
+
+
+def test_a_job_without_datasets_is_not_listed_as_unaffected() -> None:
+    dag = JobNode(ref=plans.job("dag"), reads=(), writes=())
+    declared = replace(
+        plans.DECLARATIONS,
+        jobs=(
+            *plans.DECLARATIONS.jobs,
+            JobDeclaration(name="told", reads=(ReadDeclaration(dataset="weather"),)),
+        ),
+    )
+    told = JobNode(ref=plans.job("told"), reads=(), writes=())
+    nodes = [*plans.SNAPSHOT.jobs.values(), dag, told]
+    resolver = Resolver(LineageSnapshot.of(nodes), declared, now=plans.NOW)
+    assert Beside.of(plans.real(), resolver).untouched == [plans.job("told"), plans.job("weather")]
 
 
 def test_nothing_to_run(snapshot: SnapshotAssertion) -> None:
