@@ -86,7 +86,13 @@ ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
         }
     ),
     RunState.RUNNING: frozenset(
-        {RunState.SUCCEEDED, RunState.FAILED, RunState.PENDING, RunState.CANCELLED}
+        {
+            RunState.RUNNING,  # what it runs as in its engine has become known
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.PENDING,
+            RunState.CANCELLED,
+        }
     ),
     RunState.SUCCEEDED: frozenset(),
     RunState.SKIPPED: frozenset(),

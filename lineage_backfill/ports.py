@@ -145,6 +145,27 @@ class Outcome:
     transient: bool = False
 
 
+class Origin(StrEnum):
+    """Who started what an attempt runs as in its engine, whichever executor follows it now."""
+
+    CREATED = "created"  # this backfill
+    RERUN = "re-run"  # was there before, and was started again by this backfill
+    ADOPTED = "adopted"  # others; it is followed, and never stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRun:
+    """What an attempt runs as in its engine.
+
+    `id` is the name that the engine itself gives it, None where that is unknown. `also_started` are
+    those that the engine started by itself because the attempt succeeded.
+    """
+
+    origin: Origin
+    id: str | None = None
+    also_started: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
@@ -178,7 +199,10 @@ class Engine(Protocol):
         return
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call `listener(handle)`, from any thread, whenever an attempt has ended."""
+        """Call `listener(handle)`, from any thread, whenever an attempt has ended.
+
+        Also when `identify` has another answer than after `submit` or `find`.
+        """
 
     def submit(self, spec_path: Path, token: str) -> str:
         """Submit the run spec and return a handle; a token never starts two attempts."""
@@ -198,8 +222,15 @@ class Engine(Protocol):
     def poll(self, handle: str) -> Outcome:
         """Return the present outcome of the attempt."""
 
+    def identify(self, handle: str) -> EngineRun | None:
+        """Return what the attempt runs as, None as long as nothing runs for it."""
+        return EngineRun(origin=Origin.CREATED)
+
     def cancel(self, handle: str) -> None:
-        """Stop the attempt; no-op once it has ended."""
+        """Stop the attempt; no-op once it has ended.
+
+        What it has adopted is left running: the attempt ends as cancelled, and its error says so.
+        """
 
     def logs(self, handle: str) -> str:
         """Return the log of the attempt so far."""
@@ -296,8 +327,9 @@ MAX_TITLE, MAX_DESCRIPTION = 200, 1000
 class RunRecord:
     """State of one run of a backfill; `attempt` is 0 before the first one.
 
-    `token`, `handle` and the `machine` that submitted it are those of the latest attempt. `cut_off`
-    are planned keys that need not run: their inputs are unchanged since their last run.
+    `token`, `handle`, `engine_run` and the `machine` that submitted it are those of the latest
+    attempt. `cut_off` are planned keys that need not run: their inputs are unchanged since their
+    last run.
     """
 
     run_id: str
@@ -315,6 +347,7 @@ class RunRecord:
     ended_at: datetime | None = None
     error: str | None = None
     cut_off: KeySet = ()
+    engine_run: EngineRun | None = None
 
     @classmethod
     def of(cls, run: PlannedRun, **stands: Any) -> RunRecord:
@@ -344,6 +377,7 @@ class AttemptRecord:
     ended_at: datetime | None = None
     result: Mapping[str, Any] | None = None
     error: str | None = None
+    engine_run: EngineRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +423,7 @@ class Move:
 
     A move to SUBMITTED opens the attempt and needs its `token` and `machine`; a `trace` starts as
     unknown then, and is completed by the move to SUCCEEDED. `cut_off` are the planned keys that are
-    left out.
+    left out. Where `handle` and `engine_run` are None, those that are recorded stay.
     """
 
     run_id: str
@@ -403,11 +437,17 @@ class Move:
     error: str | None = None
     trace: Trace | None = None
     cut_off: KeySet = ()
+    engine_run: EngineRun | None = None
 
     @property
     def detail(self) -> dict[str, Any]:
         """The detail of the event that records this move."""
-        members = {"attempt": self.attempt, "error": self.error, "cut_off": list(self.cut_off)}
+        members = {
+            "attempt": self.attempt,
+            "error": self.error,
+            "cut_off": list(self.cut_off),
+            "origin": self.engine_run and self.engine_run.origin,
+        }
         return {name: value for name, value in members.items() if value}
 
 

@@ -23,7 +23,7 @@ from lineage_backfill.engines import airflow, create_engine
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, Engine
+from lineage_backfill.ports import AttemptState, Engine, Origin
 from lineage_backfill.project.declarations import DagTasks
 
 #: The DAGs begin before it.
@@ -165,6 +165,13 @@ class Desk:
         path.write_text(json.dumps(spec))
         return path
 
+    def began(self, path: Path) -> Path:
+        """Let the inputs of a run spec be written a while ago; returns its path."""
+        since = datetime.now(UTC) - timedelta(seconds=5)
+        claim = {"engine": "airflow", "since": since.isoformat()}
+        path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
+        return path
+
     def submit(self, engine: Engine, path: Path) -> str:
         """Submit a run spec."""
         return engine.submit(path, json.loads(path.read_text())["token"])
@@ -274,10 +281,7 @@ class AirflowSuite:
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
         engine = desk.engine()
-        path = desk.spec("slow.build", hour)
-        since = datetime.now(UTC) - timedelta(seconds=5)
-        claim = {"engine": "airflow", "since": since.isoformat()}
-        path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
+        path = desk.began(desk.spec("slow.build", hour))
         place.start("slow", hour, f"theirs-{uuid4().hex}")
         until(lambda: place.started("slow.build", hour))
         handle = desk.submit(engine, path)
@@ -328,19 +332,105 @@ class AirflowSuite:
             run = place.started("slow.build", hour)[-1]["run"]
             until(lambda: place.state("slow", run) == "failed")  # noqa: B023
 
+    @pytest.mark.parametrize("is_late", [False, True])
     def test_cancel_leaves_what_others_have_started(
+        self, place: Place, desk: Desk, hour: datetime, is_late: bool
+    ) -> None:
+        path = desk.spec("slow.build", hour)
+        if is_late:  # it counts, and is adopted; else it is waited for
+            desk.began(path)
+        run = f"theirs-{uuid4().hex}"
+        place.start("slow", hour, run)
+        until(lambda: place.started("slow.build", hour))
+        engine = desk.engine()
+        handle = desk.submit(engine, path)
+        found = engine.identify(handle)
+        assert (found and (found.origin, found.id)) == (
+            (Origin.ADOPTED, f"slow/{run}") if is_late else None
+        )
+        engine.cancel(handle)
+        assert desk.wait(engine, handle) is AttemptState.CANCELLED
+        assert engine.poll(handle).error == "left running: someone else started it in Airflow"
+        (place.folder / "go").touch()
+        until(lambda: place.state("slow", run) == "success")
+        assert len(place.started("slow.build", hour)) == 1
+
+    def test_what_an_attempt_runs_as_is_known_to_each_engine(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        expected = [Origin.CREATED, Origin.RERUN, Origin.ADOPTED]
+        for origin, at in zip(expected, [hour, hour, place.fresh()], strict=True):
+            (place.folder / "go").unlink(missing_ok=True)
+            engine, path = desk.engine(), desk.spec("slow.build", at)
+            if origin is Origin.ADOPTED:
+                desk.began(path)
+                place.start("slow", at, f"theirs-{uuid4().hex}")
+                until(lambda: place.started("slow.build", at))  # noqa: B023
+            handle = desk.submit(engine, path)
+            found = engine.identify(handle)
+            assert found is not None
+            assert found.origin is origin
+            until(lambda: engine.poll(handle).state is AttemptState.RUNNING)  # noqa: B023
+            engine.close()
+            assert found.id == f"slow/{place.started('slow.build', at)[-1]['run']}"
+            other = desk.engine()
+            taken = other.find(path, json.loads(path.read_text())["token"])
+            assert taken is not None
+            assert other.identify(taken) == found
+            (place.folder / "go").touch()
+            assert desk.wait(other, taken) is AttemptState.SUCCEEDED
+            assert other.identify(taken) == found
+
+    def test_it_is_told_when_a_wait_has_become_a_run(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
         run = f"theirs-{uuid4().hex}"
         place.start("slow", hour, run)
         until(lambda: place.started("slow.build", hour))
         engine = desk.engine()
+        told: queue.SimpleQueue[str] = queue.SimpleQueue()
+        engine.listen(told.put)
         handle = desk.submit(engine, desk.spec("slow.build", hour))
-        engine.cancel(handle)
-        assert desk.wait(engine, handle) is AttemptState.CANCELLED
+        assert engine.identify(handle) is None
+        assert told.empty()
         (place.folder / "go").touch()
-        until(lambda: place.state("slow", run) == "success")
-        assert len(place.started("slow.build", hour)) == 1
+        assert told.get(timeout=60) == handle
+        found = engine.identify(handle)
+        assert found is not None
+        assert (found.origin, found.id) == (Origin.RERUN, f"slow/{run}")
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+
+    def test_what_an_earlier_attempt_of_the_run_has_started_is_ours_to_stop(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        for tries, origin in ((1, Origin.CREATED), (2, Origin.RERUN)):
+            first, name = desk.engine(), uuid4().hex
+            desk.submit(first, desk.spec("slow.build", hour, run_id=name))
+            until(lambda: len(place.started("slow.build", hour)) == tries)  # noqa: B023
+            first.close()
+            engine = desk.engine()
+            path = desk.began(desk.spec("slow.build", hour, attempt=2, run_id=name))
+            handle = desk.submit(engine, path)
+            found = engine.identify(handle)
+            assert found is not None
+            assert found.origin is origin
+            engine.cancel(handle)
+            assert desk.wait(engine, handle) is AttemptState.CANCELLED
+            assert engine.poll(handle).error == "stopped by the user"
+            run = place.started("slow.build", hour)[-1]["run"]
+            until(lambda: place.state("slow", run) == "failed")  # noqa: B023
+
+    def test_what_airflow_starts_besides_is_named(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("three.b", hour))
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert "also started by Airflow: follower/asset_triggered__" in engine.logs(handle)
+        found = engine.identify(handle)
+        assert found is not None
+        (also,) = found.also_started
+        assert also.startswith("follower/asset_triggered__")
 
     def test_a_token_that_has_expired_is_renewed(
         self, place: Place, desk: Desk, hour: datetime

@@ -22,6 +22,7 @@ LASTS = timedelta(seconds=0.2)
 #: The tasks of each DAG, each above the next.
 DAGS: dict[str, list[str]] = {
     "three": ["a", "b", "c"],
+    "follower": ["read"],  # started by the asset of b in three
     **{
         name: ["build"]
         for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
@@ -48,10 +49,11 @@ class FakeAirflow:
         self.lock = threading.Lock()
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.tasks: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+        self.events: list[dict[str, Any]] = []
 
     def tick(self) -> None:
         """Let time go by: start what may start, and end what has lasted long enough."""
-        for place, run in self.runs.items():
+        for place, run in list(self.runs.items()):
             if run["state"] == "queued" and _instant(run["run_after"]) <= _now():  # type: ignore[operator]
                 run["state"] = "running"
             if run["state"] == "running":
@@ -95,6 +97,17 @@ class FakeAirflow:
             task |= {"state": None, "id": uuid4().hex}
         else:
             task |= {"state": "failed" if fails else "success", "end_date": _now().isoformat()}
+            if (run["dag_id"], task["task_id"], fails) == ("three", "b", False):
+                self._tell(run)
+
+    def _tell(self, run: dict[str, Any]) -> None:
+        """Start what waits for the asset of a task."""
+        name = f"asset_triggered__{_now().isoformat()}_{uuid4().hex[:8]}"
+        began = self._add("follower", {"dag_run_id": name, "logical_date": None})
+        event = {"source_dag_id": run["dag_id"], "source_run_id": run["dag_run_id"]}
+        started = {"dag_id": "follower", "run_id": name, "state": began["state"]}
+        at = {"timestamp": _now().isoformat()}
+        self.events.append({**event, **at, "created_dagruns": [started]})
 
     # What requests do
 
@@ -153,15 +166,21 @@ class FakeAirflow:
             return 409, {"detail": {"reason": "Unique constraint violation"}}
         assert at is not None
         before = (at - timedelta(hours=1)).isoformat()  # as the real one infers it
+        return 200, self._add(
+            dag, {"data_interval_start": before, "data_interval_end": at.isoformat(), **body}
+        )
+
+    def _add(self, dag: str, body: dict[str, Any]) -> dict[str, Any]:
         run = {
             "dag_id": dag,
             "dag_run_id": body["dag_run_id"],
-            "logical_date": at.isoformat(),
-            "data_interval_start": body.get("data_interval_start", before),
-            "data_interval_end": body.get("data_interval_end", at.isoformat()),
+            "logical_date": body["logical_date"],
+            "data_interval_start": body.get("data_interval_start"),
+            "data_interval_end": body.get("data_interval_end"),
             "run_after": body.get("run_after", _now().isoformat()),
             "state": "queued",
             "conf": body.get("conf", {}),
+            "note": body.get("note"),
             "partition_key": None,
         }
         self.runs[dag, body["dag_run_id"]] = run
@@ -176,7 +195,7 @@ class FakeAirflow:
             }
             for name in DAGS[dag]
         }
-        return 200, run
+        return run
 
     def patch(self, dag: str, run: str, body: dict[str, Any]) -> Answer:
         """Set the state of a run: what runs fails, what has not started is skipped."""
@@ -227,6 +246,26 @@ class FakeAirflow:
             self.runs[place]["state"] = "queued"
         return 200, {"task_instances": tasks}
 
+    def assets(self, dag: str) -> Answer:
+        """Return the assets of a DAG."""
+        asset = {
+            "producing_tasks": [{"dag_id": "three", "task_id": "b"}],
+            "scheduled_dags": [{"dag_id": "follower"}],
+        }
+        return 200, {"assets": [asset] if dag == "three" else []}
+
+    def asset_events(self, query: dict[str, str]) -> Answer:
+        """Return the events of the assets of a run, since an instant."""
+        since = _instant(query["timestamp_gte"])
+        found = [
+            event
+            for event in self.events
+            if event["source_dag_id"] == query["source_dag_id"]
+            and event["source_run_id"] == query["source_run_id"]
+            and _instant(event["timestamp"]) >= since  # type: ignore[operator]
+        ]
+        return 200, {"asset_events": found}
+
     def log(self, task: dict[str, Any]) -> Answer:
         """Return the log of a task."""
         error = {"exc_type": "ValueError", "exc_value": "no such column", "frames": []}
@@ -245,6 +284,8 @@ class FakeAirflow:
             f"POST {one}/dagRuns": lambda dag: self.create(dag, body),
             f"POST {one}/clearTaskInstances": lambda dag: self.clear(dag, body),
             "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
+            "GET /assets": lambda: self.assets(query["dag_ids"]),
+            "GET /assets/events": lambda: self.asset_events(query),
             f"GET {run}": self.get,
             f"PATCH {run}": lambda dag, name: self.patch(dag, name, body),
             f"PATCH {run}/taskInstances": lambda dag, name: self.mark(dag, name, body),
@@ -264,7 +305,6 @@ class FakeAirflow:
 _CONSTANT: dict[str, Any] = {
     "/version": {"version": "3.3.2"},
     "/dags": {"dags": []},
-    "/assets": {"assets": []},
     "/backfills": {"backfills": []},
 }
 

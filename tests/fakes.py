@@ -12,7 +12,14 @@ from typing import Any
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import BackfillState, DatasetRef, JobRef
 from lineage_backfill.planning.plan import DatasetPartitions, Listed, Plan, PlannedRun
-from lineage_backfill.ports import AttemptState, BackfillRecord, Engine, Outcome
+from lineage_backfill.ports import (
+    AttemptState,
+    BackfillRecord,
+    Engine,
+    EngineRun,
+    Origin,
+    Outcome,
+)
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 
@@ -85,7 +92,8 @@ def spec_of(run: PlannedRun, attempt: int, token: str, result_path: Path) -> dic
 class FakeEngine(Engine):
     """Ends each attempt at once, as `outcomes` says for (run id, attempt); else it succeeds.
 
-    With `holds`, attempts stay under way until `end` is called or they are cancelled.
+    With `holds`, attempts stay under way until `end` is called or they are cancelled. `runs` are
+    what they run as, by run id; those that they have adopted are left running.
     """
 
     def __init__(
@@ -96,6 +104,8 @@ class FakeEngine(Engine):
         self.submitted: list[tuple[str, int]] = []
         self.ended: dict[str, Outcome] = {}
         self.known: dict[str, tuple[str, int]] = {}
+        self.runs: dict[str, EngineRun | None] = {}
+        self.left_running: list[str] = []
         self.opened = 0
         self.on_submit: Callable[[str], None] = lambda _run_id: None
         self.listener: Callable[[str], None] = lambda _handle: None
@@ -143,9 +153,19 @@ class FakeEngine(Engine):
     def poll(self, handle: str) -> Outcome:
         return self.ended.get(handle, Outcome(state=AttemptState.RUNNING))
 
+    def identify(self, handle: str) -> EngineRun | None:
+        run, _ = self.known.get(handle, ("", 0))
+        return self.runs.get(run, EngineRun(origin=Origin.CREATED))
+
     def cancel(self, handle: str) -> None:
-        if handle not in self.ended:
-            self.end(handle, Outcome(state=AttemptState.CANCELLED, error="stopped"))
+        if handle in self.ended:
+            return
+        found = self.identify(handle)
+        is_adopted = found is not None and found.origin is Origin.ADOPTED
+        if is_adopted:
+            self.left_running.append(handle)
+        said = "left running" if is_adopted else "stopped"
+        self.end(handle, Outcome(state=AttemptState.CANCELLED, error=said))
 
     def logs(self, handle: str) -> str:
         return ""

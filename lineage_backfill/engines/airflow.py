@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
 from lineage_backfill.model import JobRef
 from lineage_backfill.planning.plan import PlannedRun
-from lineage_backfill.ports import AttemptState, Engine, Outcome
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class _Attempt:
     run: Mapping[str, Any] | None = None
     views: Sequence[TaskView] = ()
     is_cancelled: bool = False
+    is_new: bool = True
     busy: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -98,6 +99,7 @@ class AirflowEngine(Engine):
         self._upstream: dict[str, Sequence[str]] = {}
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._runs: dict[str, EngineRun] = {}
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -170,26 +172,26 @@ class AirflowEngine(Engine):
         waits = not any(view.state not in (None, "scheduled", "queued") for view in one.views)
         return Outcome(state=AttemptState.QUEUED if waits else AttemptState.RUNNING)
 
+    def identify(self, handle: str) -> EngineRun | None:
+        return self._runs.get(handle)
+
     def cancel(self, handle: str) -> None:
-        """Stop what this attempt has started in Airflow, and leave what it has adopted."""
+        """Stop what this run of the plan has started in Airflow, and leave what others started."""
         one = self._watched.get(handle)
         if one is None:
             return
         with one.busy:
             one.is_cancelled = True
             run = self._look(one)
-            views = one.views
-            marked = run is not None and all(
-                one.mark.before(run, view) is not None for view in views
-            )
-            if run is None or not marked or one.mark.is_adopted(views):
-                self._finish(one, Outcome(state=AttemptState.CANCELLED, error=_LEFT))
+            if run is None or not one.mark.owns(run, one.views):
+                said = _LEFT if run is not None else "nothing had started in Airflow"
+                self._finish(one, Outcome(state=AttemptState.CANCELLED, error=said))
                 return
             path = _run_path(run)
             if run["dag_run_id"] == one.mark.run_id:
                 self._api.patch(f"{path}?update_mask=state", {"state": "failed"})
                 return
-            for view in views:
+            for view in one.views:
                 if view.is_active:
                     where = f"{path}/taskInstances/{segment(view.task)}?update_mask=new_state"
                     self._api.patch(where, {"new_state": "failed"})
@@ -227,7 +229,7 @@ class AirflowEngine(Engine):
         spec = files.spec()
         task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
         slice_ = slice_of(self._dag(task).kind(task), spec)
-        mark = Mark(str(spec["token"]), self._since(files, spec))
+        mark = Mark.from_spec(spec, self._since(files, spec))
         return _Attempt(files, spec, task, slice_, mark)
 
     def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
@@ -250,7 +252,21 @@ class AirflowEngine(Engine):
         """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
         one.run = self._find_run(one)
         one.views = () if one.run is None else tuple(self._views(one, one.run))
+        if one.run is not None:
+            self._identified(one, one.mark.origin(one.run, one.views))
         return one.run
+
+    def _identified(
+        self, one: _Attempt, origin: Origin | None, also_started: Sequence[str] = ()
+    ) -> None:
+        """Keep what an attempt runs as, and tell the listener where that is news to it."""
+        if one.run is None or origin is None:
+            return
+        found = EngineRun(origin=origin, id=_name(one.run), also_started=tuple(also_started))
+        if self._runs.get(one.handle) != found:
+            self._runs[one.handle] = found
+            if not one.is_new:
+                self._listener(one.handle)
 
     def _find_run(self, one: _Attempt) -> Mapping[str, Any] | None:
         runs = f"/dags/{segment(one.task.dag)}/dagRuns"
@@ -298,6 +314,7 @@ class AirflowEngine(Engine):
         except EngineError:
             self._unwatch(one)
             raise
+        one.is_new = False
 
     def _advance(self, one: _Attempt) -> None:
         with one.busy:
@@ -337,8 +354,7 @@ class AirflowEngine(Engine):
             "dag_run_id": one.mark.run_id,
             "logical_date": wanted.logical_date and wanted.logical_date.isoformat(),
             "conf": _conf(one.spec),
-            "note": f"lineage-backfill: backfill {one.spec.get('backfill_id', '')},"
-            f" run {one.spec['run_id']}",
+            "note": one.mark.run_note,
         }
         if wanted.start is not None and wanted.end is not None:
             body["data_interval_start"] = wanted.start.isoformat()
@@ -349,7 +365,8 @@ class AirflowEngine(Engine):
             body["run_after"] = (self._api.now() + HOLD).isoformat()
         run = self._api.post(f"/dags/{segment(one.task.dag)}/dagRuns", body)
         one.run, one.views = run, ()
-        self._claim(one, how="created")
+        self._claim(one)
+        self._identified(one, Origin.CREATED)
         if not wanted.fits(run):
             self._api.patch(f"{_run_path(run)}?update_mask=state", {"state": "failed"})
             raise EngineError(
@@ -374,7 +391,7 @@ class AirflowEngine(Engine):
             self._api.patch(f"{_run_path(run)}/taskInstances", {"actions": actions})
 
     def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
-        self._claim(one, how="cleared", note=note)
+        self._claim(one, note=note)
         answer = self._api.post(
             f"/dags/{segment(one.task.dag)}/clearTaskInstances",
             {
@@ -387,6 +404,7 @@ class AirflowEngine(Engine):
                 "note": note,
             },
         )
+        self._identified(one, Origin.RERUN)
         cleared = {view["task_id"] for view in answer["task_instances"]}
         if missing := [task for task in one.task.tasks if task not in cleared]:
             raise EngineError(
@@ -395,10 +413,12 @@ class AirflowEngine(Engine):
             )
 
     def _adopt(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
-        self._claim(one, how="adopted", note=note)
+        self._claim(one, note=note)
         for task in one.task.tasks:
             where = f"{_run_path(run)}/taskInstances/{segment(task)}?update_mask=note"
             self._api.patch(where, {"note": note})
+        one.views = [replace(view, note=note) for view in one.views]
+        self._identified(one, one.mark.origin(run, one.views))
 
     def _claim(self, one: _Attempt, **more: Any) -> None:
         run_id = one.run and one.run["dag_run_id"]
@@ -511,25 +531,29 @@ class AirflowEngine(Engine):
         """Write down the runs that Airflow has started because of this attempt."""
         if one.run is None or not self._dag(one.task).feeds(one.task):
             return
+        starts = (view.started for view in one.views if view.started is not None)
+        began = min(starts, default=one.mark.since)
         query = {
             "source_dag_id": one.task.dag,
             "source_run_id": one.run["dag_run_id"],
-            "timestamp_gte": one.mark.since.isoformat(),
+            "timestamp_gte": began.isoformat(),  # earlier ones are of earlier tries
         }
+        started: list[str] = []
         for _ in range(_CONSUMERS):
             with suppress(EngineRefusalError, ServiceUnreachableError):
                 events = self._api.get("/assets/events", query)["asset_events"]
-                started = [run for event in events for run in event["created_dagruns"]]
+                runs = [run for event in events for run in event["created_dagruns"]]
+                started = [_name({**run, "dag_run_id": run["run_id"]}) for run in runs]
                 if events and all(event["created_dagruns"] for event in events):
                     break
             if self._closing.wait(1):
-                return
-        else:
-            return
-        lines = [f"also started by Airflow: {run['dag_id']} {run['run_id']}\n" for run in started]
+                break
+        lines = [f"also started by Airflow: {name}\n" for name in started]
         _log.info("%s", "".join(lines).strip())
         with one.files.log_path.open("a", encoding="utf-8") as log:
             log.writelines(lines)
+        if one.handle in self._runs:
+            self._identified(one, self._runs[one.handle].origin, started)
 
     def _keep_log(self, one: _Attempt) -> str:
         """Write the log beside the run spec; returns the last error in it."""
@@ -556,7 +580,12 @@ class AirflowEngine(Engine):
 
 #: How the line of an exception begins.
 _RAISED = "raised "
-_LEFT = "no longer followed; what others started in Airflow goes on"
+_LEFT = "left running: someone else started it in Airflow"
+
+
+def _name(run: Mapping[str, Any]) -> str:
+    """Return what a person finds a run by: its DAG, which has no slash in its id, and its id."""
+    return f"{run['dag_id']}/{run['dag_run_id']}"
 
 
 def _run_path(run: Mapping[str, Any]) -> str:

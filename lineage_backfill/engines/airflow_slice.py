@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from lineage_backfill.errors import EngineError
+from lineage_backfill.ports import Origin
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.run_rules import read_length
 
@@ -20,6 +21,8 @@ from lineage_backfill.project.run_rules import read_length
 PREFIX = "lb__"
 _SHIFTED = re.compile(r"logical_date\s*\+\s*(\S+)")
 _MOST = 1000  # characters of a note
+#: What a note says of tasks that were under way: started by others, or by an earlier attempt.
+_ADOPTED, _CONTINUED = "adopted", "continued"
 #: Task states that may still become another one.
 _WAITING = (None, "scheduled", "queued")
 _ACTIVE = (
@@ -182,7 +185,8 @@ def decide(
     if all(mark.will_count(view, has_ended=has_ended) for view in wanted):
         if run["dag_run_id"].startswith(PREFIX) and run["state"] == "queued":
             return Step(Act.WAIT, f"run {run['dag_run_id']} is held for other tasks")
-        return Step(Act.ADOPT, mark.note(wanted, adopted=True))
+        how = _CONTINUED if mark.owns(run, wanted) else _ADOPTED
+        return Step(Act.ADOPT, mark.note(wanted, how))
     if any(view.is_active and not (view.state is None and has_ended) for view in wanted):
         return Step(Act.WAIT, f"some tasks of run {run['dag_run_id']} are under way")
     return Step(Act.CLEAR, mark.note(wanted))
@@ -192,11 +196,19 @@ def decide(
 class Mark:
     """How an attempt is known in Airflow: by the id of a run, and in notes on task instances.
 
-    A try counts if it started after `since`.
+    A try counts if it started after `since`. `of` names the run of the plan that the attempt is
+    for, with its backfill.
     """
 
     token: str
     since: datetime
+    of: str
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], since: datetime) -> Mark:
+        """Return the mark of the attempt that a run spec is for."""
+        of = f"backfill {spec.get('backfill_id', '')}, run {spec['run_id']}"
+        return cls(str(spec["token"]), since, of)
 
     @property
     def run_id(self) -> str:
@@ -212,9 +224,31 @@ class Mark:
         found = re.search(rf"(?:^| ){re.escape(view.task)}=(\d+)(?: |$)", view.note)
         return int(found[1]) if found else None
 
-    def is_adopted(self, views: Sequence[TaskView]) -> bool:
-        """Whether the attempt follows what others have started."""
-        return any(f"{self.token} adopted" in view.note for view in views)
+    def origin(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> Origin | None:
+        """Return who started the tasks that the attempt follows, None as long as it has none."""
+        if run["dag_run_id"] == self.run_id:
+            return Origin.CREATED
+        if not views or any(self.before(run, view) is None for view in views):
+            return None
+        if any(f"{self.token} {_ADOPTED} " in view.note for view in views):
+            return Origin.ADOPTED
+        if any(f"{self.token} {_CONTINUED} " in view.note for view in views):
+            return Origin.CREATED if self._made(run) else Origin.RERUN
+        return Origin.RERUN
+
+    def owns(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> bool:
+        """Whether this attempt or an earlier one of the same run has started these tasks."""
+        return self._made(run) or (
+            bool(views)
+            and all(
+                view.note.endswith(self.of) and f" {_ADOPTED} " not in view.note for view in views
+            )
+        )
+
+    def _made(self, run: Mapping[str, Any]) -> bool:
+        name = run["dag_run_id"]
+        is_ours = name.startswith(PREFIX) and (run.get("note") or "").endswith(self.of)
+        return is_ours or name == self.run_id
 
     def counts(self, view: TaskView) -> bool:
         """Whether the present try of a task started after the inputs were written."""
@@ -226,10 +260,18 @@ class Mark:
             return not has_ended
         return self.counts(view) and (view.is_active or view.state == "success")
 
-    def note(self, views: Sequence[TaskView], *, adopted: bool = False) -> str:
-        """Return the note that makes task instances those of the attempt."""
-        tries = " ".join(f"{view.task}={view.before if adopted else view.tries}" for view in views)
-        note = f"lineage-backfill {self.token}{' adopted' if adopted else ''} after {tries}"
+    @property
+    def run_note(self) -> str:
+        """The note of the run that the attempt creates."""
+        return f"lineage-backfill: {self.of}"
+
+    def note(self, views: Sequence[TaskView], how: str = "") -> str:
+        """Return the note that makes task instances those of the attempt.
+
+        `how` tells apart those that are under way from those that are cleared.
+        """
+        tries = " ".join(f"{view.task}={view.before if how else view.tries}" for view in views)
+        note = f"lineage-backfill {self.token}{how and f' {how}'} after {tries} for {self.of}"
         if len(note) > _MOST:
             raise EngineError(
                 f"the names of {len(views)} tasks are too long for a note in Airflow",

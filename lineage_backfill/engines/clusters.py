@@ -17,6 +17,7 @@ from lineage_backfill.ports import AttemptState
 Ask = Callable[[Sequence[str]], str]
 
 _TIMEOUT = 120  # seconds
+_APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _PHASE = re.compile(r"\bphase: (\w+)")
 
 
@@ -29,6 +30,9 @@ class Cluster(Protocol):
 
     def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
         """Return the Spark properties by which the application is found again."""
+
+    def name(self, token: str, said: str) -> str | None:
+        """Return the cluster's name of the application, None if what was `said` lacks it."""
 
     def look(self, token: str) -> AttemptState | None:
         """Return what the cluster says of the application, None if it knows none."""
@@ -64,6 +68,11 @@ class Yarn(Cluster):
         """Tag the application, and let YARN never start a second driver for it."""
         tags = [given["spark.yarn.tags"]] if "spark.yarn.tags" in given else []
         return {"spark.yarn.tags": ",".join([*tags, token]), "spark.yarn.maxAppAttempts": "1"}
+
+    def name(self, token: str, said: str) -> str | None:
+        """Return the application's id, as spark-submit prints it: asking YARN takes seconds."""
+        found = _APPLICATION.search(said)
+        return found and found[0]
 
     def look(self, token: str) -> AttemptState | None:
         """Return the state of the application with this tag."""
@@ -122,6 +131,10 @@ class Kubernetes(Cluster):
     def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
         """Name the driver's pod: a second one of that name is refused."""
         return {"spark.kubernetes.driver.pod.name": _pod(token)}
+
+    def name(self, token: str, said: str) -> str:
+        """Return the name of the driver's pod."""
+        return _pod(token)
 
     def look(self, token: str) -> AttemptState | None:
         """Return what the phase of the driver's pod says."""

@@ -106,7 +106,7 @@ class PoolEngine(Engine):
         self._idle: list[WarmWorker] = []
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
-        self._adopted: dict[str, Mapping[str, Any]] = {}
+        self._inherited: dict[str, Mapping[str, Any]] = {}
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
 
@@ -162,7 +162,7 @@ class PoolEngine(Engine):
         files = AttemptFiles(spec_path)
         files.check_token(token)
         with self._mutex:
-            if handle in self._tasks or handle in self._adopted:
+            if handle in self._tasks or handle in self._inherited:
                 return handle
             if files.outcome() is not None:
                 self._listener(handle)
@@ -196,7 +196,7 @@ class PoolEngine(Engine):
         if worker is not None:
             with self._mutex:
                 self._workers.append(worker)
-        self._adopted[handle] = claim
+        self._inherited[handle] = claim
         threading.Thread(target=self._watch, args=(handle, claim, worker), daemon=True).start()
         return handle
 
@@ -209,7 +209,7 @@ class PoolEngine(Engine):
             begun = task.worker is not None and task.worker.has_begun
             state = AttemptState.RUNNING if begun else AttemptState.QUEUED
             return task.outcome or Outcome(state=state)
-        claim = self._adopted.get(handle)
+        claim = self._inherited.get(handle)
         works = claim is not None and self.works(claim)
         outcome = AttemptFiles(Path(handle)).outcome()  # looked for last: it may have come just now
         if outcome is not None:
@@ -223,7 +223,7 @@ class PoolEngine(Engine):
         """Stop the attempt."""
         task = self._tasks.get(handle)
         if task is None:
-            claim = self._adopted.get(handle)
+            claim = self._inherited.get(handle)
             if claim is not None and self.works(claim):
                 self.stop(claim)
             return

@@ -27,7 +27,7 @@ from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
-from lineage_backfill.ports import AttemptState, Outcome
+from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 
 #: What makes Delta's tables known to a session; only when it starts can it be told.
 _DELTA = {
@@ -118,6 +118,14 @@ class SparkSubmitEngine(ProcessEngine):
             self._needs_jars = False
         if _RUNTIME not in self._code:
             self._code[_RUNTIME] = str(pack_runtime(self._folder))
+
+    def identify(self, handle: str) -> EngineRun:
+        """Return the application, by its name on the cluster where the driver runs there."""
+        if self._cluster is None:
+            return EngineRun(origin=Origin.CREATED)
+        files = AttemptFiles(Path(handle))
+        name = self._cluster.name(_token(files), super().logs(handle))
+        return EngineRun(origin=Origin.CREATED, id=name)
 
     def logs(self, handle: str) -> str:
         """Return what spark-submit has printed, and the driver where it runs elsewhere."""

@@ -35,8 +35,10 @@ from lineage_backfill.ports import (
     Clock,
     ControlRequest,
     Engine,
+    EngineRun,
     Lease,
     Move,
+    Origin,
     Outcome,
     Reporter,
     RunRecord,
@@ -138,6 +140,7 @@ class RunLoop:
         self._tries: Counter[str] = Counter()
         self._running: dict[str, Attempt] = {}  # by token
         self._handles: dict[tuple[str, str], str] = {}  # (engine, handle) to token
+        self._known: dict[str, EngineRun | None] = {}  # what is recorded, by token
         self._delayed: list[tuple[float, str]] = []
         self._renewed = (0.0, self._clock.now())
         self._stopping = self._pausing = self._cancelling = False
@@ -166,7 +169,7 @@ class RunLoop:
         heartbeat = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
         heartbeat.start()
         try:
-            moves += self._adopt_all(runs, records) + self._take(timeout=0)
+            moves += self._take_over_all(runs, records) + self._take(timeout=0)
             while True:
                 moves += self._count_failures()
                 self._time_out()
@@ -177,7 +180,9 @@ class RunLoop:
                 # What has ended by now needs no handle in the store, the outcome brings it.
                 moves = self._take(timeout=0)
                 moves += [
-                    _handed_over(*one) for one in handed_over if one[0].token in self._running
+                    self._handed_over(*one)
+                    for one in handed_over
+                    if one[0].token in self._running and one[0].token not in self._known
                 ]
                 if moves or starting or skipped:
                     continue
@@ -206,7 +211,7 @@ class RunLoop:
 
     # What is found at the start
 
-    def _adopt_all(
+    def _take_over_all(
         self, runs: Mapping[str, PlannedRun], records: Iterable[RunRecord]
     ) -> list[Move]:
         """Reconcile what an earlier executor left under way with the engines, by token."""
@@ -223,7 +228,7 @@ class RunLoop:
                     run = self._cutoff.without(run, record.cut_off)
                     self._cutoff.opened(run)
                 attempt = self._attempt(run, record.attempt, record.token)
-                moves += self._adopt(attempt, record)
+                moves += self._take_over(attempt, record)
         return moves + _blocked(self._scheduler.doomed())
 
     def _refuse_unjudged(
@@ -252,7 +257,7 @@ class RunLoop:
         here, gone = self._services.machine, self._services.gone
         return bool(record.machine) and record.machine != here and record.machine not in gone
 
-    def _adopt(self, attempt: Attempt, record: RunRecord) -> list[Move]:
+    def _take_over(self, attempt: Attempt, record: RunRecord) -> list[Move]:
         engine = self._engines[attempt.engine]
         handed_over = record.state is RunState.SUBMITTED
         if self._is_elsewhere(record):
@@ -260,7 +265,7 @@ class RunLoop:
             if outcome is not None:
                 self._running[attempt.token] = attempt
                 self._happened.put(partial(self._finish_attempt, attempt, outcome))
-                return [_handed_over(attempt, str(attempt.spec_path))] if handed_over else []
+                return [self._handed_over(attempt, str(attempt.spec_path))] if handed_over else []
         if engine.is_shared and not attempt.spec_path.exists():
             self._write_spec(attempt)  # of another machine; the engine knows it by its token
         handle = engine.find(attempt.spec_path, attempt.token)
@@ -281,7 +286,10 @@ class RunLoop:
         self._await_end(attempt, record.started_at or self._clock.now())
         if engine.poll(handle).state.is_final:  # it ended before anybody listened
             self._notify(attempt.engine, handle)
-        return [_handed_over(attempt, handle)] if handed_over else []
+        if handed_over:
+            return [self._handed_over(attempt, handle)]
+        self._known[attempt.token] = record.engine_run
+        return self._identified(attempt, handle)
 
     # Deciding, writing down, acting
 
@@ -455,15 +463,35 @@ class RunLoop:
         if token is None:
             return []  # a repeated notice, or not ours
         outcome = self._engines[engine].poll(handle)
+        attempt = self._running[token]
         if not outcome.state.is_final:
-            return []
+            return self._identified(attempt, handle)
         del self._handles[engine, handle]
-        moves = self._finish_attempt(self._running[token], outcome)
-        return [replace(moves[0], handle=handle), *moves[1:]]
+        self._known[token] = found = self._engines[engine].identify(handle)
+        moves = self._finish_attempt(attempt, outcome)
+        return [replace(moves[0], handle=handle, engine_run=found), *moves[1:]]
+
+    def _identified(self, attempt: Attempt, handle: str) -> list[Move]:
+        """Return the move that records what an attempt runs as, if that is new."""
+        found = self._engines[attempt.engine].identify(handle)
+        is_new = found is not None and found != self._known.get(attempt.token)
+        return [self._handed_over(attempt, handle)] if is_new else []
+
+    def _handed_over(self, attempt: Attempt, handle: str) -> Move:
+        self._known[attempt.token] = found = self._engines[attempt.engine].identify(handle)
+        return Move(
+            run_id=attempt.run.id,
+            state=RunState.RUNNING,
+            attempt=attempt.number,
+            attempt_state=AttemptState.RUNNING,
+            handle=handle,
+            engine_run=found,
+        )
 
     def _finish_attempt(self, attempt: Attempt, outcome: Outcome) -> list[Move]:
         """Return the move of a run whose attempt has ended, then those of its descendants."""
         del self._running[attempt.token]
+        found = self._known.pop(attempt.token, None)
         run, limits = attempt.run, self._limits(attempt.run)
         if outcome.state is AttemptState.SUCCEEDED:
             self._scheduler.succeeded(run.id)
@@ -474,9 +502,10 @@ class RunLoop:
         failure: Failure = "failure"
         if attempt.token in self._timed_out:
             failure = "timeout"
-            outcome = replace(
-                outcome, state=AttemptState.FAILED, error=f"timed out after {limits.timeout}"
-            )
+            said = f"timed out after {limits.timeout}"
+            if found is not None and found.origin is Origin.ADOPTED:
+                said = f"{said}; {outcome.error}"
+            outcome = replace(outcome, state=AttemptState.FAILED, error=said)
         elif outcome.transient or outcome.state is AttemptState.LOST:
             failure = "transient"
         if outcome.state is AttemptState.CANCELLED:
@@ -664,16 +693,6 @@ def _unrepeated(outcome: Outcome) -> Outcome:
     """Return the outcome of a job that must not be tried again by itself."""
     said = f"{outcome.error or outcome.state}; not tried again: the job is not idempotent"
     return replace(outcome, error=said, transient=False)
-
-
-def _handed_over(attempt: Attempt, handle: str) -> Move:
-    return Move(
-        run_id=attempt.run.id,
-        state=RunState.RUNNING,
-        attempt=attempt.number,
-        attempt_state=AttemptState.RUNNING,
-        handle=handle,
-    )
 
 
 def _blocked(blocked: Iterable[Blocked]) -> list[Move]:

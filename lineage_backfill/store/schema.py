@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001_tables",)
+REVISIONS = ("0001_tables", "0002_origins")
 #: Revisions from before the first release: stores that they made are refused.
 UNRELEASED = ("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0002_drivers")
 VERSION_TABLE = "lb_version"
@@ -141,6 +141,9 @@ attempts = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("result", sa.JSON(none_as_null=True)),
     sa.Column("error", sa.Text),
+    sa.Column("origin", sa.String(20)),
+    sa.Column("engine_run", sa.Text),  # its id in the engine
+    sa.Column("also_started", sa.JSON(none_as_null=True)),
     sa.ForeignKeyConstraint(["backfill_id", "run_id"], ["lb_runs.backfill_id", "lb_runs.run_id"]),
 )
 

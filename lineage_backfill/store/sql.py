@@ -27,11 +27,13 @@ from lineage_backfill.ports import (
     Claim,
     ControlRequest,
     Driver,
+    EngineRun,
     EventRecord,
     Holder,
     Lease,
     Move,
     Notice,
+    Origin,
     PastRun,
     RunRecord,
     RunStore,
@@ -172,7 +174,7 @@ class SqlRunStore(RunStore):
             attempts.c.attempt == runs.c.attempt,
         )
         query = (
-            sa.select(runs, attempts.c.token, attempts.c.handle, attempts.c.machine)
+            sa.select(runs, *(attempts.c[name] for name in _LATEST))
             .select_from(runs.outerjoin(attempts, latest))
             .where(runs.c.backfill_id == backfill_id)
             .order_by(runs.c.position)
@@ -774,14 +776,26 @@ def _run(row: sa.Row[Any]) -> RunRecord:
             "partitions": tuple(row.partitions),
             "state": RunState(row.state),
             "cut_off": tuple(row.cut_off or ()),
+            "engine_run": _engine_run(row),
         }
     )
 
 
 def _attempt(row: sa.Row[Any]) -> AttemptRecord:
     values = {name: row._mapping[name] for name in _ATTEMPT}
-    return AttemptRecord(**values | {"state": AttemptState(row.state)})
+    return AttemptRecord(
+        **values | {"state": AttemptState(row.state), "engine_run": _engine_run(row)}
+    )
+
+
+def _engine_run(row: sa.Row[Any]) -> EngineRun | None:
+    if row.origin is None:
+        return None
+    also = tuple(row.also_started or ())
+    return EngineRun(origin=Origin(row.origin), id=row.engine_run, also_started=also)
 
 
 _RUN = [one.name for one in fields(RunRecord) if one.name != "job"]
 _ATTEMPT = [one.name for one in fields(AttemptRecord)]
+#: What of the latest attempt stands in the record of a run.
+_LATEST = ("token", "handle", "machine", "origin", "engine_run", "also_started")

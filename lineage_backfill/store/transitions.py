@@ -47,7 +47,7 @@ def _kind(move: Move) -> tuple[RunState, bool]:
 
 def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
     """Return all that the statements say of a move, by the names of their parameters."""
-    tried = move.attempt_state
+    tried, found = move.attempt_state, move.engine_run
     return {
         "b_backfill_id": backfill_id,
         "b_run_id": move.run_id,
@@ -63,6 +63,9 @@ def _row(backfill_id: str, move: Move, now: datetime) -> _Row:
         "b_machine": move.machine,
         "b_tried_ended": now if tried is not None and tried.is_final else None,
         "b_result": move.result,
+        "b_origin": found and found.origin,
+        "b_engine_run": found and found.id,
+        "b_also_started": (found and found.also_started) or None,
         "b_detail": move.detail,
     }
 
@@ -171,7 +174,10 @@ _TRIED = _Statement(
     .where(_same(attempts, *_ATTEMPT))
     .values(
         _binds(attempts, "result", "error", state="tried", ended_at="tried_ended")
-        | {"handle": sa.func.coalesce(_bind(attempts.c.handle), attempts.c.handle)}
+        | {
+            name: sa.func.coalesce(_bind(attempts.c[name]), attempts.c[name])
+            for name in ("handle", "origin", "engine_run", "also_started")
+        }
     )
 )
 

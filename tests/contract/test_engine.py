@@ -16,7 +16,7 @@ import pytest
 from lineage_backfill.engines import create_engine
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
-from lineage_backfill.ports import AttemptState, Engine
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
 
 OUTPUT: dict[str, Any] = {"dataset": {"namespace": "n", "name": "d"}, "partitions": []}
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
@@ -209,6 +209,30 @@ def test_cancel_stops_a_running_attempt(bench: Bench) -> None:
     bench.engine.cancel(handle)
     assert bench.wait(handle) is AttemptState.CANCELLED
     bench.engine.cancel(handle)
+    assert bench.journal() == []
+
+
+def test_what_an_engine_of_ours_has_begun_is_ours_to_stop_in_every_other(
+    bench: Bench, kind: str
+) -> None:
+    path = bench.spec("sleep", seconds=60)
+    handle = bench.engine.submit(path, "t-1")
+    created = EngineRun(origin=Origin.CREATED)
+    assert bench.engine.identify(handle) == created
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    bench.engine.close()
+    engine = make(kind, bench.folder)
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    engine.listen(ended.put)
+    found = engine.find(path, "t-1")
+    assert found is not None
+    assert engine.identify(found) == created
+    engine.cancel(found)
+    assert ended.get(timeout=20) == found
+    assert engine.poll(found).state not in (AttemptState.RUNNING, AttemptState.SUCCEEDED)
+    assert engine.identify(found) == created
+    engine.close()
     assert bench.journal() == []
 
 

@@ -33,10 +33,12 @@ from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,
     Driver,
+    EngineRun,
     Holder,
     Lease,
     Move,
     Notice,
+    Origin,
     RunStore,
     Settings,
     Trace,
@@ -169,6 +171,24 @@ def test_an_attempt_goes_from_intent_to_outcome(store: RunStore) -> None:
     assert attempt.state is AttemptState.SUCCEEDED
     assert attempt.result == {"rows": [1, "ü"]}
     assert (attempt.handle, attempt.submitted_at, attempt.ended_at) == ("h", NOW, LATER)
+
+
+def test_what_an_attempt_runs_as_is_kept_beside_its_handle(store: RunStore) -> None:
+    lease = create(store)
+    store.record(lease, [submitted(), submitted("r1")], now=NOW)
+    assert store.runs("b-1")[0].engine_run is None
+    first, others = EngineRun(origin=Origin.CREATED, id="made"), ("x/1", "x/2")
+    again = EngineRun(origin=Origin.RERUN, id="there", also_started=others)
+    store.record(lease, [replace(running(), engine_run=first), running("r1")], now=NOW)
+    assert [run.engine_run for run in store.runs("b-1")] == [first, None]
+    store.record(lease, [replace(running(), engine_run=again)], now=NOW)
+    store.record(lease, [running()], now=NOW)  # nothing new is known
+    store.record(lease, [ended(RunState.PENDING, error="x"), submitted(attempt=2)], now=LATER)
+    assert store.runs("b-1")[0].engine_run is None  # of the latest attempt
+    one, _, two = store.attempts("b-1")
+    assert (one.engine_run, two.engine_run) == (again, None)
+    origins = [event.detail.get("origin") for event in store.events("b-1")]
+    assert [origin for origin in origins if origin] == ["created", "re-run"]
 
 
 def test_a_second_attempt_leaves_the_first_one_as_it_was(store: RunStore) -> None:

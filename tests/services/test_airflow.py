@@ -118,14 +118,6 @@ class TestAirflow(AirflowSuite):
         lines = [one["conf"].get("lineage_backfill", {}) for one in place.journal()]
         assert [one.get("key") for one in lines].count(key) == 1
 
-    def test_what_airflow_starts_besides_is_named(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        engine = desk.engine()
-        handle = desk.submit(engine, desk.spec("three.b", hour))
-        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
-        assert "also started by Airflow: follower asset_triggered__" in engine.logs(handle)
-
     def test_a_backfill_of_airflow_is_not_run_into(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:

@@ -19,13 +19,15 @@ from lineage_backfill.errors import (
     EngineRefusalError,
     ServiceUnreachableError,
 )
+from lineage_backfill.ports import Origin
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.workspace.configuration import load_project
 
 SINCE = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EARLY, LATE = SINCE - timedelta(seconds=1), SINCE + timedelta(seconds=1)
 ONE = DagTasks(dag="d", tasks=("t",))
-MARK = Mark("tok", SINCE)
+ADOPTED = Origin.ADOPTED
+MARK = Mark("tok", SINCE, "backfill b-1, run r-1")
 URL = "http://127.0.0.1:1"
 
 
@@ -78,9 +80,59 @@ def test_the_next_step(found: dict[str, Any] | None, shown: list[TaskView], act:
 
 def test_the_note_of_a_clear_tells_the_tries_before_it() -> None:
     step = decide(run("success"), [view("success", 4)], ONE, MARK)
-    assert step.text == "lineage-backfill tok after t=4"
+    assert step.text == "lineage-backfill tok after t=4 for backfill b-1, run r-1"
     adopted = decide(run(), [view("running", 4, started=LATE)], ONE, MARK)
-    assert adopted.text == "lineage-backfill tok adopted after t=3"
+    assert adopted.text == "lineage-backfill tok adopted after t=3 for backfill b-1, run r-1"
+
+
+OWN, OTHER = "for backfill b-1, run r-1", "for backfill b-1, run r-10"
+
+
+@pytest.mark.parametrize(
+    ("name", "of_run", "note", "origin", "owned"),
+    [
+        ("lb__tok", "", "", Origin.CREATED, True),
+        ("scheduled__1", "", "", None, False),
+        ("scheduled__1", "", f"lineage-backfill tok after t=1 {OWN}", Origin.RERUN, True),
+        ("scheduled__1", "", f"lineage-backfill tok adopted after t=1 {OWN}", ADOPTED, False),
+        # Those of other attempts.
+        ("lb__old", f"x {OWN}", "", None, True),
+        ("lb__old", f"x {OTHER}", "", None, False),
+        ("theirs", f"x {OWN}", "", None, False),
+        ("lb__old", f"x {OWN}", f"lineage-backfill tok after t=1 {OWN}", Origin.RERUN, True),
+        (
+            "lb__old",
+            f"x {OWN}",
+            f"lineage-backfill tok continued after t=1 {OWN}",
+            Origin.CREATED,
+            True,
+        ),
+        ("scheduled__1", "", f"lineage-backfill old after t=1 {OWN}", None, True),
+        ("scheduled__1", "", f"lineage-backfill old after t=1 {OTHER}", None, False),
+        ("scheduled__1", "", f"lineage-backfill old adopted after t=1 {OWN}", None, False),
+        (
+            "scheduled__1",
+            "",
+            f"lineage-backfill tok continued after t=1 {OWN}",
+            Origin.RERUN,
+            True,
+        ),
+    ],
+)
+def test_who_has_started_what_an_attempt_runs_as(
+    name: str, of_run: str, note: str, origin: Origin | None, owned: bool
+) -> None:
+    shown = [view("running", 2, note)]
+    found = {**run(name=name), "note": of_run}
+    assert MARK.origin(found, shown) is origin
+    assert MARK.owns(found, shown) is owned
+
+
+def test_without_tasks_only_a_run_that_was_created_is_ours() -> None:
+    assert MARK.origin(run(), []) is None
+    assert not MARK.owns(run(), [])
+    assert MARK.origin(run(name="lb__tok"), []) is Origin.CREATED
+    assert MARK.owns(run(name="lb__tok"), [])
 
 
 def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
@@ -88,7 +140,7 @@ def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
     other = TaskView("u", "success", 7, "", EARLY, None)
     assert decide(run(), [view("running"), other], two, MARK).act is Act.WAIT
     step = decide(run("success"), [view("success"), other], two, MARK)
-    assert step.text == "lineage-backfill tok after t=1 u=7"
+    assert step.text == "lineage-backfill tok after t=1 u=7 for backfill b-1, run r-1"
 
 
 def spec(**more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lineage_backfill.engines.clusters import Kubernetes, Yarn
 from lineage_backfill.engines.shipping import find_code, pack
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
-from lineage_backfill.ports import AttemptState
+from lineage_backfill.ports import AttemptState, EngineRun, Origin
 
 DELTA = [
     "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
@@ -260,6 +260,23 @@ def test_a_driver_on_a_cluster_is_found_after_everything_here_has_died(project: 
     handle = yarn.find(folder.spec_path, "t-1")
     assert handle is not None
     assert yarn.poll(handle).state is AttemptState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("master", "said", "name"),
+    [
+        ("yarn", "", None),
+        ("yarn", "INFO Client: Submitted application application_17_0003\n", "application_17_0003"),
+        ("k8s://https://h:6443", "", "lineage-backfill-t-1-driver"),
+    ],
+)
+def test_a_driver_on_a_cluster_has_a_name_there(
+    project: Path, master: str, said: str, name: str | None
+) -> None:
+    folder = AttemptFiles(project / "runs" / "spec.json")
+    folder.log_path.write_text(said)
+    found = engine(project, master=master, deploy_mode="cluster").identify(str(folder.spec_path))
+    assert found == EngineRun(origin=Origin.CREATED, id=name)
 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:

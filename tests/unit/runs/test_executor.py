@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.ports import (
     AttemptState,
     ControlRequest,
+    EngineRun,
     Move,
+    Origin,
     Outcome,
     Reporter,
     RunStore,
@@ -655,7 +657,9 @@ def test_an_empty_plan_succeeds(bench: Bench) -> None:
 # --- what an executor leaves to the next one ------------------------------------------------------
 
 
-def left_running(bench: Bench, engine: FakeEngine, machine: str) -> str:
+def left_running(
+    bench: Bench, engine: FakeEngine, machine: str, *, engine_run: EngineRun | None = None
+) -> str:
     """Return a backfill of which one run was begun on a machine whose executor is no more."""
     _, backfill_id = start(bench, engine, plan_of(planned_run("a"), planned_run("b", "a")))
     lease = bench.store.acquire(backfill_id, "nobody", now=NOW, ttl=LEASE)
@@ -663,6 +667,11 @@ def left_running(bench: Bench, engine: FakeEngine, machine: str) -> str:
     run = RunState.SUBMITTED
     move = Move(run_id="a", state=run, attempt=1, token="t-a", machine=machine)
     bench.store.record(lease, [move], now=NOW)
+    if engine_run is not None:
+        stands = AttemptState.RUNNING
+        move = Move(run_id="a", state=RunState.RUNNING, attempt=1, attempt_state=stands)
+        move = replace(move, handle="t-a", engine_run=engine_run)
+        bench.store.record(lease, [move], now=NOW)
     bench.store.release(lease)
     return backfill_id
 
@@ -783,6 +792,81 @@ def test_a_timeout_is_tried_again_where_that_is_asked_for(bench: Bench) -> None:
     first, second = bench.store.attempts(backfill_id)
     assert (first.state, first.error) == (AttemptState.FAILED, "timed out after 1:00:00")
     assert second.state is AttemptState.SUCCEEDED
+
+
+THEIRS = EngineRun(origin=Origin.ADOPTED, id="theirs")
+
+
+def test_what_was_adopted_is_let_go_when_its_time_is_up(bench: Bench) -> None:
+    engine, clock = FakeEngine(holds=True), Shifted()
+    engine.runs = {"a": THEIRS}
+    executor = bench.executor(engine, clock=clock, **limited(timeout=timedelta(hours=1)))
+    backfill_id = executor.start(plan_of(RUN))
+    with driving(executor, backfill_id, engine):
+        clock.shift = timedelta(hours=1)
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.FAILED)
+    (record,) = bench.store.runs(backfill_id)
+    assert record.error == "timed out after 1:00:00; left running"
+    assert record.engine_run == THEIRS
+    assert len(engine.left_running) == 1
+
+
+def test_a_kill_lets_go_of_what_was_adopted_and_stops_the_rest(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    again = EngineRun(origin=Origin.RERUN, id="again")
+    engine.runs = {"a": THEIRS, "b": again}
+    executor = bench.executor(engine)
+    backfill_id = executor.start(plan_of(*map(planned_run, "abc")))
+    thread = in_background(executor, backfill_id, engine, until=3)
+    bench.executor(engine).cancel(backfill_id, kill=True)
+    thread.join(10)
+    found = {run.run_id: (run.state, run.error) for run in bench.store.runs(backfill_id)}
+    assert found == {
+        "a": (RunState.CANCELLED, "left running"),
+        "b": (RunState.CANCELLED, "stopped"),
+        "c": (RunState.CANCELLED, "stopped"),
+    }
+    known = [run.engine_run for run in bench.store.runs(backfill_id)]
+    assert known == [THEIRS, again, EngineRun(origin=Origin.CREATED)]
+
+
+def test_what_an_attempt_runs_as_is_recorded_once_it_is_known(bench: Bench) -> None:
+    engine = FakeEngine(holds=True)
+    engine.runs = {"a": None}
+    executor = bench.executor(engine)
+    backfill_id = executor.start(plan_of(RUN))
+
+    def recorded() -> EngineRun | None:
+        return bench.store.runs(backfill_id)[0].engine_run
+
+    with driving(executor, backfill_id, engine):
+        wait_until(lambda: bench.states(backfill_id)["a"] is RunState.RUNNING)
+        assert recorded() is None
+        engine.runs = {"a": THEIRS}
+        for _ in range(2):  # nothing is written for what is known
+            engine.listener(next(iter(engine.known)))
+            wait_until(lambda: recorded() == THEIRS)
+        engine.runs = {"a": replace(THEIRS, also_started=("x",))}
+        engine.release()
+    assert recorded() == replace(THEIRS, also_started=("x",))
+    kinds = [event.kind for event in bench.store.events(backfill_id) if event.run_id]
+    assert kinds == ["submitted", "running", "running", "succeeded"]
+
+
+@pytest.mark.parametrize("found", [THEIRS, None])
+def test_what_an_attempt_runs_as_survives_a_take_over(
+    bench: Bench, found: EngineRun | None
+) -> None:
+    engine = FakeEngine(holds=True)
+    engine.known["t-a"] = ("a", 1)
+    engine.runs = {"a": found}
+    backfill_id = left_running(bench, engine, machine(), engine_run=THEIRS)
+    engine.release()
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    first, second = bench.store.runs(backfill_id)
+    assert first.engine_run == THEIRS
+    assert second.engine_run == EngineRun(origin=Origin.CREATED)
+    assert engine.submitted == [("b", 1)]
 
 
 @pytest.mark.parametrize(("hours", "stopped"), [(2, True), (0, False)])
