@@ -55,6 +55,12 @@ def _parts(document: Document) -> Iterator[str]:
         )
         yield "**Did not succeed**"
         yield markdown_table("Job|State|Runs|Why", "-|-|-:|-", failed)
+    for title, columns, lines in backfills.started_by_others(document, names):
+        yield f"**{plain(title)}**"
+        shown = (tuple(map(code, line)) for line in lines[: backfills.SHOWN])
+        yield markdown_table("|".join(columns), "|".join("-" * len(columns)), shown)
+        if (more := len(lines) - backfills.SHOWN) > 0:
+            yield f"and {more:,} more"
     if document["not_planned"]:
         left = (
             (code(job), code(keys) if keys else "", plain(why))

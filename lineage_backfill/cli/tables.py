@@ -93,6 +93,8 @@ def _runs(document: Document) -> RenderableType:
 
     def row(run: Document) -> tuple[RenderableType, ...]:
         keys = Text(keys_on_a_line(tuple(run["partitions"])))
+        if run["origin"] == "adopted":
+            keys.append(f"\n{backfills.in_engine(run)}", style="dim")
         if run["error"]:
             keys.append(f"\n{safe(run['error'])}", style=_STYLES.get(run["state"], ""))
         elif run["cut_off"]:
@@ -135,6 +137,9 @@ def report_table(document: Document) -> RenderableType:
         found = backfills.not_succeeded(document, names)
         failed = ((job, state(text), runs, why) for job, text, runs, why in found)
         parts.append(table("Did not succeed", "State", "Runs", "Why", rows=failed))
+    for heading, columns, lines in backfills.started_by_others(document, names):
+        most = backfills.SHOWN
+        parts.append(table(heading, *columns[1:], rows=lines[:most], more=len(lines) - most))
     if document["not_planned"]:
         left = backfills.not_planned(document, names)
         parts.append(table("Was not planned", "Left stale", "Why", rows=left))

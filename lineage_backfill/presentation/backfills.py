@@ -20,6 +20,15 @@ _NOTES = {
     "cut_off": "not needed (inputs unchanged)",
     "meanwhile": "changed meanwhile, by these runs or others",
 }
+#: Who started what runs in the engine.
+_ORIGINS = {
+    "created": "started by this backfill",
+    "re-run": "started again by this backfill",
+    "adopted": "started by someone else",
+}
+#: How many rows of `started_by_others` are shown at once.
+SHOWN = 100
+Row = tuple[str, ...]
 #: The states in which the runs of one job need not be told apart.
 _GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
@@ -101,6 +110,36 @@ def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, st
         yield names(JobRef(**one["job"])), keys, in_words(one["reason"], names)
 
 
+def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, Row, list[Row]]]:
+    """Yield tables of what this backfill did not start: title, columns and rows."""
+    if document["adopted"]:
+        adopted: list[Row] = [
+            (
+                names(JobRef(**one["job"])),
+                keys_on_a_line(tuple(one["partitions"])),
+                safe(one["state"]),
+                safe(one["engine_run"] or ""),
+            )
+            for one in document["adopted"]
+        ]
+        columns = ("Job", "Partitions", "State", "Name in the engine")
+        yield "Started by someone else", columns, adopted
+    for engine in dict.fromkeys(one["engine"] for one in document["also_started"]):
+        also: list[Row] = [
+            (safe(one["engine_run"]), names(JobRef(**one["job"])))
+            for one in document["also_started"]
+            if one["engine"] == engine
+        ]
+        title = f"Also started by {safe(engine or '')}, outside the plan"
+        yield title, ("Name in the engine", "After a success of"), also
+
+
+def in_engine(attempt: Document) -> str:
+    """Return what an attempt runs as in its engine, in words; empty where it is unknown."""
+    name = safe(attempt["engine_run"] or "")
+    return ": ".join(part for part in (_ORIGINS.get(attempt["origin"], ""), name) if part)
+
+
 def missing_inputs(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
     """Yield what runs did not find of their inputs: job, input, keys, and what that means."""
     for one in document.get("missing_inputs", ()):
@@ -179,7 +218,8 @@ def colour(holds: bool | None) -> str:
 def names_in(document: Document) -> Names:
     """Return what shortens the names in a report."""
     inputs = document.get("missing_inputs", ())
-    jobs = (*document["outputs"], *document["not_succeeded"], *document["not_planned"], *inputs)
+    parts = ("outputs", "not_succeeded", "not_planned", "adopted", "also_started")
+    jobs = (*(one for part in parts for one in document[part]), *inputs)
     datasets = (DatasetRef(**one["dataset"]) for one in (*document["outputs"], *inputs))
     return Names((*datasets, *(JobRef(**one["job"]) for one in jobs)))
 

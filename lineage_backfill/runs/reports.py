@@ -17,7 +17,15 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.staleness import TableRecord
-from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, Holder, RunRecord
+from lineage_backfill.ports import (
+    AttemptRecord,
+    AttemptState,
+    BackfillRecord,
+    EngineRun,
+    Holder,
+    Origin,
+    RunRecord,
+)
 
 Document = dict[str, Any]
 
@@ -81,6 +89,7 @@ def run(
                 "submitted_at": instant(one.submitted_at),
                 "ended_at": instant(one.ended_at),
                 "error": one.error,
+                **_identity(one.engine_run),
             }
             for one in attempts
             if one.run_id == planned["id"]
@@ -102,7 +111,13 @@ def _run(run: RunRecord) -> Document:
         "ended_at": instant(run.ended_at),
         "error": run.error,
         "cut_off": list(run.cut_off),
+        **_identity(run.engine_run),
     }
+
+
+def _identity(found: EngineRun | None) -> Document:
+    """Return who started what runs in the engine, and its id there; None where that is unknown."""
+    return {"origin": found and found.origin, "engine_run": found and found.id}
 
 
 def report(
@@ -159,6 +174,8 @@ def report(
         "missing_inputs": list(_missing_inputs(planned, attempts, calendar_of)),
         "times": _times(planned, attempts),
         "not_succeeded": _not_succeeded(runs),
+        "adopted": _adopted(runs),
+        "also_started": _also_started(planned, attempts),
         "not_planned": [
             {
                 "job": named(job.job),
@@ -363,6 +380,39 @@ def _times(planned: Mapping[str, PlannedRun], attempts: Iterable[AttemptRecord])
             }
         )
     return found
+
+
+def _adopted(runs: Iterable[RunRecord]) -> list[Document]:
+    """Return the runs whose last attempt followed what others had started."""
+    return [
+        {
+            "run": run.run_id,
+            "job": named(run.job),
+            "partitions": list(run.partitions),
+            "state": run.state,
+            "engine": run.engine,
+            "engine_run": run.engine_run.id,
+        }
+        for run in runs
+        if run.engine_run is not None and run.engine_run.origin is Origin.ADOPTED
+    ]
+
+
+def _also_started(
+    planned: Mapping[str, PlannedRun], attempts: Sequence[AttemptRecord]
+) -> list[Document]:
+    """Return what engines started by themselves, except what is a run of the plan."""
+    of_plan = {
+        (planned[one.run_id].engine, one.engine_run.id) for one in attempts if one.engine_run
+    }
+    found: dict[tuple[str | None, str], Document] = {}
+    for attempt in attempts:
+        run = planned[attempt.run_id]
+        for name in attempt.engine_run.also_started if attempt.engine_run else ():
+            if (run.engine, name) not in of_plan:
+                one = {"engine": run.engine, "engine_run": name, "job": named(run.job)}
+                found.setdefault((run.engine, name), one)
+    return list(found.values())
 
 
 def _not_succeeded(runs: Iterable[RunRecord]) -> list[Document]:

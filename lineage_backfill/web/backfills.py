@@ -158,6 +158,12 @@ def report(backfill: str) -> str:
         notes=backfills.notes,
         missing_inputs=list(backfills.missing_inputs(document, names))[:_FAILED],
         not_succeeded=list(backfills.not_succeeded(document, names))[:_FAILED],
+        started_by_others=[
+            (title, columns, Page.of(rows, number(f"others{place}"), size=_OTHERS))
+            for place, (title, columns, rows) in enumerate(
+                backfills.started_by_others(document, names)
+            )
+        ],
         not_planned=Page.of(
             list(backfills.not_planned(document, names)), number("left"), size=_OTHERS
         ),
@@ -212,6 +218,7 @@ def run(backfill: str, run: str) -> str:
         log=log,
         tail=_TAIL,
         missing=missing,
+        in_engine=backfills.in_engine,
         upstream=Page.of(upstream, number("page"), size=_OTHERS),
         took=backfills.took,
         is_live=not RunState(document["state"]).is_final,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,14 @@ from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.staleness import TableRecord
-from lineage_backfill.ports import AttemptRecord, AttemptState, BackfillRecord, RunRecord
+from lineage_backfill.ports import (
+    AttemptRecord,
+    AttemptState,
+    BackfillRecord,
+    EngineRun,
+    Origin,
+    RunRecord,
+)
 from lineage_backfill.runs import reports as accounts
 from tests.unit.cli import plans
 
@@ -143,3 +151,30 @@ def report_of_success() -> dict[str, Any]:
         without,
         unasked,
     )
+
+
+def _in_airflow(records: list[Any]) -> list[Any]:
+    """Return runs or attempts: the first created and with two consumers, one of them adopted."""
+    started = ("daily/asset__1", "other@dag/asset__2\x1b[31m")
+    found = [
+        EngineRun(origin=Origin.CREATED, id="clean/lb__t", also_started=started),
+        EngineRun(origin=Origin.ADOPTED, id="daily/asset__1"),
+        EngineRun(origin=Origin.RERUN, id="total/scheduled__1"),
+    ]
+    named = [replace(one, engine_run=run) for one, run in zip(records, found, strict=False)]
+    return [*named, *records[len(named) :]]
+
+
+def status_in_airflow() -> dict[str, Any]:
+    """The status where the second run failed, and was started by someone else."""
+    return accounts.status(record(), plan_to_dict(plans.real()), _in_airflow(_runs(_states())))
+
+
+def report_in_airflow() -> dict[str, Any]:
+    """The report of what Airflow has run."""
+    plan = plans.real()
+    runs = plan.runs or ()
+    attempts = _in_airflow([attempt(run, [str(run.partitions[0])]) for run in runs[:2]])
+    records = _in_airflow(_runs(dict.fromkeys(_states(), RunState.SUCCEEDED)))
+    done = record(BackfillState.SUCCEEDED)
+    return accounts.report(done, [plan], records, attempts, calendar_of, *NONE)

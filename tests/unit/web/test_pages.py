@@ -17,6 +17,7 @@ from flask.testing import FlaskClient
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import PlannedRun
+from lineage_backfill.ports import EngineRun, Origin
 from lineage_backfill.store.schema import UNRELEASED, VERSION_TABLE
 from lineage_backfill.web.pages import make_pages
 from lineage_backfill.workspace.environment import open_project
@@ -200,6 +201,30 @@ def test_one_run(shop: Shop, pages: FlaskClient, runs: list[PlannedRun], *, pack
     for unknown in ("runs/none", f"runs/{runs[0].id}?attempt=9", "runs/..%2f..%2fb-1"):
         read(pages, f"/backfills/b-1/{unknown}", 404)
     read(pages, "/backfills/b-9", 404)
+
+
+def test_pages_say_who_started_what_runs_in_the_engine(shop: Shop, pages: FlaskClient) -> None:
+    first, second, third, *_ = shop.backfill("b-2", "2024-01-02T20")
+    also = ("other/<b>asset</b>", "dag/theirs")
+    for run, found in (
+        (first, EngineRun(origin=Origin.CREATED, id="dag/lb__1", also_started=also)),
+        (second, EngineRun(origin=Origin.ADOPTED, id="dag/theirs")),
+        (third, EngineRun(origin=Origin.RERUN, id="dag/scheduled")),
+    ):
+        shop.drive([run], RunState.SUCCEEDED, backfill_id="b-2", engine_run=found)
+    page = str(read(pages, f"/backfills/b-2/runs/{second.id}"))
+    assert "In the engine started by someone else: dag/theirs" in page
+    page = str(read(pages, f"/backfills/b-2/runs/{third.id}"))
+    assert "In the engine started again by this backfill: dag/scheduled" in page
+    run = document(pages, f"/backfills/b-2/runs/{first.id}.json", "run")
+    for one in (run, *run["attempts"]):
+        assert (one["origin"], one["engine_run"]) == ("created", "dag/lb__1")
+    report = str(read(pages, "/backfills/b-2/report"))
+    assert "Started by someone else Job Partitions State Name in the engine clean" in report
+    assert "succeeded dag/theirs" in report
+    assert "Also started by here, outside the plan" in report
+    assert "other/<b>asset</b> clean" in report
+    assert report.count("dag/theirs") == 1
 
 
 def test_a_log_or_spec_that_lies_elsewhere_is_not_served(
