@@ -238,11 +238,11 @@ class Mark:
 
     def owns(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> bool:
         """Whether this attempt or an earlier one of the same run has started these tasks."""
-        return self._made(run) or (
-            bool(views)
-            and all(
-                view.note.endswith(self.of) and f" {_ADOPTED} " not in view.note for view in views
-            )
+        if self._made(run) or self.origin(run, views) is Origin.RERUN:
+            return True
+        notes = [view.note for view in views]
+        return bool(notes) and all(
+            note.endswith(self.of) and f" {_ADOPTED} " not in note for note in notes
         )
 
     def _made(self, run: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lineage_backfill.errors import EngineError
-from lineage_backfill.ports import AttemptState
+from lineage_backfill.ports import AttemptState, Origin
 from tests.airflow_suite import DAY, AirflowSuite, Desk, Place, planned, until
 
 ROOT = Path(__file__).parents[2]
@@ -95,12 +95,19 @@ class TestAirflow(AirflowSuite):
     ) -> None:
         engine, key = desk.engine(), f"2026-10-{1 + len(place.journal()) % 28:02}"
         first = desk.spec("parted.build", DAY, key=key)
-        assert desk.wait(engine, desk.submit(engine, first)) is AttemptState.SUCCEEDED
+        producer = desk.submit(engine, first)
+        assert desk.wait(engine, producer) is AttemptState.SUCCEEDED
         second = desk.spec("reader.build", DAY, key=key)
         above, own = (path.name.partition("-")[0] for path in (first, second))
         run = replace(planned("reader.build"), id=own, upstream=(above,))
         engine.check([run], lambda _run: json.loads(second.read_text()))
-        assert desk.wait(engine, desk.submit(engine, second)) is AttemptState.SUCCEEDED
+        consumer = desk.submit(engine, second)
+        assert desk.wait(engine, consumer) is AttemptState.SUCCEEDED
+        made, adopted = engine.identify(producer), engine.identify(consumer)
+        assert made is not None
+        assert adopted is not None
+        assert (made.origin, adopted.origin) == (Origin.CREATED, Origin.ADOPTED)
+        assert made.also_started == (adopted.id,)
         readers = [one for one in place.journal() if one["task"] == "reader.build"]
         assert [one["try"] for one in readers if one["key"] == key] == [1]
         again = desk.spec("parted.build", DAY, key=key)

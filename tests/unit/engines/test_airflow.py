@@ -109,6 +109,7 @@ OWN, OTHER = "for backfill b-1, run r-1", "for backfill b-1, run r-10"
         ),
         ("scheduled__1", "", f"lineage-backfill old after t=1 {OWN}", None, True),
         ("scheduled__1", "", f"lineage-backfill old after t=1 {OTHER}", None, False),
+        ("scheduled__1", "", "lineage-backfill tok after t=1", Origin.RERUN, True),
         ("scheduled__1", "", f"lineage-backfill old adopted after t=1 {OWN}", None, False),
         (
             "scheduled__1",
