@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import subprocess
+import sys
 import threading
 import time
 from abc import abstractmethod
@@ -22,12 +25,16 @@ import requests
 from lineage_backfill.engines import airflow, create_engine
 from lineage_backfill.errors import EngineError
 from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.text import parse
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, Origin
 from lineage_backfill.project.declarations import DagTasks
+from tests.unit.partitions.support import calendar, labels
 
 #: The DAGs begin before it.
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
+#: The run keys of the jobs.
+HOURS = calendar(datetime(2027, 1, 1, tzinfo=UTC), grain="hour", start="2026-01-01T00")
 
 
 class Crash(BaseException):
@@ -69,13 +76,14 @@ class Place:
         assert answer.ok, answer.text
         return answer.json()
 
-    def start(self, dag: str, at: datetime, run: str) -> None:
+    def start(self, dag: str, at: datetime, run: str, **more: Any) -> None:
         """Start a run by hand, as somebody else."""
         body = {
             "dag_run_id": run,
             "logical_date": at.isoformat(),
             "data_interval_start": at.isoformat(),
             "data_interval_end": (at + timedelta(hours=1)).isoformat(),
+            **more,
         }
         self.ask("POST", f"/dags/{dag}/dagRuns", body)
 
@@ -139,6 +147,7 @@ class Desk:
 
         login = {"username": "op", "password": "op", **more}
         settings = {"url": self.place.url, "poll": 0.3, "tasks": task, **login}
+        settings["calendar"] = lambda _job: HOURS
         with self._patch.context() as patch:
             if wire is not None:
                 patch.setattr(requests, "Session", lambda: wire)
@@ -172,6 +181,12 @@ class Desk:
         path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
         return path
 
+    def live(self, engine: Engine, job: str) -> set[str]:
+        """Return the keys of a job that runs under way are for."""
+        told = engine.live(JobRef("n", job))
+        assert told is not None
+        return labels(HOURS, parse(HOURS, told))
+
     def submit(self, engine: Engine, path: Path) -> str:
         """Submit a run spec."""
         return engine.submit(path, json.loads(path.read_text())["token"])
@@ -190,6 +205,53 @@ class Desk:
         """Close all engines."""
         for engine in self._open:
             engine.close()
+
+
+PROJECT = """
+[project]
+namespace = "n"
+
+[engines.airflow]
+kind = "airflow"
+url = "{url}"
+username = "op"
+password = "op"
+poll = 0.3
+
+[[dataset]]
+name = "*"
+grain = "hour"
+start = "2026-01-01T00"
+columns = {{ key = "%Y-%m-%dT%H" }}
+location = "data"
+
+[[job]]
+name = "{dag}.{task}"
+engine = "airflow"
+dag = "{dag}"
+task = "{task}"
+slice = "interval"
+batch = "key"
+reads = [{{ dataset = "raw" }}]
+writes = [{{ dataset = "made" }}]
+"""
+
+
+def backfill(
+    place: Place, folder: Path, job: str, hour: datetime, **settings: str
+) -> subprocess.Popen[str]:
+    """Run the hour of a job by the command line."""
+    dag, _, task = job.partition(".")
+    text = PROJECT.format(url=place.url, dag=dag, task=task)
+    (folder / "lineage-backfill.toml").write_text(text)
+    key = f"{hour:%Y-%m-%dT%H}"
+    return subprocess.Popen(
+        [sys.executable, "-m", "lineage_backfill", "run", "raw", "--partitions", key, "--yes"],
+        cwd=folder,
+        env={**os.environ, **settings},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def planned(job: str) -> PlannedRun:
@@ -473,6 +535,81 @@ class AirflowSuite:
         engine.open()
         spec = json.loads(desk.spec("three.b", hour).read_text())
         engine.check([planned("three.b")], lambda _run: spec)
+
+    def test_keys_of_queued_and_running_runs_are_live(self, place: Place, desk: Desk) -> None:
+        running, queued, ended = (place.fresh() for _ in range(3))
+        names = [f"theirs-{uuid4().hex}" for _ in range(3)]
+        place.start("slow", ended, names[2])
+        until(lambda: place.started("slow.build", ended))
+        (place.folder / "go").touch()
+        until(lambda: place.state("slow", names[2]) == "success")
+        (place.folder / "go").unlink()
+        place.start("slow", running, names[0])
+        place.start("slow", queued, names[1], run_after="2090-01-01T00:00:00Z")
+        until(lambda: place.started("slow.build", running))
+        of = [f"{hour:%Y-%m-%dT%H}" for hour in (running, queued, ended)]
+        engine = desk.engine()
+        assert desk.live(engine, "slow.build") & {*of} == {*of[:2]}
+        assert desk.live(desk.engine(kind="logical_date + 1h"), "slow.build") >= {
+            f"{hour - timedelta(hours=1):%Y-%m-%dT%H}" for hour in (running, queued)
+        }
+        assert len(desk.live(desk.engine(kind="conf"), "slow.build")) > len(of)
+        (place.folder / "go").touch()
+        until(lambda: place.state("slow", names[0]) == "success")
+        place.ask("PATCH", f"/dags/slow/dagRuns/{names[1]}?update_mask=state", {"state": "failed"})
+        assert desk.live(engine, "slow.build").isdisjoint(of)
+
+    def test_a_run_that_is_held_for_one_job_is_not_live_for_another(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
+        wire = Wire(2)
+        with suppress(Crash):
+            desk.submit(desk.engine(wire), desk.spec("three.b", hour))
+        assert wire.sent[-1] == "POST /api/v2/dags/three/dagRuns"  # and its tasks are not marked
+        assert key in desk.live(engine, "three.b")
+        assert key not in desk.live(engine, "three.a")
+
+    def test_a_backfill_of_airflow_is_under_way_on_all_keys(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        at = f"{hour:%FT%TZ}"
+        body = {"dag_id": "slow", "from_date": at, "to_date": at}
+        number = place.ask("POST", "/backfills", body)["id"]
+        engine = desk.engine()
+        assert len(desk.live(engine, "slow.build")) > 1
+        with pytest.raises(EngineError, match=rf"backfill {number} .* is under way on DAG slow"):
+            engine.check([planned("slow.build")], lambda _run: {})
+        place.ask("PUT", f"/backfills/{number}/pause")
+        with pytest.raises(EngineError, match=rf"backfill {number} .* is paused on DAG slow"):
+            engine.live(JobRef("n", "slow.build"))
+        place.ask("PUT", f"/backfills/{number}/cancel")
+        desk.live(engine, "slow.build")
+
+    def test_a_backfill_waits_for_a_run_of_others_or_is_refused(
+        self, place: Place, tmp_path: Path, desk: Desk, hour: datetime
+    ) -> None:
+        run, said = f"theirs-{uuid4().hex}", f"n:slow.build {hour:%Y-%m-%dT%H} is run from outside"
+        place.start("slow", hour, run)
+        until(lambda: place.started("slow.build", hour))
+        refuse = {"LINEAGE_BACKFILL_RUN_LIVE_RUNS": "refuse"}
+        refused = backfill(place, tmp_path, "slow.build", hour, **refuse)
+        _, told = refused.communicate(timeout=60)
+        assert refused.returncode == 6
+        assert said in told
+        waits = backfill(place, tmp_path, "slow.build", hour)
+        assert waits.stderr is not None
+        assert any(said in line for line in waits.stderr)
+        assert place.state("slow", run) == "running"
+        (place.folder / "go").touch()
+        _, told = waits.communicate(timeout=120)
+        assert waits.returncode == 0, told
+        lines = place.started("slow.build", hour)
+        assert [(line["run"], line["try"]) for line in lines] == [(run, 1), (run, 2)]
+
+    def test_what_is_refused_is_not_waited_for(self, desk: Desk) -> None:
+        with pytest.raises(EngineError, match="DAG paused is paused"):
+            desk.engine().live(JobRef("n", "paused.build"))
 
     def test_secrets_and_parameters_are_refused_where_they_would_show_or_be_lost(
         self, place: Place, desk: Desk, hour: datetime

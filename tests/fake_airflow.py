@@ -50,6 +50,7 @@ class FakeAirflow:
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.tasks: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         self.events: list[dict[str, Any]] = []
+        self.backfills: list[dict[str, Any]] = []
 
     def tick(self) -> None:
         """Let time go by: start what may start, and end what has lasted long enough."""
@@ -142,14 +143,35 @@ class FakeAirflow:
         }
 
     def find(self, dag: str, query: dict[str, str]) -> Answer:
-        """Return the runs of a logical date."""
-        at = _instant(query["logical_date_gte"])
+        """Return the runs of a logical date, or those in some states."""
+        at, states = _instant(query.get("logical_date_gte")), query.get("state", "").split(",")
         found = [
             run
             for (owner, _), run in self.runs.items()
-            if owner == dag and _instant(run["logical_date"]) == at
+            if owner == dag and (_instant(run["logical_date"]) == at or run["state"] in states)
         ]
-        return 200, {"dag_runs": found, "total_entries": len(found)}
+        begin = int(query.get("offset", 0))
+        page = found[begin : begin + int(query.get("limit", 50))]
+        return 200, {"dag_runs": page, "total_entries": len(found)}
+
+    def backfill(self, body: dict[str, Any]) -> Answer:
+        """Begin a backfill, which starts nothing here."""
+        made = {**body, "id": len(self.backfills), "is_paused": False, "completed_at": None}
+        self.backfills.append(made)
+        return 200, made
+
+    def find_backfills(self, query: dict[str, str]) -> Answer:
+        """Return the newest backfill of a DAG; that it is `active` counts for nothing."""
+        assert (query["order_by"], query["limit"]) == ("-id", "1")
+        found = [one for one in self.backfills if one["dag_id"] == query["dag_id"]]
+        return 200, {"backfills": found[-1:], "total_entries": len(found)}
+
+    def change_backfill(self, number: str, change: str) -> Answer:
+        """Pause, go on with or cancel a backfill."""
+        found = self.backfills[int(number)]
+        found["is_paused"] = change != "unpause"
+        found["completed_at"] = _now().isoformat() if change == "cancel" else None
+        return 200, found
 
     def get(self, dag: str, run: str) -> Answer:
         """Return a run."""
@@ -286,6 +308,9 @@ class FakeAirflow:
             "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
             "GET /assets": lambda: self.assets(query["dag_ids"]),
             "GET /assets/events": lambda: self.asset_events(query),
+            "POST /backfills": lambda: self.backfill(body),
+            "GET /backfills": lambda: self.find_backfills(query),
+            r"PUT /backfills/(\d+)/(pause|unpause|cancel)": self.change_backfill,
             f"GET {run}": self.get,
             f"PATCH {run}": lambda dag, name: self.patch(dag, name, body),
             f"PATCH {run}/taskInstances": lambda dag, name: self.mark(dag, name, body),
@@ -305,7 +330,6 @@ class FakeAirflow:
 _CONSTANT: dict[str, Any] = {
     "/version": {"version": "3.3.2"},
     "/dags": {"dags": []},
-    "/backfills": {"backfills": []},
 }
 
 
@@ -333,12 +357,12 @@ def _handler(fake: FakeAirflow) -> type[BaseHTTPRequestHandler]:
             path = address.path.removeprefix("/api/v2")
             if account == "jwt-viewer" and self.command != "GET":
                 return 403, {"detail": "Forbidden"}
-            query = {name: values[0] for name, values in parse_qs(address.query).items()}
+            query = {name: ",".join(values) for name, values in parse_qs(address.query).items()}
             with fake.lock:
                 fake.tick()
                 return fake.answer(self.command, path, query, body)
 
-        do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+        do_GET = do_POST = do_PATCH = do_PUT = _answer  # noqa: N815
 
         def log_message(self, *_: Any) -> None: ...
 

@@ -20,7 +20,14 @@ import requests
 
 from lineage_backfill import redaction
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
-from lineage_backfill.engines.airflow_dag import Dag, read_dag, refuse_unready
+from lineage_backfill.engines.airflow_dag import (
+    Dag,
+    active_backfill,
+    read_dag,
+    refuse_backfill,
+    refuse_unready,
+)
+from lineage_backfill.engines.airflow_live import live_keys
 from lineage_backfill.engines.airflow_slice import (
     Act,
     Mark,
@@ -33,6 +40,8 @@ from lineage_backfill.engines.airflow_slice import (
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
 from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.text import KeySet, render
 from lineage_backfill.planning.plan import PlannedRun
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outcome
 from lineage_backfill.project.declarations import DagTasks
@@ -65,7 +74,7 @@ class _Attempt:
 
 
 class AirflowEngine(Engine):
-    """Lets Airflow run the tasks that do a job; `tasks` says which they are.
+    """Lets Airflow run the tasks that do a job; `tasks` says which, `calendar` which keys it has.
 
     `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`.
     It looks at what runs every `poll` seconds, for all runs at once; `timeout` is that of a
@@ -81,6 +90,7 @@ class AirflowEngine(Engine):
         state_dir: Path,
         url: str,
         tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
+        calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
         poll: float = 5,
         **login: Any,
     ) -> None:
@@ -94,6 +104,7 @@ class AirflowEngine(Engine):
             raise ValueError(f"`poll` is {poll}, and must be more than 0")
         self._api = AirflowApi(url, **login)
         self._tasks = tasks
+        self._calendar = calendar
         self._poll = poll
         self._dags: dict[str, Dag] = {}
         self._upstream: dict[str, Sequence[str]] = {}
@@ -124,11 +135,28 @@ class AirflowEngine(Engine):
         self._dags.clear()
         for task in {self._task(run.job) for run in runs}:
             refuse_unready(self._api, self._dag(task))
+            if backfill := active_backfill(self._api, task.dag):
+                refuse_backfill(backfill)
         now = self._api.now()
         for run in runs:
             task = self._task(run.job)
             dag = self._dag(task)
             dag.refuse_slice(task, slice_of(dag.kind(task), spec_of(run)), now)
+
+    def live(self, job: JobRef) -> KeySet | None:
+        """Return the keys of queued and running DAG runs.
+
+        Raises EngineError for a DAG that `check` would refuse after the wait.
+        """
+        calendar = self._calendar(job)
+        if calendar is None:
+            return None
+        task = self._task(job)
+        is_new = task.dag not in self._dags
+        dag = self._dag(task)
+        if is_new:
+            refuse_unready(self._api, dag)
+        return render(calendar, live_keys(self._api, job, task, dag.kind(task), calendar))
 
     def listen(self, listener: Callable[[str], None]) -> None:
         self._listener = listener

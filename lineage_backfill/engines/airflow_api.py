@@ -80,6 +80,19 @@ class AirflowApi:
         """Set members to values; the same once more does no harm."""
         return self._ask("PATCH", path, body=body, again=True).json()
 
+    def listed(
+        self, path: str, query: Mapping[str, Any], member: str
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield the entries of a list, page by page."""
+        offset = 0
+        while True:
+            answer = self.get(path, {**query, "limit": _PAGE, "offset": offset})
+            found = answer[member]
+            yield from found
+            offset += len(found)
+            if not found or offset >= answer["total_entries"]:
+                return
+
     def task_instances(
         self, dags: Sequence[str], runs: Sequence[str], tasks: Sequence[str] = ()
     ) -> Iterator[Mapping[str, Any]]:

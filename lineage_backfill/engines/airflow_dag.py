@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import requests
 
@@ -138,15 +138,26 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
         raise EngineError(
             f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."
         )
-    active = api.get("/backfills", {"dag_id": dag.id, "active": "true"})["backfills"]
-    if active:
-        raise EngineError(
-            f"backfill {active[0]['id']} of Airflow is under way on DAG {dag.id}",
-            hint="Wait for its end, or cancel it in Airflow.",
-        )
     try:
         # Nothing is cleared: there is no such run, and it is only asked who may.
         api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
     except EngineRefusalError as error:
         if error.status != requests.codes.not_found:
             raise
+
+
+def active_backfill(api: AirflowApi, dag: str) -> Mapping[str, Any] | None:
+    """Return the backfill of Airflow's own that is under way on a DAG, paused or not."""
+    # Airflow lists ended ones too, and begins none while another is under way: the newest tells.
+    newest = {"dag_id": dag, "order_by": "-id", "limit": 1}
+    found = api.get("/backfills", newest)["backfills"]
+    return found[0] if found and not found[0]["completed_at"] else None
+
+
+def refuse_backfill(backfill: Mapping[str, Any]) -> NoReturn:
+    """Raise EngineError about a backfill of Airflow's own."""
+    state = "paused" if backfill["is_paused"] else "under way"
+    raise EngineError(
+        f"backfill {backfill['id']} of Airflow is {state} on DAG {backfill['dag_id']}",
+        hint="Wait for its end, or cancel it in Airflow.",
+    )

@@ -51,8 +51,8 @@ class Slice:
         if self.start is None:
             return True
         return (
-            _instant(run.get("data_interval_start")) == self.start
-            and _instant(run.get("data_interval_end")) == self.end
+            instant(run.get("data_interval_start")) == self.start
+            and instant(run.get("data_interval_end")) == self.end
         )
 
 
@@ -66,7 +66,7 @@ def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
             hint='Give the job `batch = "key"`.',
         )
     (key,) = keys
-    label, start, end = key["key"], _instant(key.get("start")), _instant(key.get("end"))
+    label, start, end = key["key"], instant(key.get("start")), instant(key.get("end"))
     if kind == "conf":
         return Slice()
     if kind == "partition_key":
@@ -114,8 +114,8 @@ class TaskView:
             state=answer["state"],
             tries=answer["try_number"],
             note=answer["note"] or "",
-            started=_instant(answer["start_date"]),
-            ended=_instant(answer["end_date"]),
+            started=instant(answer["start_date"]),
+            ended=instant(answer["end_date"]),
         )
 
     @property
@@ -298,5 +298,6 @@ def _judged(
     return Step(Act.SUCCEED)
 
 
-def _instant(text: Any) -> datetime | None:
+def instant(text: Any) -> datetime | None:
+    """Return an instant of an answer in UTC, None where there is none."""
     return datetime.fromisoformat(text).astimezone(UTC) if text else None

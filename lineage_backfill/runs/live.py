@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
-from lineage_backfill.errors import ConflictError, EngineError, UsageError
+from lineage_backfill.errors import ConflictError, EngineError, MissingKeyError, UsageError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
@@ -75,7 +76,7 @@ class LiveRuns:
             assert calendar is not None
             told = self._engines[engine](job)
             try:
-                shared = NOTHING if told is None else parse(calendar, told) & keys
+                shared = keys & _existing(calendar, told or ())
             except UsageError as error:
                 raise EngineError(
                     f"what others run is not known: engine {engine!r} names keys of {job} that it "
@@ -102,3 +103,12 @@ class LiveRuns:
     def _is_live(self, run: OutsideRun) -> bool:
         began = run.record.started_at
         return run.ended_at is None and began is not None and self._now() - began < SILENT
+
+
+def _existing(calendar: Calendar, told: KeySet) -> PartitionSet:
+    """Return the keys that an engine names, without those that are newer than the plan."""
+    found = NOTHING
+    for key in told:
+        with suppress(MissingKeyError):
+            found |= parse(calendar, (key,))
+    return found

@@ -18,6 +18,7 @@ from lineage_backfill.lineage.families import Family
 from lineage_backfill.lineage.select import Graph
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.plan import Plan, PlannedRun
@@ -205,12 +206,23 @@ class Workspace:
                 text = str(settings[name])
                 settings[name] = true_text(text, base=self.project.root, place=place)
             settings["tasks"] = self._airflow_task
+            settings["calendar"] = self._calendar
         return settings
 
     @cached_property
     def _jobs(self) -> Matcher[JobDeclaration]:
         declarations = self.project.declarations
         return Matcher(declarations.jobs, declarations.namespace, lambda one: one.name)
+
+    def _calendar(self, job: JobRef) -> Calendar | None:
+        """Return the run calendar of a job, None where it is unknown."""
+        return self._with_functions.job(job).calendar
+
+    @cached_property
+    def _with_functions(self) -> Resolver:
+        return Resolver(
+            self.snapshot, self.project.declarations, now=self.now, functions=self.functions
+        )
 
     def _airflow_task(self, job: JobRef) -> DagTasks | None:
         """Return the task that does a job: as declared, else as its lineage tells."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from lineage_backfill.errors import EngineError
 from lineage_backfill.ports import AttemptState, Origin
 from tests.airflow_suite import DAY, AirflowSuite, Desk, Place, planned, until
 
@@ -124,12 +123,3 @@ class TestAirflow(AirflowSuite):
         key = f"{hour:%Y-%m-%dT%H}"
         lines = [one["conf"].get("lineage_backfill", {}) for one in place.journal()]
         assert [one.get("key") for one in lines].count(key) == 1
-
-    def test_a_backfill_of_airflow_is_not_run_into(
-        self, place: Place, desk: Desk, hour: datetime
-    ) -> None:
-        at = f"{hour:%FT%TZ}"
-        made = place.ask("POST", "/backfills", {"dag_id": "slow", "from_date": at, "to_date": at})
-        with pytest.raises(EngineError, match=r"backfill .* is under way on DAG slow"):
-            desk.engine().check([planned("slow.build")], lambda _run: {})
-        place.ask("PUT", f"/backfills/{made['id']}/cancel")

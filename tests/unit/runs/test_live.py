@@ -130,6 +130,13 @@ def test_an_engine_that_knows_of_runs_from_outside_is_asked_of_each_job_once() -
         live(outside(), engines={"fake": told}, refuses=True).blocker(runs)
 
 
+def test_keys_that_are_newer_than_the_plan_are_none_of_its_own() -> None:
+    told = ("2024-03-05", "2124-03-05", "2124-03-05..2124-03-06")
+    of = live(outside(), engines={"fake": lambda _job: told})
+    assert of.blocker([planned_run("r", job="daily", keys=("2024-03-04",))]) == ""
+    assert "2024-03-05" in of.blocker([planned_run("r", job="daily", keys=("2024-03-05",))])
+
+
 def test_keys_that_the_job_has_not_are_no_answer() -> None:
     of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
     with pytest.raises(EngineError, match="names keys of n:daily that it has not"):

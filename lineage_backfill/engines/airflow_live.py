@@ -1,0 +1,76 @@
+"""Which keys of a job the DAG runs of others are for that are queued or running in Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lineage_backfill.engines.airflow_api import AirflowApi, segment
+from lineage_backfill.engines.airflow_dag import active_backfill, refuse_backfill
+from lineage_backfill.engines.airflow_slice import PREFIX, TaskView, instant, shift
+from lineage_backfill.lineage.snapshot import ObservedRun
+from lineage_backfill.model import JobRef
+from lineage_backfill.partitions.calendar import Calendar
+from lineage_backfill.partitions.keys import NOTHING, PartitionSet
+from lineage_backfill.planning.recorded import touched_keys
+from lineage_backfill.project.declarations import DagTasks
+
+
+def live_keys(
+    api: AirflowApi, job: JobRef, task: DagTasks, kind: str, calendar: Calendar
+) -> PartitionSet:
+    """Return the keys of runs under way; all keys during a backfill of Airflow's own.
+
+    A run whose key is unknown counts for all keys. Raises EngineError for a backfill that is
+    paused, which would not end.
+    """
+    backfill = active_backfill(api, task.dag)
+    if backfill is not None:
+        if backfill["is_paused"]:
+            refuse_backfill(backfill)
+        return calendar.existing
+    keys = NOTHING
+    for run in _under_way(api, job, task):
+        keys |= touched_keys(_observed(job, kind, run), calendar)
+    return keys
+
+
+def _under_way(api: AirflowApi, job: JobRef, task: DagTasks) -> Iterator[Mapping[str, Any]]:
+    """Yield the queued and running runs in which a task of the job has not ended."""
+    query = {"state": ["queued", "running"], "order_by": "id"}
+    runs = {
+        run["dag_run_id"]: run
+        for run in api.listed(f"/dags/{segment(task.dag)}/dagRuns", query, "dag_runs")
+        if not _is_held(run, job)
+    }
+    if runs:
+        found = api.task_instances([task.dag], list(runs), task.tasks)
+        active = {one["dag_run_id"] for one in found if TaskView.of(one).is_active}
+        yield from (run for name, run in runs.items() if name in active)
+
+
+def _is_held(run: Mapping[str, Any], job: JobRef) -> bool:
+    """Whether a queued run is another job's, whose engine marks the tasks of this one."""
+    if run["state"] != "queued" or not run["dag_run_id"].startswith(PREFIX):
+        return False
+    spec = ((run.get("conf") or {}).get("lineage_backfill") or {}).get("spec") or {}
+    return bool(spec) and spec.get("job", {}).get("name") != job.name
+
+
+def _observed(job: JobRef, kind: str, run: Mapping[str, Any]) -> ObservedRun:
+    start = end = key = None
+    if kind == "partition_key":
+        key = run.get("partition_key")
+    elif kind == "interval":
+        start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
+    elif kind != "conf" and run["logical_date"]:
+        at = instant(run["logical_date"])
+        start = at and at - shift(kind)
+    return ObservedRun(
+        job=job,
+        run_id=run["dag_run_id"],
+        state="RUNNING",
+        nominal_start=start,
+        nominal_end=end,
+        partition_key=key,
+    )
