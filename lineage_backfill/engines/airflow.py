@@ -120,11 +120,7 @@ class AirflowEngine(Engine):
 
     def open(self) -> None:
         """Log in; raises EngineError or ServiceUnreachableError."""
-        version = str(self._api.get("/version")["version"])
-        if not version.startswith("3."):
-            raise EngineError(
-                f"{self._api.url} is Airflow {version}", hint="This engine is for Airflow 3."
-            )
+        self._api.refuse_other_versions()
         self._api.get("/dags", {"limit": 1})
 
     def check(
@@ -152,11 +148,11 @@ class AirflowEngine(Engine):
         if calendar is None:
             return None
         task = self._task(job)
-        is_new = task.dag not in self._dags
-        dag = self._dag(task)
-        if is_new:
-            refuse_unready(self._api, dag)
-        return render(calendar, live_keys(self._api, job, task, dag.kind(task), calendar))
+        if task.dag not in self._dags:
+            self.open()
+            refuse_unready(self._api, self._dag(task))
+        kind = self._dag(task).kind(task)
+        return render(calendar, live_keys(self._api, job, task, kind, calendar))
 
     def listen(self, listener: Callable[[str], None]) -> None:
         self._listener = listener

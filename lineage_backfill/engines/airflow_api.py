@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import requests
 
-from lineage_backfill.errors import EngineRefusalError, ServiceUnreachableError
+from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
 
 _log = logging.getLogger(__name__)
 _PASSING = frozenset({429, 500, 502, 503, 504})
@@ -58,6 +58,29 @@ class AirflowApi:
     def now(self) -> datetime:
         """Return an instant by Airflow's clock that is surely not in the past."""
         return datetime.fromtimestamp(time.time() + max(self._ahead, 0), UTC)
+
+    def refuse_other_versions(self) -> None:
+        """Raise EngineError where this is not Airflow 3, before the account counts."""
+        answer = self._send("GET", "/api/v2/version", None, None, self._token)
+        version = _version(answer)
+        if answer.status_code == requests.codes.not_found:
+            old = self._send("GET", "/api/v1/version", None, None, self._token)
+            is_there = old.status_code != requests.codes.not_found
+            version = _version(old) or ("2" if is_there else "")
+        elif not answer.ok:  # behind something that lets no stranger in
+            version = str(self.get("/version")["version"])
+        if not version:
+            raise EngineError(
+                f"{self.url} is not an api-server of Airflow 3: /api/v2/version names no version",
+                hint="Correct `url` of this engine: the address before /api/v2.",
+            )
+        if not version.startswith("3."):
+            raise EngineError(
+                f"Airflow {version} at {self.url} is not supported: the engine airflow needs the"
+                " REST API v2 of Airflow 3",
+                hint="Upgrade it to Airflow 3, or run its jobs with the engine command, which can"
+                " call Airflow's own CLI.",
+            )
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """Return what is at a path."""
@@ -214,6 +237,13 @@ class AirflowApi:
 def segment(name: str) -> str:
     """Return a name as one segment of a path."""
     return quote(name, safe="")
+
+
+def _version(answer: requests.Response) -> str:
+    try:
+        return str(answer.json()["version"]) if answer.ok else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _said(answer: requests.Response) -> str:

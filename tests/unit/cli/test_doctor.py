@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import responses
 
 from lineage_backfill.cli.main import main
 from lineage_backfill.errors import ServiceUnreachableError
@@ -168,6 +169,20 @@ def airflow(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     (folder / "airflow.ndjson").write_text("\n".join(kept))
     file = folder / "lineage-backfill.toml"
     file.write_text('[lineage]\nevents = ["airflow.ndjson"]\n')
+
+
+def test_an_airflow_that_is_too_old_is_named(
+    shop: Shop, checks: Callable[..., dict[str, Any]]
+) -> None:
+    url, file = "http://127.0.0.1:1", shop.folder / "lineage-backfill.toml"
+    engine = f'[engines.old]\nkind = "airflow"\nurl = "{url}"\ntoken = "t"\n'
+    file.write_text(engine + file.read_text())
+    with responses.RequestsMock() as server:
+        server.get(f"{url}/api/v2/version", status=404)
+        server.get(f"{url}/api/v1/version", json={"version": "2.7.3"})
+        found = checks()["engine old"]
+    assert found["detail"].startswith(f"Airflow 2.7.3 at {url} is not supported")
+    assert found["fix"].startswith("Upgrade it to Airflow 3, or")
 
 
 def test_what_airflow_does_not_send_is_named(
