@@ -87,6 +87,18 @@ class Place:
         }
         self.ask("POST", f"/dags/{dag}/dagRuns", body)
 
+    def start_key(self, dag: str, key: str) -> str:
+        """Start a run of a partition key by hand, as somebody else; returns its id."""
+        run = f"theirs-{uuid4().hex}"
+        body = {"dag_run_id": run, "logical_date": None, "partition_key": key}
+        self.ask("POST", f"/dags/{dag}/dagRuns", body)
+        return run
+
+    def of_key(self, task: str, key: str) -> list[tuple[str, int]]:
+        """Return the run and number of each try of a task for a partition key."""
+        found = [line for line in self.journal() if (line["task"], line["key"]) == (task, key)]
+        return [(line["run"], line["try"]) for line in found]
+
     def state(self, dag: str, run: str) -> str:
         """Return the state of a run."""
         return str(self.ask("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
@@ -174,9 +186,9 @@ class Desk:
         path.write_text(json.dumps(spec))
         return path
 
-    def began(self, path: Path) -> Path:
-        """Let the inputs of a run spec be written a while ago; returns its path."""
-        since = datetime.now(UTC) - timedelta(seconds=5)
+    def began(self, path: Path, ago: float = 5) -> Path:
+        """Let the inputs of a run spec be written seconds ago; returns its path."""
+        since = datetime.now(UTC) - timedelta(seconds=ago)
         claim = {"engine": "airflow", "since": since.isoformat()}
         path.with_name(path.name.replace("spec.json", "claim.json")).write_text(json.dumps(claim))
         return path
@@ -350,6 +362,111 @@ class AirflowSuite:
         (place.folder / "go").touch()
         assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
         assert len(place.started("slow.build", hour)) == 1
+
+    @pytest.mark.parametrize(
+        ("job", "kind", "form", "written"),
+        [
+            ("hourly.build", "partition_key %Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H", None),
+            ("rollup.build", None, "%Y-%m-%d", None),
+            ("monthly.build", "partition_key %Y-%m", "%Y-%m-01", None),
+            (
+                "by_hand.build",
+                "partition_key",
+                "an odd | %%_ %Y-%m-%dT%H",
+                "an odd | %%_ %Y-%m-%dT%H",
+            ),
+        ],
+    )
+    def test_a_partition_key_is_created_and_then_cleared_as_its_dag_writes_it(
+        self, place: Place, desk: Desk, job: str, kind: str | None, form: str, written: str | None
+    ) -> None:
+        number = (place.fresh() - DAY) // timedelta(hours=1)
+        at = datetime(2000 + number // 12, 1 + number % 12, 1, tzinfo=UTC)  # a month of its own
+        text = at.strftime(written or (kind or "").partition(" ")[2] or form)
+        for _ in range(2):
+            state = desk.run(job, at, kind=kind, key=at.strftime(form))
+            assert state is AttemptState.SUCCEEDED
+        first, second = place.of_key(job, text)
+        assert first[0].startswith("lb__")
+        assert second == (first[0], 2)
+
+    def test_of_several_runs_of_a_key_none_run_at_once(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
+        older = place.start_key("slow_key", key)
+        until(lambda: place.of_key("slow_key.build", key))
+        path = desk.began(desk.spec("slow_key.build", hour), ago=0)
+        newer = place.start_key("slow_key", key)
+        until(lambda: len(place.of_key("slow_key.build", key)) == 2)
+        assert key in desk.live(engine, "slow_key.build")
+        handle = desk.submit(engine, path)
+        time.sleep(1)
+        assert len(place.of_key("slow_key.build", key)) == 2
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        # The newer one began after the inputs were written, and while the older one still ran.
+        assert place.of_key("slow_key.build", key) == [(older, 1), (newer, 1), (newer, 2)]
+
+    def test_the_newest_run_of_a_key_counts_if_it_began_after_the_others(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine, key = desk.engine(), f"{hour:%Y-%m-%dT%H}"
+        (place.folder / "go").touch()
+        older = place.start_key("slow_key", key)
+        until(lambda: place.state("slow_key", older) == "success")
+        (place.folder / "go").unlink()
+        path = desk.began(desk.spec("slow_key.build", hour), ago=0)
+        newer = place.start_key("slow_key", key)
+        until(lambda: len(place.of_key("slow_key.build", key)) == 2)
+        handle = desk.submit(engine, path)
+        found = engine.identify(handle)
+        assert found is not None
+        assert (found.origin, found.id) == (Origin.ADOPTED, f"slow_key/{newer}")
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+        assert place.of_key("slow_key.build", key) == [(older, 1), (newer, 1)]
+
+    def test_a_run_of_a_key_stays_that_of_the_attempt_when_others_start_one(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        engine, key, path = desk.engine(), f"{hour:%Y-%m-%dT%H}", desk.spec("slow_key.build", hour)
+        (place.folder / "go").touch()
+        ours = place.start_key("slow_key", key)
+        until(lambda: place.state("slow_key", ours) == "success")
+        (place.folder / "go").unlink()
+        handle = desk.submit(engine, path)
+        until(lambda: place.of_key("slow_key.build", key) == [(ours, 1), (ours, 2)])
+        theirs = place.start_key("slow_key", key)
+        until(lambda: (theirs, 1) in place.of_key("slow_key.build", key))
+        engine.close()
+        other = desk.engine()
+        assert other.find(path, json.loads(path.read_text())["token"]) == handle
+        found = other.identify(handle)
+        assert found is not None
+        assert (found.origin, found.id) == (Origin.RERUN, f"slow_key/{ours}")
+        (place.folder / "go").touch()
+        assert desk.wait(other, handle) is AttemptState.SUCCEEDED
+        until(lambda: place.state("slow_key", theirs) == "success")
+        assert len(place.of_key("slow_key.build", key)) == 3
+
+    @pytest.mark.parametrize(
+        ("job", "kind", "said"),
+        [
+            ("hourly.build", "partition_key", "writes partition keys as .*T.*:00:00, and not as"),
+            ("rollup.build", "interval", "DAG rollup is partitioned"),
+            ("one.build", "partition_key", "DAG one is not partitioned"),
+        ],
+    )
+    def test_a_key_that_would_be_another_one_is_refused_before_anything_starts(
+        self, place: Place, desk: Desk, job: str, kind: str, said: str
+    ) -> None:
+        if job == "hourly.build":
+            place.start_key("hourly", "2001-01-01T00:00:00")
+        spec = json.loads(desk.spec(job, DAY).read_text())
+        with pytest.raises(EngineError, match=said) as refused:
+            desk.engine(kind=kind).check([planned(job)], lambda _run: spec)
+        assert refused.value.hint
 
     def test_a_failure_is_one_and_the_next_attempt_clears_it(
         self, place: Place, desk: Desk, hour: datetime

@@ -27,6 +27,14 @@ DAGS: dict[str, list[str]] = {
         name: ["build"]
         for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
     },
+    **{name: ["build"] for name in ("hourly", "rollup", "monthly", "slow_key", "by_hand")},
+}
+#: How partitioned DAGs write the dates of their keys.
+KEYS = {
+    "hourly": "%Y-%m-%dT%H:%M:%S",
+    "rollup": "%Y-%m-%d",
+    "monthly": "%Y-%m",
+    "slow_key": "%Y-%m-%dT%H",
 }
 _OVER = ("success", "failed")
 _ENDED = (*_OVER, "skipped")
@@ -88,7 +96,7 @@ class FakeAirflow:
             journal.write(json.dumps(line) + "\n")
 
     def _end(self, run: dict[str, Any], task: dict[str, Any]) -> None:
-        waits = run["dag_id"] == "slow" and not (self.folder / "go").exists()
+        waits = run["dag_id"].startswith("slow") and not (self.folder / "go").exists()
         began = _instant(task["start_date"])
         assert began is not None
         if waits or _now() - began < LASTS:
@@ -122,8 +130,8 @@ class FakeAirflow:
             "is_paused": dag == "paused",
             "is_stale": False,
             "has_import_errors": False,
-            "timetable_summary": "0 * * * *",
-            "timetable_partitioned": False,
+            "timetable_summary": "PartitionedAtRuntime" if dag == "by_hand" else "0 * * * *",
+            "timetable_partitioned": dag in KEYS,
             "next_dagrun_data_interval_start": START.isoformat(),
             "next_dagrun_data_interval_end": end.isoformat(),
             "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
@@ -143,12 +151,16 @@ class FakeAirflow:
         }
 
     def find(self, dag: str, query: dict[str, str]) -> Answer:
-        """Return the runs of a logical date, or those in some states."""
+        """Return the runs of a logical date, of a key and of some states, the newest first."""
         at, states = _instant(query.get("logical_date_gte")), query.get("state", "").split(",")
+        key = query.get("partition_key_prefix_pattern", "")
         found = [
             run
-            for (owner, _), run in self.runs.items()
-            if owner == dag and (_instant(run["logical_date"]) == at or run["state"] in states)
+            for (owner, _), run in reversed(self.runs.items())
+            if owner == dag
+            and (at is None or _instant(run["logical_date"]) == at)
+            and (states == [""] or run["state"] in states)
+            and (run["partition_key"] or "").startswith(key)
         ]
         begin = int(query.get("offset", 0))
         page = found[begin : begin + int(query.get("limit", 50))]
@@ -179,14 +191,21 @@ class FakeAirflow:
         return (200, found) if found else (404, {"detail": "The DagRun was not found"})
 
     def create(self, dag: str, body: dict[str, Any]) -> Answer:
-        """Create a run; its id and its logical date are unique."""
+        """Create a run; its id and its logical date are unique, and its partition key is not."""
         if "logical_date" not in body:
             return 422, {"detail": [{"msg": "Field required"}]}
-        at = _instant(body["logical_date"])
+        at, key = _instant(body["logical_date"]), body.get("partition_key")
         dates = [_instant(run["logical_date"]) for (one, _), run in self.runs.items() if one == dag]
-        if (dag, body["dag_run_id"]) in self.runs or at in dates:
+        if (dag, body["dag_run_id"]) in self.runs or (at and at in dates):
             return 409, {"detail": {"reason": "Unique constraint violation"}}
-        assert at is not None
+        try:
+            if key is not None and dag != "by_hand":
+                at_key = datetime.strptime(f"{key} +0000", f"{KEYS[dag]} %z")
+                body = {**body, "partition_date": at_key.isoformat()}
+        except (KeyError, ValueError):
+            return 400, {"detail": f"Partition key {key!r} does not match"}
+        if at is None:
+            return 200, self._add(dag, body)
         before = (at - timedelta(hours=1)).isoformat()  # as the real one infers it
         return 200, self._add(
             dag, {"data_interval_start": before, "data_interval_end": at.isoformat(), **body}
@@ -203,7 +222,8 @@ class FakeAirflow:
             "state": "queued",
             "conf": body.get("conf", {}),
             "note": body.get("note"),
-            "partition_key": None,
+            "partition_key": body.get("partition_key"),
+            "partition_date": body.get("partition_date"),
         }
         self.runs[dag, body["dag_run_id"]] = run
         self.tasks[dag, body["dag_run_id"]] = {

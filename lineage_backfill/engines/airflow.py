@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from lineage_backfill.engines.airflow_slice import (
     Slice,
     Step,
     TaskView,
+    choose,
     decide,
+    in_force,
     slice_of,
 )
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -52,6 +55,7 @@ HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # looks at a run that others change meanwhile
 _OFTEN = 4  # polls between two looks at runs whose tasks have not started
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
+_OF_A_KEY = 100  # runs of a key that are looked at, the newest
 _CONFLICT = requests.codes.conflict
 
 
@@ -64,6 +68,7 @@ class _Attempt:
     mark: Mark
     run: Mapping[str, Any] | None = None
     views: Sequence[TaskView] = ()
+    others: Mapping[str, Sequence[TaskView]] = field(default_factory=dict)
     is_cancelled: bool = False
     is_new: bool = True
     busy: threading.RLock = field(default_factory=threading.RLock)
@@ -134,10 +139,14 @@ class AirflowEngine(Engine):
             if backfill := active_backfill(self._api, task.dag):
                 refuse_backfill(backfill)
         now = self._api.now()
+        keyed = set[tuple[str, JobRef]]()
         for run in runs:
             task = self._task(run.job)
-            dag = self._dag(task)
-            dag.refuse_slice(task, slice_of(dag.kind(task), spec_of(run)), now)
+            dag, slice_ = self._dag(task), self._slice(task, spec_of(run))
+            dag.refuse_slice(task, slice_, now)
+            if slice_.key is not None and (dag.id, run.job) not in keyed:
+                dag.refuse_key(self._api, slice_.key)
+                keyed.add((dag.id, run.job))
 
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running DAG runs.
@@ -252,9 +261,11 @@ class AirflowEngine(Engine):
     def _attempt(self, files: AttemptFiles) -> _Attempt:
         spec = files.spec()
         task = self._task(JobRef(spec["job"]["namespace"], spec["job"]["name"]))
-        slice_ = slice_of(self._dag(task).kind(task), spec)
         mark = Mark.from_spec(spec, self._since(files, spec))
-        return _Attempt(files, spec, task, slice_, mark)
+        return _Attempt(files, spec, task, self._slice(task, spec), mark)
+
+    def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
+        return slice_of(self._dag(task).kind(task), spec)
 
     def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
         """Return when the inputs of an attempt were written, by Airflow's clock; else now."""
@@ -274,8 +285,19 @@ class AirflowEngine(Engine):
 
     def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
         """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
-        one.run = self._find_run(one)
-        one.views = () if one.run is None else tuple(self._views(one, one.run))
+        runs = self._find_runs(one)
+        names = [run["dag_run_id"] for run in runs]
+        views: dict[str, list[TaskView]] = {name: [] for name in names}
+        if runs:
+            for found in self._api.task_instances([one.task.dag], names, one.task.tasks):
+                views[found["dag_run_id"]].append(TaskView.of(found))
+        one.run = choose(runs, views, one.mark)
+        one.views = () if one.run is None else views[one.run["dag_run_id"]]
+        one.others = {
+            run["dag_run_id"]: in_force(run, views[run["dag_run_id"]])
+            for run in runs
+            if run is not one.run
+        }
         if one.run is not None:
             self._identified(one, one.mark.origin(one.run, one.views))
         return one.run
@@ -292,34 +314,32 @@ class AirflowEngine(Engine):
             if not one.is_new:
                 self._listener(one.handle)
 
-    def _find_run(self, one: _Attempt) -> Mapping[str, Any] | None:
+    def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
+        """Return the runs of an attempt's slice, the newest first; only a key has several."""
         runs = f"/dags/{segment(one.task.dag)}/dagRuns"
         wanted = one.slice
-        query: dict[str, Any] = {}
+        found: list[Mapping[str, Any]] = []
         if wanted.logical_date is not None:
             at = wanted.logical_date.isoformat()
-            query = {"logical_date_gte": at, "logical_date_lte": at}
+            found = self._api.get(runs, {"logical_date_gte": at, "logical_date_lte": at})[
+                "dag_runs"
+            ]
         elif wanted.key is not None:
-            query = {"partition_key_pattern": wanted.key, "order_by": "-run_after", "limit": 100}
-        found = self._api.get(runs, query)["dag_runs"] if query else []
-        if wanted.key is not None:
-            found = [run for run in found if run["partition_key"] == wanted.key]
-        own = [run for run in found if run["dag_run_id"] == one.mark.run_id]
-        run: Mapping[str, Any] | None = (own or found or [None])[0]
-        if run is None and wanted.logical_date is None:
-            run = self._api.find(f"{runs}/{one.mark.run_id}")
-        if run is not None and not wanted.fits(run):
-            raise EngineError(
-                f"run {run['dag_run_id']} of DAG {one.task.dag} covers "
-                f"{run['data_interval_start']} .. {run['data_interval_end']}, not "
-                f"{wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
-                hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
-            )
-        return run
-
-    def _views(self, one: _Attempt, run: Mapping[str, Any]) -> Iterator[TaskView]:
-        found = self._api.task_instances([one.task.dag], [run["dag_run_id"]], one.task.tasks)
-        return map(TaskView.of, found)
+            query = {"partition_key_prefix_pattern": wanted.key, "order_by": "-run_after"}
+            listed = self._api.listed(runs, query, "dag_runs")
+            found = list(islice((run for run in listed if wanted.fits(run)), _OF_A_KEY))
+        if not found and wanted.logical_date is None:
+            own = self._api.find(f"{runs}/{one.mark.run_id}")
+            found = [] if own is None else [own]
+        for run in found:
+            if not wanted.fits(run):
+                raise EngineError(
+                    f"run {run['dag_run_id']} of DAG {one.task.dag} covers "
+                    f"{run['data_interval_start']} .. {run['data_interval_end']}, not "
+                    f"{wanted.start:%FT%TZ} .. {wanted.end:%FT%TZ}",
+                    hint="Delete it in Airflow if it is wrong, or correct `slice` of the job.",
+                )
+        return found
 
     # What is done next
 
@@ -346,7 +366,7 @@ class AirflowEngine(Engine):
                 if one.handle not in self._watched or one.is_cancelled:
                     return
                 run = self._look(one)
-                step = decide(run, one.views, one.task, one.mark)
+                step = decide(run, one.views, one.task, one.mark, one.others)
                 if self._done(one, step):
                     return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,9 +31,15 @@ class Dag:
 
     def kind(self, task: DagTasks) -> str:
         """Return what a run key is to this DAG; raises EngineError where only a person knows."""
+        is_partitioned = self.details.get("timetable_partitioned")
         if task.slice is not None:
+            if is_partitioned and not task.slice.startswith("partition_key"):
+                raise EngineError(
+                    f"DAG {self.id} is partitioned, and a run by {task.slice} would have no key",
+                    hint='Give the job slice = "partition_key".',
+                )
             return task.slice
-        if self.details.get("timetable_partitioned"):
+        if is_partitioned:
             return "partition_key"
         start = self.details.get("next_dagrun_data_interval_start")
         if start and start != self.details.get("next_dagrun_data_interval_end"):
@@ -66,6 +73,25 @@ class Dag:
     def feeds(self, task: DagTasks) -> bool:
         """Whether a success of the task is an event of an asset."""
         return not self.producers.isdisjoint(task.tasks)
+
+    def refuse_key(self, api: AirflowApi, key: str) -> None:
+        """Raise EngineError for a partition key that is written otherwise than those of the DAG."""
+        if not self.details.get("timetable_partitioned"):
+            if self.details.get("timetable_summary") == "PartitionedAtRuntime":
+                return
+            raise EngineError(
+                f"DAG {self.id} is not partitioned, and takes no partition key",
+                hint='Give the job another `slice`: "interval", "logical_date" or "conf".',
+            )
+        query = {"order_by": "-run_after", "limit": 100}
+        runs = api.get(f"/dags/{segment(self.id)}/dagRuns", query)["dag_runs"]
+        # Of other keys nothing is known: some timetables take any text.
+        known = [run["partition_key"] for run in runs if run.get("partition_date")]
+        if known and _shape(key) not in map(_shape, known):
+            raise EngineError(
+                f"DAG {self.id} writes partition keys as {known[0]}, and not as {key}",
+                hint='Tell how, as strftime does: slice = "partition_key %Y-%m-%dT%H:%M:%S".',
+            )
 
     def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
         """Raise EngineError for tasks and slices that Airflow would not run."""
@@ -101,6 +127,10 @@ class Dag:
                 f"{at:%FT%TZ} lies in the future, and DAG {self.id} would run no task for it",
                 hint="Leave these keys out, or correct `slice` of the job.",
             )
+
+
+def _shape(key: str) -> str:
+    return re.sub(r"\d", "0", key)
 
 
 def read_dag(api: AirflowApi, dag: str) -> Dag:

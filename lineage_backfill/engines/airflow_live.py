@@ -59,8 +59,9 @@ def _is_held(run: Mapping[str, Any], job: JobRef) -> bool:
 
 def _observed(job: JobRef, kind: str, run: Mapping[str, Any]) -> ObservedRun:
     start = end = key = None
-    if kind == "partition_key":
-        key = run.get("partition_key")
+    if kind.startswith("partition_key"):
+        start, key = instant(run.get("partition_date")), run.get("partition_key")
+        key = None if start else key  # which may be written otherwise than ours
     elif kind == "interval":
         start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
     elif kind != "conf" and run["logical_date"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -69,13 +69,13 @@ def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
     label, start, end = key["key"], instant(key.get("start")), instant(key.get("end"))
     if kind == "conf":
         return Slice()
-    if kind == "partition_key":
+    if kind.startswith("partition_key"):
         if not isinstance(label, str):
             raise EngineError(
                 f"job {job} has keys of several dimensions, and a partition key of Airflow is one",
                 hint='Give the job `slice = "conf"`.',
             )
-        return Slice(key=label)
+        return Slice(key=written(label, kind.removeprefix("partition_key").strip()))
     if start is None or end is None:
         raise EngineError(
             f"the keys of job {job} are no intervals of time", hint='Give the job `slice = "conf"`.'
@@ -83,6 +83,33 @@ def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
     if kind == "interval":
         return Slice(logical_date=start, start=start, end=end)
     return Slice(logical_date=start + shift(kind))
+
+
+def written(label: str, form: str) -> str:
+    """Return a key as a DAG writes it: local time in a format of strftime, with `{quarter}`.
+
+    Raises EngineError for a key without a time.
+
+    >>> written("2024-06-15T14", "%Y-%m-%dT%H:%M:%S"), written("2024-W24", "%Y-%m-%d (W%V)")
+    ('2024-06-15T14:00:00', '2024-06-10 (W24)')
+    >>> written("2024-04-01", "%Y-Q{quarter}"), written("eu", "")
+    ('2024-Q2', 'eu')
+    """
+    if not form:
+        return label
+    try:
+        at = datetime.fromisoformat(label)
+    except ValueError as error:
+        raise EngineError(
+            f"the key {label} has no time that {form!r} could write",
+            hint='Leave the format out of `slice`: "partition_key".',
+        ) from error
+    if at.tzinfo is not None and "%z" not in form:
+        raise EngineError(
+            f"the key {label} is a repeated hour, which {form!r} cannot tell from the other",
+            hint="Leave this key out, or use partition keys with %z.",
+        )
+    return at.strftime(form.replace("{quarter}", str((at.month + 2) // 3)))
 
 
 def shift(kind: str) -> timedelta:
@@ -154,13 +181,39 @@ class Step:
     text: str = ""
 
 
+def in_force(run: Mapping[str, Any], views: Sequence[TaskView]) -> Sequence[TaskView]:
+    """Return the task instances without those that wait in a run that has ended."""
+    if run["state"] not in ("success", "failed"):
+        return views
+    return [view for view in views if not view.is_waiting]
+
+
 def decide(
-    run: Mapping[str, Any] | None, views: Sequence[TaskView], task: DagTasks, mark: Mark
+    run: Mapping[str, Any] | None,
+    views: Sequence[TaskView],
+    task: DagTasks,
+    mark: Mark,
+    others: Mapping[str, Sequence[TaskView]] | None = None,
 ) -> Step:
     """Return the next step of an attempt from what Airflow shows.
 
-    `views` are the wanted task instances of the run.
+    `views` are the wanted task instances of the run, `others` those of other runs of the slice by
+    their ids: a partition key is not unique. No two are under way at once, and what began before
+    another one ended does not count.
     """
+    beside = others or {}
+    ends = [view.ended for of in beside.values() for view in of if view.ended is not None]
+    step = _alone(run, views, task, replace(mark, since=max([mark.since, *ends])))
+    if step.act in (Act.CLEAR, Act.ADOPT):
+        for name, of in beside.items():
+            if any(view.is_active for view in of):
+                return Step(Act.WAIT, f"run {name} of the same key is under way")
+    return step
+
+
+def _alone(
+    run: Mapping[str, Any] | None, views: Sequence[TaskView], task: DagTasks, mark: Mark
+) -> Step:
     if run is None:
         return Step(Act.CREATE)
     found = {view.task: view for view in views}
@@ -190,6 +243,20 @@ def decide(
     if any(view.is_active and not (view.state is None and has_ended) for view in wanted):
         return Step(Act.WAIT, f"some tasks of run {run['dag_run_id']} are under way")
     return Step(Act.CLEAR, mark.note(wanted))
+
+
+def choose(
+    runs: Sequence[Mapping[str, Any]], views: Mapping[str, Sequence[TaskView]], mark: Mark
+) -> Mapping[str, Any] | None:
+    """Return the run of a slice that an attempt has begun, else the first.
+
+    `views` are the wanted task instances of each run by its id.
+    """
+    for run in runs:
+        of = views.get(run["dag_run_id"], ())
+        if run["dag_run_id"] == mark.run_id or any(mark.before(run, one) is not None for one in of):
+            return run
+    return runs[0] if runs else None
 
 
 @dataclass(frozen=True, slots=True)

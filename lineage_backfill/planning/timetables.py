@@ -65,6 +65,28 @@ def read_timetable(sent: Mapping[str, Any]) -> Timetable:
     return _NOTHING
 
 
+def slice_of(sent: Mapping[str, Any]) -> str | None:
+    """Return the `slice` of jobs of a DAG by its timetable; None where that does not tell.
+
+    >>> slice_of({"expression": "0 * * * *", "timezone": "UTC", "key_format": "%Y-%m-%dT%H"})
+    'partition_key %Y-%m-%dT%H'
+    >>> slice_of({"expression": "0 0 * * *", "timezone": "UTC"})
+    'interval'
+    """
+    try:
+        if "default_partition_mapper" in sent:
+            mapper = sent["default_partition_mapper"]["__var"]
+            form = mapper.get("upstream_mapper", {}).get("__var", mapper).get("output_format")
+            is_one = form and not sent.get("partition_mapper_config")
+            return f"partition_key {form}" if is_one else "partition_key"
+        if "key_format" in sent:
+            return f"partition_key {sent['key_format']}"
+        is_cron = isinstance(sent.get("expression"), str) and "interval" not in sent
+        return "interval" if is_cron else None
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
 def _of_cron(sent: Mapping[str, Any]) -> Timetable:
     expression, name, keys = sent["expression"], sent.get("timezone"), sent.get("key_format")
     grain = _CRONS.get(normalise(expression))

@@ -199,7 +199,8 @@ class WriteDeclaration:
         )
 
 
-#: Which field of a DAG run holds the run key; `logical_date` takes an offset, ` + 26h`.
+#: Which field of a DAG run holds the run key; `logical_date` takes an offset, ` + 26h`, and
+#: `partition_key` the format of strftime that the DAG writes keys in.
 AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
 
 

@@ -243,10 +243,11 @@ def _airflow(table: Table) -> DagTasks | None:
         plain.strip() in AIRFLOW_SLICES
         and (not length or (plain.strip() == "logical_date" and read_length(length)))
     )
-    if not known:
+    if not known and re.fullmatch(r"partition_key .*%.*", kind or "") is None:
         raise table.error(
             f"`slice` is {kind!r}, but must be one of {', '.join(AIRFLOW_SLICES)}",
-            hint='A logical date after the start of a key is written "logical_date + 26h".',
+            hint='A logical date after the start of a key is written "logical_date + 26h", a'
+            ' partition key in another format "partition_key %Y-%m".',
         )
     if (dag is None) != (tasks is None):
         raise table.error("`dag` and `task` go together", hint="Give both, or neither.")

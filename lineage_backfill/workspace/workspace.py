@@ -24,6 +24,7 @@ from lineage_backfill.planning.folding import Folding
 from lineage_backfill.planning.plan import Plan, PlannedRun
 from lineage_backfill.planning.request_json import request_from_dict
 from lineage_backfill.planning.resolver import Resolver
+from lineage_backfill.planning.timetables import slice_of
 from lineage_backfill.ports import Engine, RunStore
 from lineage_backfill.project import Project
 from lineage_backfill.project.declarations import (
@@ -228,13 +229,17 @@ class Workspace:
         """Return the task that does a job: as declared, else as its lineage tells."""
         declared = self._jobs.find(job)
         named = declared.airflow if declared is not None else None
-        if named is not None and named.dag:
-            return named
         node = self.snapshot.jobs.get(job)
         seen = node.airflow if node is not None else None
-        if seen is None:
-            return None
-        return DagTasks(dag=seen.dag, tasks=(seen.task,), slice=named.slice if named else None)
+        kind = named.slice if named else None
+        if named is None or not named.dag:
+            if seen is None:
+                return None
+            named = DagTasks(dag=seen.dag, tasks=(seen.task,))
+        if seen is not None and seen.dag == named.dag and kind in (None, "partition_key"):
+            told = slice_of(seen.timetable or {}) or ""
+            kind = told if told.startswith("partition_key") else kind
+        return replace(named, slice=kind)
 
     def live_keys(
         self, engines: Mapping[str, Engine]

@@ -1,6 +1,6 @@
 """DAGs for tests against a real Airflow; each task writes a line into a journal when it starts.
 
-A task waits for the file `go` where its DAG is named `slow`, and fails where `fails` is there.
+A task of a DAG named `slow…` waits for the file `go`. All fail where `fails` is there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from airflow.sdk import (
     DAG,
     Asset,
     CronPartitionTimetable,
+    DayWindow,
     IdentityMapper,
+    MinimumCount,
+    MonthWindow,
     PartitionedAssetTimetable,
+    PartitionedAtRuntime,
+    RollupMapper,
+    StartOfDayMapper,
+    StartOfMonthMapper,
 )
 from airflow.timetables.interval import CronDataIntervalTimetable
 
@@ -41,7 +48,7 @@ def work(**context: Any) -> None:
     with (FOLDER / "journal").open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")
     print("a line of", task.task_id)  # noqa: T201 - it stands in the log
-    if task.dag_id == "slow":
+    if task.dag_id.startswith("slow"):
         for _ in range(600):
             if (FOLDER / "go").exists():
                 break
@@ -93,3 +100,28 @@ reader = dag(
     ),
 )
 task(reader, "build")
+hourly = dag("hourly", CronPartitionTimetable("0 * * * *", timezone="UTC"))
+task(hourly, "build", outlets=[Asset("file:///lake/hourly")])
+slow_key = dag(
+    "slow_key", CronPartitionTimetable("0 * * * *", timezone="UTC", key_format="%Y-%m-%dT%H")
+)
+task(slow_key, "build")
+by_hand = dag("by_hand", PartitionedAtRuntime())
+task(by_hand, "build")
+
+
+def of_hours(mapper: Any) -> PartitionedAssetTimetable:
+    """Return the timetable of a DAG that starts with the hours of a longer period."""
+    hours = Asset("file:///lake/hourly")
+    return PartitionedAssetTimetable(assets=hours, default_partition_mapper=mapper)
+
+
+DAYS = {"upstream_mapper": StartOfDayMapper(), "window": DayWindow()}
+rollup = dag("rollup", of_hours(RollupMapper(**DAYS)))
+task(rollup, "build")
+eager = dag("eager", of_hours(RollupMapper(**DAYS, wait_policy=MinimumCount(2))))
+task(eager, "build")
+monthly = dag(
+    "monthly", of_hours(RollupMapper(upstream_mapper=StartOfMonthMapper(), window=MonthWindow()))
+)
+task(monthly, "build")

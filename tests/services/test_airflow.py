@@ -116,6 +116,42 @@ class TestAirflow(AirflowSuite):
         assert len(producers) == 2
         assert len(set(producers)) == 1
 
+    def test_a_rollup_is_adopted_where_airflow_starts_it_and_else_cleared(
+        self, place: Place, desk: Desk
+    ) -> None:
+        """Two hours of a day start the DAG `eager`, and all 24 would start `rollup`."""
+        engine = desk.engine()
+        hourly = desk.engine(kind="partition_key %Y-%m-%dT%H:%M:%S")
+        at = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=len(place.journal()))
+        key = f"{at:%Y-%m-%d}"
+
+        def repaired(hours: int) -> tuple[str, ...]:
+            specs = [desk.spec("hourly.build", at, key=f"{key}T{hour:02}") for hour in range(hours)]
+            for spec in specs:
+                handle = desk.submit(hourly, spec)
+                assert desk.wait(hourly, handle) is AttemptState.SUCCEEDED
+            return tuple(path.name.partition("-")[0] for path in specs)
+
+        def rolled_up(job: str, above: tuple[str, ...]) -> Origin:
+            path = desk.spec(job, at, key=key)
+            run = replace(planned(job), id=path.name.partition("-")[0], upstream=above)
+            engine.check([run], lambda _run: json.loads(path.read_text()))
+            handle = desk.submit(engine, path)
+            assert desk.wait(engine, handle) is AttemptState.SUCCEEDED
+            found = engine.identify(handle)
+            assert found is not None
+            return found.origin
+
+        above = repaired(2)
+        assert rolled_up("eager.build", above) is Origin.ADOPTED
+        assert rolled_up("rollup.build", above) is Origin.CREATED
+        above = repaired(1)
+        assert rolled_up("eager.build", above) is Origin.RERUN
+        assert rolled_up("rollup.build", above) is Origin.RERUN
+        for job in ("eager.build", "rollup.build"):
+            first, second = place.of_key(job, key)
+            assert (first[1], second) == (1, (first[0], 2))
+
     def test_a_run_without_a_slice_of_its_own_is_known_by_its_conf(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:

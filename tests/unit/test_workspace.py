@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -166,3 +167,31 @@ def test_a_dag_and_a_task_of_it_are_not_both_declared(folder: Path) -> None:
     with pytest.raises(DeclarationError, match=r"airflow:etl\.load is declared") as raised:
         plan(folder, '[[job]]\nname = "etl"\n[[job]]\nname = "etl.load"')
     assert "leave the other one out" in raised.value.hint
+
+
+def test_a_partition_key_is_written_as_the_timetable_of_the_lineage_tells(folder: Path) -> None:
+    recorded = Path(__file__).parents[1] / "data" / "lineage" / "airflow_recorded.ndjson.gz"
+    (folder / "events.ndjson").write_bytes(gzip.decompress(recorded.read_bytes()))
+    file = folder / "lineage-backfill.toml"
+    file.write_text(
+        '[lineage]\nevents = ["events.ndjson"]\n'
+        '[engines.a]\nkind = "airflow"\nurl = "http://a"\ntoken = "t"\n'
+        '[[job]]\nname = "p_daily.roll"\nslice = "partition_key"\n'
+        '[[job]]\nname = "p_hourly.load"\ndag = "p_hourly"\ntask = ["load", "test"]\n'
+        '[[job]]\nname = "p_identity.copy"\nslice = "partition_key %Y"\n'
+    )
+    workspace = Workspace(open_project(file))
+    settings = workspace.engine_settings(workspace.project.declarations.engines[0])
+    found = {
+        name: settings["tasks"](JobRef("prod", name))
+        for name in ("p_daily.roll", "p_hourly.load", "p_identity.copy", "orders_hourly.load")
+    }
+    assert {name: (one.tasks, one.slice) for name, one in found.items()} == {
+        "p_daily.roll": (("roll",), "partition_key %Y-%m-%d"),
+        "p_hourly.load": (("load", "test"), "partition_key %Y-%m-%dT%H"),
+        "p_identity.copy": (("copy",), "partition_key %Y"),
+        "orders_hourly.load": (("load",), None),
+    }
+    calendar = settings["calendar"](JobRef("prod", "p_hourly.load"))
+    assert calendar.time.grid.label(0) == "1970-01-01T00"
+    assert settings["calendar"](JobRef("prod", "manual_only")) is None

@@ -12,7 +12,15 @@ import responses
 from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.airflow_api import AirflowApi
 from lineage_backfill.engines.airflow_dag import Dag
-from lineage_backfill.engines.airflow_slice import Act, Mark, TaskView, decide, slice_of
+from lineage_backfill.engines.airflow_slice import (
+    Act,
+    Mark,
+    TaskView,
+    choose,
+    decide,
+    in_force,
+    slice_of,
+)
 from lineage_backfill.errors import (
     ConfigError,
     EngineError,
@@ -39,6 +47,9 @@ def view(
     state: str | None, tries: int = 1, note: str = "", started: datetime | None = EARLY
 ) -> TaskView:
     return TaskView("t", state, tries, note, started, None)
+
+
+ENDED_LATER = TaskView("t", "success", 1, "", EARLY, LATE + timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +155,43 @@ def test_several_tasks_are_cleared_together_once_all_have_ended() -> None:
     assert step.text == "lineage-backfill tok after t=1 u=7 for backfill b-1, run r-1"
 
 
+@pytest.mark.parametrize(
+    ("shown", "other", "act"),
+    [
+        (view("success"), view("running"), Act.WAIT),
+        (view("running", started=LATE), view(None), Act.WAIT),
+        (view("success"), view("success"), Act.CLEAR),
+        (view("success", started=LATE), view("success"), Act.ADOPT),
+        # It ended after the newest one had begun.
+        (view("success", started=LATE), ENDED_LATER, Act.CLEAR),
+        (view("running", started=LATE), ENDED_LATER, Act.WAIT),
+        (view("success", 3, "lineage-backfill tok after t=2"), view("running"), Act.SUCCEED),
+    ],
+)
+def test_another_run_of_the_key_is_waited_for_and_counts_against_this_one(
+    shown: TaskView, other: TaskView, act: Act
+) -> None:
+    assert decide(run("success"), [shown], ONE, MARK, {"other": [other]}).act is act
+
+
+def test_what_waits_in_a_run_that_has_ended_is_not_waited_for() -> None:
+    views = [view(None), view("success")]
+    assert in_force(run("failed"), views) == views[1:]
+    assert in_force(run("queued"), views) == views
+
+
+def test_the_run_that_an_attempt_has_begun_is_chosen_and_else_the_newest() -> None:
+    runs = [run(name="c"), run(name="b"), run(name="a")]
+    views = {name: [view("success")] for name in "abc"}
+    assert choose(runs, views, MARK) == runs[0]
+    assert (
+        choose(runs, {**views, "a": [view(None, 1, "lineage-backfill tok after t=1")]}, MARK)
+        == (runs[2])
+    )
+    assert choose([*runs, run(name="lb__tok")], views, MARK) == run(name="lb__tok")
+    assert choose([], {}, MARK) is None
+
+
 def spec(**more: Any) -> dict[str, Any]:
     key = {"key": "2026-11-21", "start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z"}
     return {"job": {"name": "j"}, "keys": [{**key, **more}]}
@@ -159,6 +207,7 @@ DAY, NEXT = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UT
         ("logical_date", (DAY, None, None, None)),
         ("logical_date + 26h", (NEXT + timedelta(hours=2), None, None, None)),
         ("partition_key", (None, None, None, "2026-11-21")),
+        ("partition_key %d.%m.%Y", (None, None, None, "21.11.2026")),
         ("conf", (None, None, None, None)),
     ],
 )
@@ -174,6 +223,8 @@ def test_a_key_is_a_slice(kind: str, expected: tuple[Any, ...]) -> None:
         ("interval", {**spec(), "keys": spec()["keys"] * 2}, "has 2 keys"),
         ("interval", spec(start=None, end=None), "no intervals of time"),
         ("partition_key", spec(key={"day": "2026-11-21"}), "several dimensions"),
+        ("partition_key %Y", spec(key="eu"), "has no time"),
+        ("partition_key %Y-%m-%dT%H", spec(key="2024-11-03T01-0400"), "is a repeated hour"),
     ],
 )
 def test_a_key_that_is_no_slice(kind: str, given: dict[str, Any], said: str) -> None:
@@ -306,6 +357,8 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
     assert read(tmp_path, 'dag = "d"\ntask = "t"') == ONE
     named = read(tmp_path, 'dag = "d"\ntask = ["t", "u"]\nslice = "logical_date + 26h"')
     assert named == DagTasks(dag="d", tasks=("t", "u"), slice="logical_date + 26h")
+    keyed = read(tmp_path, 'slice = "partition_key %Y-%m"')
+    assert keyed == DagTasks(dag="", tasks=(), slice="partition_key %Y-%m")
     assert read(tmp_path, 'slice = "conf"') == DagTasks(dag="", tasks=(), slice="conf")
 
 
@@ -316,6 +369,8 @@ def test_a_job_names_its_task(tmp_path: Path) -> None:
         ('dag = "d"\ntask = "t"\nslice = "day"', "`slice` is 'day'"),
         ('dag = "d"\ntask = "t"\nslice = "logical_date + lots"', "`slice` is"),
         ('dag = "d"\ntask = "t"\nslice = "interval + 1h"', "`slice` is"),
+        ('dag = "d"\ntask = "t"\nslice = "partition_key day"', "`slice` is"),
+        ('dag = "d"\ntask = "t"\nslice = "interval %Y"', "`slice` is"),
     ],
 )
 def test_a_job_names_its_task_in_one_way(tmp_path: Path, lines: str, said: str) -> None:
