@@ -72,14 +72,15 @@ class TestAirflow(AirflowSuite):
         return airflow
 
     def test_a_scheduled_run_is_cleared(self, place: Place, desk: Desk) -> None:
-        hour = datetime(2026, 1, 1, tzinfo=UTC)
+        hour, run = datetime(2026, 1, 1, tzinfo=UTC), "scheduled__2026-01-01T01:00:00+00:00"
         until(lambda: place.started("scheduled.build", hour))
-        until(lambda: place.state("scheduled", "scheduled__2026-01-01T01:00:00+00:00") == "success")
+        until(lambda: place.state("scheduled", run) == "success")
+        before = place.started("scheduled.build", hour)
         state = desk.run("scheduled.build", hour, kind="interval")
         assert state is AttemptState.SUCCEEDED
-        runs = [line["run"] for line in place.started("scheduled.build", hour)]
-        assert len(runs) == 2
-        assert set(runs) == {"scheduled__2026-01-01T01:00:00+00:00"}
+        *earlier, last = place.started("scheduled.build", hour)
+        assert earlier == before
+        assert (last["run"], last["try"]) == (run, before[-1]["try"] + 1)
 
     def test_a_logical_date_is_that_of_the_key_and_a_length_of_time(
         self, place: Place, desk: Desk, hour: datetime
