@@ -538,7 +538,8 @@ class AirflowSuite:
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:
         expected = [Origin.CREATED, Origin.RERUN, Origin.ADOPTED]
-        for origin, at in zip(expected, [hour, hour, place.fresh()], strict=True):
+        places = [(hour, 1), (hour, 2), (place.fresh(), 1)]
+        for origin, (at, tries) in zip(expected, places, strict=True):
             (place.folder / "go").unlink(missing_ok=True)
             engine, path = desk.engine(), desk.spec("slow.build", at)
             if origin is Origin.ADOPTED:
@@ -549,6 +550,7 @@ class AirflowSuite:
             found = engine.identify(handle)
             assert found is not None
             assert found.origin is origin
+            until(lambda: len(place.started("slow.build", at)) == tries)  # noqa: B023
             until(lambda: engine.poll(handle).state is AttemptState.RUNNING)  # noqa: B023
             engine.close()
             assert found.id == f"slow/{place.started('slow.build', at)[-1]['run']}"
