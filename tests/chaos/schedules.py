@@ -219,15 +219,17 @@ class Schedule:
         tables = Tables(spark)
         since = Since.of(tables.state(output))
         end.since = self._newest()
-        options = WriteOptions(
-            since=since, checks=[lambda _: self.turns.at("", "staged")], merge_on=("id",)
-        )
+        options = WriteOptions(since=since, checks=[lambda _: self._stage(end)], merge_on=("id",))
         frame = spark.createDataFrame(run.rows[end.attempt], SCHEMA)
         try:
             write_partitions(frame, output, told, tables, options)
         finally:
             self.sessions.append(spark)
         run.is_done |= end.attempt == len(run.rows)
+
+    def _stage(self, end: End) -> None:
+        end.staged = self._newest()
+        self.turns.at("", "staged")
 
     def _undo(self, end: End) -> None:
         spark, kind = self._session(), self.templates.kind

@@ -67,8 +67,10 @@ class End:
     name: str
     run: Run
     attempt: int
-    #: The version at which it began, and the newest one when it ended; None if it was killed.
+    #: The newest version when it began, when its rows were staged (None: it did not come so far),
+    #: and when it ended (None: it was killed).
     since: int = -1
+    staged: int | None = None
     version: int | None = None
     error: BaseException | None = None
     is_stopped: bool = False
@@ -147,6 +149,7 @@ class Checks:
                 highest[name] = number
             self._check_version(commit)
         for end in self.ends:
+            self._check_fence(end)
             if end.version is not None and not end.is_stopped:
                 (self._check_attempt if end.attempt else self._check_undo)(end, end.version)
 
@@ -188,18 +191,20 @@ class Checks:
                 if day in one.touched and one.version not in open_ and not self._is_settled(one)
             ]
             if others:
-                self._check_told(commit, day, f"{commit} puts {day} back over {others}")
+                self._check_told(commit, f"{commit} puts {day} back over {others}")
         assert self.rows[commit.version] == Counter(expected), f"{commit} puts back other rows"
 
-    def _check_told(self, commit: Commit, day: str, problem: str) -> None:
+    def _check_told(self, commit: Commit, problem: str) -> None:
         """Whoever made it was stopped before its look; since then others have built on it.
 
-        So it cannot be taken back: whoever looks next says which version has the rows.
+        So it cannot be taken back, which is done for all its days or for none: whoever looks next
+        says which version has the rows.
         """
         tokens = [t for t in commit.undone if t in self.attempts]
         run = self.attempts[tokens[0]][0].id if tokens else commit.ours["run_id"]
         later = self.commits[commit.version + 1 :]
-        assert any(day in one.touched and one.ours.get("run_id") != run for one in later), problem
+        others = [one for one in later if one.ours.get("run_id") != run]
+        assert any(not one.touched.isdisjoint(commit.touched) for one in others), problem
         ends = [e for e in self.ends if e.run.id == run and not (tokens and e.attempt)]
         looked = [e for e in ends if e.version is not None and e.version >= commit.version]
         looked = [e for e in looked if not e.is_stopped]
@@ -228,6 +233,13 @@ class Checks:
             for one in self.commits[after + 1 : until + 1]
             if one.ours.get("run_id") != run.id and not one.touched.isdisjoint(days)
         ]
+
+    def _check_fence(self, end: End) -> None:
+        """Once an attempt has staged its rows, no earlier one of its run commits any more."""
+        if end.staged is not None:
+            earlier = {end.run.token(attempt) for attempt in range(1, end.attempt)}
+            late = {t for t in earlier & self.made.keys() if self.made[t] > end.staged}
+            assert not late, f"{end.name} had staged at {end.staged}, then came {late}"
 
     def _check_attempt(self, end: End, until: int) -> None:
         run, version = end.run, self.made.get(end.run.token(end.attempt))
@@ -261,7 +273,23 @@ class Checks:
             assert self._is_built_on(run), f"{end.name} is refused: {end.error!r}"
 
     def _is_told(self, end: End) -> bool:
-        return end.run.id in self.told and self._says_what_stands(end)
+        is_known = end.run.id in self.told or self._is_overtaken(end.run)
+        return is_known and self._says_what_stands(end)
+
+    def _is_overtaken(self, run: Run) -> bool:
+        """Whether an undoing came over commits that it had not seen, and others have built on it.
+
+        It is named even where those commits change nothing together with others: whoever made it
+        has not looked, and what it would be taken back to is not what was built on.
+        """
+        newest = len(self.commits)
+        for one in self.commits:
+            first = min((self.made[t] for t in one.undone if t in run.tokens), default=None)
+            if first is not None and self._gone(one, newest) is None:
+                unseen = self._foreign(run, list(one.touched), first, one.version - 1)
+                if unseen and self._foreign(run, list(one.touched), one.version, newest):
+                    return True
+        return False
 
     def _says_what_stands(self, end: End) -> bool:
         return isinstance(end.error, RuntimeFailure) and end.error.stands
