@@ -45,7 +45,7 @@ def history() -> str:
 
 @routes.get("/metrics")
 def metrics() -> Response:
-    """Return what Prometheus reads: how many backfills and runs are in which state."""
+    """Return what Prometheus reads: backfills and runs by state, and drivers."""
     try:
         found = import_module("lineage_backfill.web.metrics")
     except ModuleNotFoundError as error:
@@ -56,7 +56,8 @@ def metrics() -> Response:
     with cache().backfills() as kept:
         listed = kept.history()["backfills"]
         tallies = kept.tallies(one["id"] for one in listed)
-    return Response(found.render(listed, tallies), content_type=found.CONTENT_TYPE)
+        drivers = kept.drivers()
+    return Response(found.render(listed, tallies, drivers), content_type=found.CONTENT_TYPE)
 
 
 @routes.get("/history.json")

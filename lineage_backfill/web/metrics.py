@@ -21,9 +21,11 @@ class _Backfills:
         self,
         backfills: Sequence[Mapping[str, Any]],
         tallies: Mapping[str, Mapping[RunState, int]],
+        drivers: int,
     ) -> None:
         self._backfills = backfills
         self._tallies = tallies
+        self._drivers = drivers
 
     def collect(self) -> Iterator[Any]:
         states = Counter(one["state"] for one in self._backfills)
@@ -49,6 +51,11 @@ class _Backfills:
             "Runs of the backfills that are under way",
             {state: open_[state] for state in RunState},
         )
+        yield GaugeMetricFamily(
+            "lineage_backfill_drivers",
+            "Drivers alive that take backfills of this project by themselves",
+            value=self._drivers,
+        )
 
 
 def _by_state(name: str, what: str, numbers: Mapping[str, int]) -> Any:
@@ -59,9 +66,11 @@ def _by_state(name: str, what: str, numbers: Mapping[str, int]) -> Any:
 
 
 def render(
-    backfills: Sequence[Mapping[str, Any]], tallies: Mapping[str, Mapping[RunState, int]]
+    backfills: Sequence[Mapping[str, Any]],
+    tallies: Mapping[str, Mapping[RunState, int]],
+    drivers: int,
 ) -> str:
     """Return the metrics of backfills that `history` lists, in the text format of Prometheus."""
     registry = CollectorRegistry()
-    registry.register(_Backfills(backfills, tallies))
+    registry.register(_Backfills(backfills, tallies, drivers))
     return str(generate_latest(registry).decode())

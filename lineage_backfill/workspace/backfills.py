@@ -36,7 +36,7 @@ from lineage_backfill.ports import BackfillRecord, ControlRequest, Reporter, Run
 from lineage_backfill.redaction import is_secret
 from lineage_backfill.runs import observations, reports
 from lineage_backfill.runs.cutoff import without
-from lineage_backfill.runs.owner import LEASE, is_dead, owner, standing
+from lineage_backfill.runs.owner import LEASE, is_dead, living, owner, standing
 from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
@@ -115,6 +115,13 @@ class Backfills:
         """Return how many runs of each backfill are in which state."""
         with self.workspace.open_store() as store:
             return store.tallies(list(ids))
+
+    def drivers(self) -> int:
+        """Return how many drivers are alive that take backfills of this project and target."""
+        project = self.workspace.project
+        with self.workspace.open_store() as store:
+            now = store.time(datetime.now(UTC))
+            return len(living(store, now, project.name, project.target))
 
     def status(self, backfill: str | None = None) -> dict[str, Any]:
         """Return the status document of a backfill."""

@@ -180,6 +180,7 @@ def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
     finally:
         end(process)
     assert 'lineage_backfill_backfills{state="interrupted"} 1.0' in metrics
+    assert "lineage_backfill_drivers 1.0" in metrics
     assert shop.started() == ["clean"]
     assert "is no address" in shop("drive", "--listen", "nowhere", code=64).stderr
 

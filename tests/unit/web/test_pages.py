@@ -146,7 +146,7 @@ def test_prometheus_reads_how_many_backfills_and_runs_are_in_which_state(
     answer = pages.get("/metrics")
     assert answer.content_type.startswith("text/plain; version=0.0.4")
     found = {
-        (sample.name.removeprefix("lineage_backfill_"), sample.labels["state"]): sample.value
+        (sample.name.removeprefix("lineage_backfill_"), sample.labels.get("state")): sample.value
         for family in parser.text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
@@ -156,6 +156,7 @@ def test_prometheus_reads_how_many_backfills_and_runs_are_in_which_state(
         assert found["runs", state] == found["open_runs", state] == number
     assert found["backfills", "running"] == 1
     assert found["backfills", "failed"] == 0
+    assert found["drivers", None] == 0
 
 
 def test_metrics_say_what_to_install(
