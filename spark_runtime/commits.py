@@ -81,14 +81,14 @@ def foreign_change(
     """
     if (problem := since.problem(state)) is not None:
         return f"{log.location} {problem}; that", scope
-    own: set[Values] = set()
+    own: list[Commit] = []
     for commit in log.commits(since.version, state.version if until is None else until):
         if is_of(commit, run):
-            own |= commit.touched
+            own.append(commit)
         elif touched := commit.changed(scope):
             return f"{commit} of {log.location}", touched
     if until is None:
-        unlogged = [v for v in since.restamped(state) if v in scope and v not in own]
+        unlogged = [values for values in since.restamped(state, own) if values in scope]
         if unlogged:
             return f"another writer of {log.location}", unlogged
     return None

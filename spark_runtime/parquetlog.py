@@ -114,6 +114,7 @@ class Record:
             read_version=self.version - 1,
             metadata=self.transaction.metadata,
             at=self.at,
+            stamps={values: held.folders for values, held in self.left.items()},
         )
 
     def to_json(self) -> str:

@@ -128,13 +128,20 @@ class Since:
             return f"is at version {state.version}, and was at {self.version}"
         return None
 
-    def restamped(self, state: TableState) -> set[Values]:
-        """Return the partitions whose files are others now, as far as its stamps are known."""
-        seen, now = self.stamps, state.stamps
-        if seen is None:
+    def restamped(self, state: TableState, own: Iterable[Commit]) -> set[Values]:
+        """Return the partitions whose files are neither these nor those that own commits left.
+
+        Empty where its stamps are not known. `own` holds those since, oldest first.
+        """
+        if self.stamps is None:
             return set()
+        seen, now = dict(self.stamps), state.stamps
+        for commit in own:
+            seen.update(commit.stamps)
         return {
-            values for values in seen.keys() | now.keys() if seen.get(values) != now.get(values)
+            values
+            for values in seen.keys() | now.keys()
+            if (seen.get(values) or None) != now.get(values)
         }
 
 
@@ -156,6 +163,8 @@ class Commit:
     by: str | None = None
     #: How many rows a merge `inserted`, `updated` and `deleted`; None where that is not known.
     merged: Mapping[str, int] | None = None
+    #: Those of the partitions that it touched, as it left them, where a state has stamps.
+    stamps: Mapping[Values, object] = field(default_factory=dict)
 
     @property
     def tokens(self) -> frozenset[str]:

@@ -119,6 +119,30 @@ def test_what_others_do_after_the_start_of_a_run_is_a_conflict(
     assert ("d2", 7) in filled.rows()
 
 
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("change", [add, remove, rewrite])
+def test_what_others_do_after_an_earlier_attempt_has_written_is_a_conflict(
+    spark: SparkSession, filled: Any, change: Callable[[Path], None], merges: bool
+) -> None:
+    """The earlier attempt was given up and committed nevertheless, to the same partition."""
+    seen = WriteOptions(since=Since.of(filled.state()), merge_on=("n",) if merges else ())
+    late = {"run_id": "r-1", "mode": "merge" if merges else "overwrite"}
+    filled.write(rows(spark, ("d1", 5)), ["d1"], seen, token="t-1", attempt=1, **late)
+    change(Path(filled.path, "day=d1"))
+    theirs = filled.rows()
+    with pytest.raises(WriteConflictError, match=r"day=d1"):
+        filled.write(rows(spark, ("d1", 7)), ["d1"], seen, token="t-2", attempt=2, **late)
+    assert filled.rows() == theirs
+
+
+def test_attempts_of_a_run_are_no_conflict_to_a_later_one(spark: SparkSession, filled: Any) -> None:
+    seen = WriteOptions(since=Since.of(filled.state()))
+    for attempt, day in enumerate(["d1", "d2", "d1"], start=1):
+        made = {"run_id": "r-1", "token": f"t-{attempt}", "attempt": attempt}
+        filled.write(rows(spark, (day, attempt)), ["d1", "d2"], seen, **made)
+    assert filled.rows() == [("d1", 3)]
+
+
 def test_a_table_that_others_make_after_the_start_of_a_run_is_a_conflict(
     spark: SparkSession, table: Callable[..., Any]
 ) -> None:
