@@ -6,9 +6,9 @@ undone, and when a dead one is reconciled.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -119,7 +119,8 @@ def put_back(
     transaction = replace(transaction, metadata={**transaction.metadata, "seen": seen.version})
     storage.put_back(undone, transaction)
     after = log.state()
-    ours = _made_by(transaction, log.commits(seen.version, after.version))
+    first = undone[-1].version if mends else seen.version  # another one may have mended it
+    ours = _made_by(transaction, log.commits(first, after.version), mends=mends)
     if ours is None and after.transactions.get(transaction.app_id, -1) >= transaction.version:
         raise StaleAttemptError(
             f"{undone[-1]} of {log.location} was not put back: another attempt has begun to",
@@ -132,7 +133,7 @@ def put_back(
         )
     if not mends:
         verify_put_backs(storage, [ours], [])
-    elif (unseen := _unseen(log, ours, seen.version)) is not None:
+    elif (unseen := _unseen(log, ours, ours.metadata["seen"])) is not None:
         raise left_standing(
             VerificationError,
             f"{ours} of {log.location} came over {unseen}, and is not taken back once more",
@@ -175,7 +176,9 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     log = storage.log
     names = {name: ours.metadata.get(name) for name in ("backfill_id", "run_id")}
     metadata = {"schema_version": 1, **names, "taken_back": ours.version}
-    identity = f"lineage-backfill/undo/{uuid.uuid4()}"
+    # The same for all who find it, so that it is taken back once.
+    what = json.dumps([ours.version, ours.metadata], sort_keys=True)
+    identity = f"lineage-backfill/undo/{hashlib.sha256(what.encode()).hexdigest()[:32]}"
     try:
         undoing = Transaction(app_id=identity, version=1, metadata=metadata)
         put_back(storage, [ours], undoing, mends=True)
@@ -193,9 +196,14 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     )
 
 
-def _made_by(transaction: Transaction, commits: Iterable[Commit]) -> Commit | None:
-    metadata = json.loads(json.dumps(dict(transaction.metadata)))
-    return next((commit for commit in commits if commit.metadata == metadata), None)
+def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool) -> Commit | None:
+    """Return the commit of a transaction; a mending counts whoever did it, having seen whatever."""
+
+    def named(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in metadata.items() if not (mends and key == "seen")}
+
+    wanted = named(json.loads(json.dumps(dict(transaction.metadata))))
+    return next((commit for commit in commits if named(commit.metadata) == wanted), None)
 
 
 def held_before(log: TableLog, undone: Sequence[Commit]) -> list[object]:
