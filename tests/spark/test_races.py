@@ -28,7 +28,17 @@ from spark_runtime.errors import (
     VerificationError,
     WriteConflictError,
 )
-from tests.races import MODES, STEPS, Steps, Templates, model, steps_of, table_rows, written
+from tests.races import (
+    MODES,
+    STEPS,
+    Steps,
+    Templates,
+    model,
+    newest_version,
+    steps_of,
+    table_rows,
+    written,
+)
 from tests.sampling import a_part, is_run
 
 if TYPE_CHECKING:
@@ -109,6 +119,30 @@ def test_a_mending_that_comes_over_another_commit_is_said_to_stand(
         steps.write(spark, path, "undo", 1)
     assert not steps.actions
     check_stands(spark, path, raised.value, ours=6)
+
+
+def test_two_that_take_an_undoing_back_at_once_do_it_once(
+    spark: SparkSession, templates: Templates, tmp_path: Path
+) -> None:
+    path = templates.copy("undo", tmp_path / "t")
+    steps = Steps()
+
+    def undo() -> None:
+        with pytest.raises(UndoRefusedError, match="the undoing was taken back") as raised:
+            steps.write(spark, path, "undo", 1)
+        assert not raised.value.stands
+
+    def act() -> None:
+        templates.add_foreign(path)
+        steps.actions[str(path), "taking back"] = undo
+
+    steps.actions[str(path), "taking back"] = act
+    with steps.watched():
+        undo()
+    assert not steps.actions
+    assert table_rows(spark, path) == model("append", 1, foreign=True)
+    # The attempt, somebody else's commit, the undoing and what takes it back.
+    assert newest_version(path) == 5
 
 
 def check_stands(spark: SparkSession, path: Path, error: RuntimeFailure, *, ours: int) -> None:
