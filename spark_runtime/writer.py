@@ -150,9 +150,16 @@ class _Write:
             return self._found(done)
         refuse_stale(self.before, self.run)
         if undone or self.before.transactions.get(app_id(self.run), -1) >= commit_number(self.run):
+            is_known = undone or self.before.first_read == 0
+            outcome = (
+                "was undone or taken back"
+                if is_known
+                else f"the log, which begins at version {self.before.first_read}, no longer says "
+                "whether its rows stand"
+            )
             raise StaleAttemptError(
                 f"attempt {self.run.attempt} of run {self.run.run_id} has written to "
-                f"{self.output.dataset} already, and was undone or taken back",
+                f"{self.output.dataset} already, and {outcome}",
                 hint="retry the run as a new attempt",
             )
         self._refuse_foreign_changes(self.before)

@@ -9,7 +9,13 @@ import pytest
 
 from spark_runtime import checks
 from spark_runtime.checks import WriteOptions
-from spark_runtime.errors import CheckFailedError, RuntimeFailure, TableError, WriteConflictError
+from spark_runtime.errors import (
+    CheckFailedError,
+    RuntimeFailure,
+    StaleAttemptError,
+    TableError,
+    WriteConflictError,
+)
 from spark_runtime.errors import UnexpectedPartitionError as Unexpected
 from spark_runtime.tables import Tables
 from spark_runtime.writer import write_partitions
@@ -121,6 +127,10 @@ def test_an_attempt_that_the_log_has_forgotten_is_not_added_to(
     run = made.run_spec(["d1"], mode="append", attempt=2)
     with pytest.raises(WriteConflictError, match="does not reach back"):
         write_partitions(rows(spark, ("d1", 9, 1, "z")), run.outputs[0], run, tables)
+    assert made.rows() == before
+    again = made.run_spec(["d1"], mode="append")
+    with pytest.raises(StaleAttemptError, match="no longer says whether its rows stand"):
+        write_partitions(rows(spark, ("d1", 8, 1, "x")), again.outputs[0], again, tables)
     assert made.rows() == before
 
 
