@@ -1,4 +1,7 @@
-"""OpenLineage events in files: NDJSON, arrays or single events, plain or gzip, in one pass."""
+"""OpenLineage events in files, plain or gzip, in one pass.
+
+One a line, in arrays or single, or as Kafka's tools write records.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ from typing import Any, BinaryIO, TextIO, cast
 from lineage_backfill.errors import LineageError
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
+from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id
 
 #: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
+#: What Kafka Connect writes beside the records of a topic.
+_BESIDE = (".keys.json", ".headers.json")
 #: The longest event, in bytes; lineage is untrusted input.
 MAX_EVENT = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -68,7 +74,7 @@ class EventSource:
         for file in files:
             part = list[Any]()
             with suppress(_EnoughError):
-                _fold(file, partial(_take, part, max(1, most // len(files))), [], read=parse)
+                _fold(file, partial(_take, part, max(1, most // len(files))), [], [], read=parse)
             found += part
         return found[:most]
 
@@ -87,7 +93,7 @@ class EventSource:
                 for file in _files(path, warnings):
                     _log.info("reading %s, %d bytes", file, file.stat().st_size)
                     torn = warnings if self._allow_torn else None
-                    _fold(file, add, torn)
+                    _fold(file, add, torn, warnings)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
 
@@ -112,7 +118,8 @@ def _files(path: str, warnings: list[str]) -> list[Path]:
             continue
         for file in sorted(one.rglob("*")):
             if file.is_file() and not file.name.startswith("."):
-                if file.name.removesuffix(".gz").endswith(SUFFIXES):
+                name = file.name.removesuffix(".gz")
+                if name.endswith(SUFFIXES) and not name.endswith(_BESIDE):
                     files.append(file)
                 else:
                     warnings.append(f"{file}: not read, as its name is not that of an event file")
@@ -139,17 +146,21 @@ def _fold(
     file: Path,
     add: Callable[[Any], None],
     torn: list[str] | None,
+    warnings: list[str],
     read: Callable[[bytes], Any] = parse_event,
 ) -> None:
     """Add the events of a file; a last line that is cut off is an error, or noted in `torn`."""
-    place = _Place(file)
+    place, tombstones = _Place(file), 0
     try:
         with _open(file) as stream:
             for value in _values(stream, place, torn, read):
                 if type(value) is dict and "eventTime" in value:
                     add(value)
-                else:
-                    for event in _events_of(value):
+                    continue
+                for event in events_of(value, read):
+                    if event is TOMBSTONE:
+                        tombstones += 1
+                    else:
                         add(event)
     except LineageError as error:
         raise LineageError(f"{place}: {error}", hint=error.hint or _HINT) from error
@@ -159,21 +170,14 @@ def _fold(
         raise LineageError(
             f"{place}: cannot be read on from here: {error}", hint="Copy the file again."
         ) from error
+    if tombstones:
+        warnings.append(f"{file}: records without a value (tombstones of Kafka): {tombstones:,}")
 
 
 def _open(file: Path) -> BinaryIO:
     with file.open("rb") as raw:
         packed = raw.read(2) == _GZIP_MAGIC
     return cast(BinaryIO, gzip.open(file) if packed else file.open("rb", buffering=_CHUNK))
-
-
-def _events_of(value: Any) -> Sequence[Any]:
-    """Return the events of a JSON value: one, an array, or an export of `/events/lineage`."""
-    if type(value) is list:
-        return value
-    if type(value) is dict and type(value.get("events")) is list and "eventTime" not in value:
-        return cast(list[Any], value["events"])
-    return (value,)
 
 
 def _values(
@@ -187,14 +191,15 @@ def _values(
     number, start = first
     if number == 1:
         start = start.removeprefix(_MARK)
-    if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(start)):
+    value = after_prefix(start) or start
+    if start.lstrip().startswith(b"[") or (start.endswith(b"\n") and not _is_json(value)):
         stream.seek(0)
         with TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="\n") as text:
             yield from _document(text, place)
         return
     for place.line, line in chain([(number, start)], lines):
         try:
-            value = read(line)
+            value = _read_line(line, read)
         except ValueError:
             if line.isspace():
                 continue
@@ -202,7 +207,7 @@ def _values(
                 raise
             whole = _awaited(stream, line)  # a writer may be at it
             if not _is_cut_off(whole):
-                value = read(whole)
+                value = _read_line(whole, read)
             elif torn is None:
                 raise LineageError(
                     "the last line is cut off: its writer was stopped, or still writes",
@@ -215,11 +220,23 @@ def _values(
         yield value
 
 
+def _read_line(line: bytes, read: Callable[[bytes], Any]) -> Any:
+    try:
+        return read(line)
+    except ValueError:
+        value = after_prefix(line)
+        if value is None:
+            raise
+        return read(value)
+
+
 def _is_cut_off(line: bytes) -> bool:
     """Whether a last line is the beginning of an event, and not just no event."""
-    if line.endswith(b"\n") or len(line) >= MAX_EVENT or not line.lstrip().startswith(b"{"):
+    value = after_prefix(line) or line
+    is_begun = value.lstrip().startswith((b"{", b'"{\\"'))
+    if line.endswith(b"\n") or len(line) >= MAX_EVENT or not is_begun:
         return False
-    rest = _STRINGS.sub(b"", line)
+    rest = _STRINGS.sub(b"", value)
     return b'"' in rest or len(re.findall(rb"[{[]", rest)) > len(re.findall(rb"[}\]]", rest))
 
 
