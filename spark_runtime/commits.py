@@ -197,7 +197,7 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
 
 
 def _made_by(transaction: Transaction, commits: Iterable[Commit], *, mends: bool) -> Commit | None:
-    """Return the commit of a transaction; a mending counts whoever did it, having seen whatever."""
+    """Return the commit of a transaction; one that mends may be of another process."""
 
     def named(metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in metadata.items() if not (mends and key == "seen")}
