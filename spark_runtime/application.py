@@ -3,7 +3,8 @@
 In the folder, which only its owner may read: `application.json`, the terms under which it works;
 `inbox`, requests in files; `taken`, to which one is renamed before it is begun, so that it is begun
 once; `withdrawn`, requests that must not begin any more; `cancel`, those to stop; `answers`; and
-the locks `owner`, of the tool that sends requests, and `driver`, of this process.
+the locks `owner`, of the tool that sends requests, and `driver`, of this process. All other files
+are JSON objects with the application's secret; either side ignores one without it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import ctypes
 import fcntl
 import hmac
 import json
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -26,11 +29,12 @@ from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped
 from spark_runtime.runner import run
 from spark_runtime.session import is_alive, session_of_its_own
 from spark_runtime.spec import write_atomically
-from spark_runtime.worker import Worker, describe, work
+from spark_runtime.worker import Worker, work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
 _BUSY, _IDLE = 0.05, 1.0  # seconds between two looks into the inbox
 _SOON = 10.0  # seconds in which a next request is likely
 _PATIENCE = 5.0  # seconds that a run has to end where the process does
@@ -58,7 +62,7 @@ class Channel:
         owned it for long, or where `is_well` is false. What is still in the inbox is not begun.
         """
         busy = owned = time.monotonic()
-        while not self._is_done and not (self._folder / "close").exists() and is_well():
+        while not self._is_done and not self._bears_secret("close") and is_well():
             now = time.monotonic()
             if self._is_owned():
                 owned = now
@@ -87,23 +91,37 @@ class Channel:
     def _take(self) -> str | None:
         for path in sorted((self._folder / "inbox").glob("*.json")):
             taken = self._folder / "taken" / path.name
+            request = self._signed(path)
+            if request is None or request.get("id") != path.stem or taken.exists():
+                with suppress(OSError):
+                    path.unlink()
+                    _log.warning("ignored %s: not a request of this application's tool", path)
+                continue
             path.rename(taken)
             # Who withdraws it writes first and then looks whether it was taken.
-            if (self._folder / "withdrawn" / path.stem).exists():
+            if self._bears_secret("withdrawn", path.stem):
                 self.reply(id=path.stem, op="withdrawn")
                 continue
-            line = taken.read_text(encoding="utf-8")
-            secret = str(json.loads(line).get("secret"))
-            if hmac.compare_digest(secret.encode(), self._terms["secret"].encode()):
-                self._request = path.stem
-                return line
-            error = RuntimeFailure("the request does not bear this application's secret")
-            self.reply(id=path.stem, op="raised", error=describe(error))
+            self._request = path.stem
+            return json.dumps(request)
         return None
+
+    def _signed(self, path: Path) -> dict[str, Any] | None:
+        """Return what a file holds; None for one that is not there or lacks the secret."""
+        try:
+            document = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        given = document.get("secret") if isinstance(document, dict) else None
+        secret = str(self._terms["secret"])
+        return document if hmac.compare_digest(str(given).encode(), secret.encode()) else None
+
+    def _bears_secret(self, *place: str) -> bool:
+        return self._signed(self._folder.joinpath(*place)) is not None
 
     def is_cancelled(self) -> bool:
         """Whether the request that was yielded last is to stop."""
-        return (self._folder / "cancel" / self._request).exists()
+        return self._bears_secret("cancel", self._request)
 
     def reply(self, **message: Any) -> None:
         """Answer a request; without an `id`, say whether the application is ready."""
@@ -111,7 +129,8 @@ class Channel:
         place = self._folder / "answers" / f"{name}.json" if name else self._folder / "ready.json"
         if name and self._is_done:
             message["is_last"] = True
-        write_atomically(place, json.dumps({**message, "log_end": os.fstat(1).st_size}))
+        signed = {**message, "log_end": os.fstat(1).st_size, "secret": self._terms["secret"]}
+        write_atomically(place, json.dumps(signed))
 
     def take_output(self) -> IO[str]:
         """Let what this process prints go into the log directly, in order with its replies."""

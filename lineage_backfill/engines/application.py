@@ -25,7 +25,7 @@ from lineage_backfill.errors import EngineError, EnvironmentMissingError
 from lineage_backfill.files import private, private_folder, whole_file
 
 _FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
-_SHORTEST, _LONGEST = 0.02, 0.25  # seconds between two looks for an answer
+_SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two looks for an answer
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
 _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
@@ -63,17 +63,14 @@ class Requested:
 
     def withdraw(self) -> bool:
         """Keep the application from beginning it; False if it may have begun it."""
-        try:
-            (self.folder / "withdrawn" / self.request).touch()
-        except FileNotFoundError:  # the folder of an application that ended long ago
-            return False
+        if not _tell(self.folder, "withdrawn", self.request):
+            return False  # the folder of an application that ended long ago
         answer = self.answer()
         return not self.is_taken or (answer is not None and answer["op"] == "withdrawn")
 
     def cancel(self) -> None:
         """Tell the application to stop it, and kill that if it does not follow in time."""
-        with suppress(FileNotFoundError):
-            (self.folder / "cancel" / self.request).touch()
+        _tell(self.folder, "cancel", self.request)
         timer = threading.Timer(_CANCEL, self._kill)
         timer.daemon = True
         timer.start()
@@ -84,13 +81,21 @@ class Requested:
 
     def answer(self) -> Mapping[str, Any] | None:
         """Return the reply to it, None as long as there is none."""
-        return _read(self._in("answers"))
+        return _signed(self.folder, "answers", f"{self.request}.json")
 
     @property
     def is_open(self) -> bool:
         """Whether its application lives and has not answered it."""
         lives = is_alive(self.folder)
-        return lives and not self._in("answers").exists()
+        return lives and self.answer() is None
+
+    @property
+    def ended_its_application(self) -> bool:
+        """Whether its application ended while it worked on it."""
+        answer = self.answer()
+        if answer is not None:
+            return bool(answer.get("ends"))
+        return self.is_taken and not is_alive(self.folder)
 
     def wait(self) -> None:
         """Wait until it is no longer open."""
@@ -202,7 +207,7 @@ class Application:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
         while True:
             lives = self._lives()
-            ready = _read(self.folder / "ready.json")
+            ready = _signed(self.folder, "ready.json")
             if ready is not None:
                 check_ready(ready)
                 self._is_ready = True
@@ -224,8 +229,7 @@ class Application:
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
         asked = Requested(self.folder, request["id"])
-        secret = (_read(self.folder / "application.json") or {})["secret"]
-        _write(self.folder / "inbox" / f"{asked.request}.json", **request, secret=secret)
+        _tell(self.folder, "inbox", f"{asked.request}.json", **request)
         pause = _SHORTEST
         while True:
             lives = self._lives()
@@ -262,7 +266,7 @@ class Application:
 
     def close(self, patience: float = _PATIENCE) -> None:
         """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
-        (self.folder / "close").touch()
+        _tell(self.folder, "close")
         until = time.monotonic() + (_PATIENCE if self._is_ending else patience)
         while self._lives() and time.monotonic() < until:
             time.sleep(_SHORTEST)
@@ -314,7 +318,7 @@ def new_folder(folder: Path) -> Path:
 
 
 def _is_idle(folder: Path, key: str) -> bool:
-    terms, ready = _read(folder / "application.json"), _read(folder / "ready.json")
+    terms, ready = _read(folder / "application.json"), _signed(folder, "ready.json")
     if terms is None or terms["key"] != key or ready is None or ready["op"] != "ready":
         return False
     answered = {path.name for path in (folder / "answers").glob("*.json")}
@@ -325,11 +329,29 @@ def _is_idle(folder: Path, key: str) -> bool:
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:
+    """Return the JSON object that a file holds; None where it holds none."""
     try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _signed(folder: Path, *place: str) -> Mapping[str, Any] | None:
+    """Return what a file of an application holds; None unless the file bears its secret."""
+    document, terms = _read(folder.joinpath(*place)), _read(folder / "application.json")
+    if document is None or terms is None or document.get("secret") != terms["secret"]:
         return None
     return document
+
+
+def _tell(folder: Path, *place: str, **document: Any) -> bool:
+    """Write a file that an application believes; False where its folder is gone."""
+    terms = _read(folder / "application.json")
+    if terms is None:
+        return False
+    _write(folder.joinpath(*place), **document, secret=terms["secret"])
+    return True
 
 
 def _write(path: Path, **document: Any) -> None:

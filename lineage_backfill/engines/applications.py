@@ -78,7 +78,6 @@ class ReusingEngine(PoolEngine):
         self._folder = state_dir / "applications"
         self._entrypoints: dict[str, str] = {}  # one for each key
         self._packing = Lock()
-        self._deadly: set[str] = set()  # runs that have ended an application
 
     def open(self) -> None:
         """Find program and jars, and pack the code; raises EnvironmentMissingError."""
@@ -120,14 +119,16 @@ class ReusingEngine(PoolEngine):
     # A run that ends its application is tried once more in one of its own.
 
     def needs_own(self, files: AttemptFiles) -> bool:
-        """Whether the run has ended an application before."""
-        return files.spec()["run_id"] in self._deadly
+        """Whether an earlier attempt of the run has ended its application."""
+        return any(
+            _requested(claim).ended_its_application
+            for one in files.earlier()
+            if (claim := one.claimed_by()) is not None and "request" in claim
+        )
 
     def died(self, files: AttemptFiles, error: str) -> Outcome:
         """Return a failure, which is final where the application did nothing but this run."""
-        run = files.spec()["run_id"]
-        if run not in self._deadly:
-            self._deadly.add(run)
+        if not self.needs_own(files):
             return super().died(files, error)
         alone = f"it ended two applications; the second one did nothing else: {error}"
         return Outcome(state=AttemptState.FAILED, error=alone)

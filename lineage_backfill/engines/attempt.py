@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +192,13 @@ class AttemptFiles:
                 f"the attempt {self.spec_path} was given up by another executor",
                 hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
             )
+
+    def earlier(self) -> Iterator[AttemptFiles]:
+        """Yield the earlier attempts of the same run whose files are here."""
+        number = int(self.spec().get("attempt", 1))
+        name = self.spec_path.name.removesuffix(f"{number}.spec.json")
+        paths = (self.spec_path.with_name(f"{name}{n}.spec.json") for n in range(1, number))
+        yield from (AttemptFiles(path) for path in paths if path.exists())
 
     def give_up(self) -> bool:
         """Prevent any process from starting the attempt; False if somebody has been asked."""

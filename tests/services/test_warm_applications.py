@@ -193,7 +193,7 @@ def folder_of(process: int) -> str:
 
 
 def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench: Bench) -> None:
-    first = bench.submit("slow", "days", "2024-03-07", name="deadly-1")
+    first = bench.engine.submit(attempt_of(bench, "slow", 1), "t-deadly-1")
     other = bench.submit("days", "days", "2024-03-08", name="other")
     folder = wait_until_begun(bench, first)
     time.sleep(2)
@@ -204,10 +204,7 @@ def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench
     assert (outcome.state, outcome.transient) == (AttemptState.FAILED, True), outcome
     assert bench.engine.poll(other).state is AttemptState.SUCCEEDED
     before = applications(bench)
-    again = bench.spec("deadly", "days", "2024-03-07", name="deadly-2")
-    spec = json.loads(again.read_text())
-    again.write_text(json.dumps({**spec, "run_id": "r-deadly-1"}))
-    handle = bench.engine.submit(again, "t-deadly-2")
+    handle = bench.engine.submit(attempt_of(bench, "deadly", 2), "t-deadly-2")
     assert state_of(bench, handle) is AttemptState.FAILED
     outcome = bench.engine.poll(handle)
     assert not outcome.transient
@@ -215,6 +212,13 @@ def test_a_run_whose_application_dies_is_tried_once_more_in_one_of_its_own(bench
     assert len(applications(bench) - before) == 1
     assert "t-other" in tokens(bench)
     assert not {"t-deadly-1", "t-deadly-2"} & tokens(bench)
+
+
+def attempt_of(bench: Bench, job: str, attempt: int) -> Path:
+    """Write the spec of an attempt where the executor does, beside those before it."""
+    path = bench.spec(job, "days", "2024-03-07", name=f"deadly-{attempt}")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "attempt": attempt}))
+    return path.rename(bench.folder / "runs" / f"r-deadly-{attempt}.spec.json")
 
 
 def test_an_application_outlives_its_tool_and_the_next_one_goes_on_with_it(bench: Bench) -> None:

@@ -72,16 +72,71 @@ def test_it_begins_each_request_once_and_no_more_than_it_may(tmp_path: Path) -> 
     assert Requested(tmp_path, "c").withdraw()
 
 
-def test_it_begins_neither_what_was_withdrawn_nor_what_lacks_its_secret(tmp_path: Path) -> None:
+def test_it_does_not_begin_what_was_withdrawn(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert Requested(tmp_path, "a").withdraw()
     folder.ask("a")
-    folder.ask("b", secret="other")
     folder.ask("c")
     assert folder.begun() == ["c"]
     assert folder.answer("a")["op"] == "withdrawn"
-    assert folder.answer("b")["op"] == "raised"
     assert Requested(tmp_path, "a").withdraw()
+
+
+FOREIGN = {
+    "no JSON": "{",
+    "no text": b"\xff\xfe",
+    "nothing": "",
+    "no object": '["s"]',
+    "no secret": '{"op": "run", "id": "b"}',
+    "another secret": '{"op": "run", "id": "b", "secret": "other"}',
+    "a secret of another kind": '{"op": "run", "id": "b", "secret": {"s": 1}}',
+    "another name": '{"op": "run", "id": "c", "secret": "s"}',
+}
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_no_request_and_leaves_the_application(
+    tmp_path: Path, text: str | bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Folder(tmp_path)
+    (tmp_path / "inbox" / "b.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    folder.ask("d")
+    assert folder.begun() == ["d"]
+    assert "not a request of this application's tool" in caplog.text
+    assert not list((tmp_path / "answers").glob("b.json"))
+    assert not Requested(tmp_path, "b").is_taken
+
+
+def test_what_is_no_file_and_what_was_begun_already_is_not_begun(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    (tmp_path / "inbox" / "a.json").mkdir()
+    (tmp_path / "inbox" / "b.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "taken" / "c.json").touch()
+    folder.ask("c")
+    folder.ask("d")
+    assert folder.begun() == ["d"]
+
+
+@pytest.mark.parametrize("place", ["close", "withdrawn/a", "cancel/a"])
+def test_a_foreign_file_ends_stops_and_withdraws_nothing(tmp_path: Path, place: str) -> None:
+    folder = Folder(tmp_path)
+    (tmp_path / place).touch()
+    folder.ask("a")
+    with closing(Channel(tmp_path)) as channel:
+        assert [channel.is_cancelled() for _ in channel.requests()] == [False]
+
+
+def test_a_foreign_answer_is_not_believed(bench: Bench) -> None:
+    path = bench.spec("sleep", seconds=1)
+    handle = bench.engine.submit(path, "t-1")
+    while bench.engine.poll(handle).state is AttemptState.QUEUED:
+        time.sleep(0.01)
+    (folder,) = applications(bench)
+    (taken,) = (folder / "taken").iterdir()
+    (folder / "answers" / taken.name).write_text('{"op": "finished", "id": "x", "secret": ""}')
+    time.sleep(0.3)
+    assert bench.engine.poll(handle).state is AttemptState.RUNNING
+    assert bench.wait(handle) is AttemptState.SUCCEEDED
 
 
 def test_a_request_of_a_folder_that_is_gone_may_have_been_begun(tmp_path: Path) -> None:
@@ -138,16 +193,25 @@ def test_an_application_ends_after_its_last_run(tmp_path: Path) -> None:
 def test_a_run_that_ends_two_applications_has_failed(bench: Bench, action: str) -> None:
     assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
     outcomes = []
-    for token in ("t-2", "t-3"):
-        path = bench.spec(action, token=token)
-        spec = {**json.loads(path.read_text()), "run_id": "r-deadly"}
-        path.write_text(json.dumps(spec))
-        handle = bench.engine.submit(path, token)
+    for attempt in (1, 2):
+        path = attempt_of(bench, action, attempt)
+        handle = bench.engine.submit(path, f"t-{attempt + 1}")
         assert bench.wait(handle) is AttemptState.FAILED
         outcomes.append(bench.engine.poll(handle).transient)
+        bench.engine.close()  # the next tool knows it as well
+        bench = Bench(make("reuse", bench.folder), bench.folder)
     assert outcomes == [True, False]
     assert len(applications(bench)) == 2
     assert bench.wait(bench.submit("succeed", token="t-4")) is AttemptState.SUCCEEDED
+    bench.engine.close()
+
+
+def attempt_of(bench: Bench, action: str, attempt: int) -> Path:
+    """Write the spec of an attempt where the executor does, beside those before it."""
+    path = bench.spec(action, token=f"t-{attempt + 1}", attempt=attempt)
+    folder = bench.folder / "runs" / "all"
+    folder.mkdir(exist_ok=True)
+    return path.rename(folder / f"r-deadly-{attempt}.spec.json")
 
 
 def test_the_next_tool_goes_on_with_an_application(bench: Bench) -> None:
