@@ -1,4 +1,4 @@
-"""`run`, `resume`, `retry`, `undo` and `watch`: the verbs that stay until a backfill ends."""
+"""`run`, `resume`, `retry`, `undo` and `watch`: the commands that last until a backfill ends."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from lineage_backfill.workspace.workspace import Workspace
 _NOT_ALL = 3
 _TIMED_OUT = 8
 _DECLINED = 130  # as for Ctrl-C at the question
-#: The exit code by the state that a backfill is left in, and what to do next.
+#: Exit code and next step for each state in which a command leaves a backfill.
 _ENDS = {
-    BackfillState.SCHEDULED: (_TIMED_OUT, "It waits for its time; see how: {cli} watch {id}"),
-    BackfillState.RUNNING: (_TIMED_OUT, "It goes on; see how: {cli} watch {id}"),
-    BackfillState.SUCCEEDED: (0, "See what it touched: {cli} report {id}"),
+    BackfillState.SCHEDULED: (_TIMED_OUT, "Scheduled; follow it with: {cli} watch {id}"),
+    BackfillState.RUNNING: (_TIMED_OUT, "Still running; follow it with: {cli} watch {id}"),
+    BackfillState.SUCCEEDED: (0, "See what it rewrote: {cli} report {id}"),
     BackfillState.FAILED: (_NOT_ALL, "Fix the cause, then: {cli} retry {id}"),
-    BackfillState.CANCELLED: (_NOT_ALL, "To run what was given up: {cli} retry {id}"),
-    BackfillState.PAUSED: (130, "It is paused; resume it with: {cli} resume {id}"),
-    BackfillState.INTERRUPTED: (130, "Its state is saved; resume it with: {cli} resume {id}"),
+    BackfillState.CANCELLED: (_NOT_ALL, "To run what was cancelled: {cli} retry {id}"),
+    BackfillState.PAUSED: (130, "Paused; resume it with: {cli} resume {id}"),
+    BackfillState.INTERRUPTED: (130, "Interrupted, state saved; resume it with: {cli} resume {id}"),
 }
 
 
@@ -86,16 +86,16 @@ def carry_out(
     listing: ListOptions,
     as_json: bool,
 ) -> None:
-    """Show a plan, ask, run it, and exit by how it ended."""
+    """Show a plan, ask for confirmation, run it, and exit with its code."""
     submission, options = _submission(how), _drive_options(how)
     plan, workspace = planned.plan, planned.workspace
     if how.detach and how.timeout:
         raise UsageError(
-            "--detach waits for nothing that --timeout could end",
-            hint="Keep one of them; `watch --timeout` follows a backfill for so long.",
+            "--detach does not wait, so --timeout has no effect",
+            hint="Drop one of them; `watch --timeout` follows a backfill for a limited time.",
         )
     takes = estimate(planned, max_parallel=how.max_parallel)
-    # A question shows what it is about, also where quiet is asked for.
+    # Before a question the plan is shown even with --quiet.
     console = terminal.talk() if how.yes else terminal.err()
     show(plan, console, workspace=workspace, takes=takes, listing=listing)
     if not plan.totals["runs"]:
@@ -125,18 +125,18 @@ def carry_out(
 def _detach(
     runner: Runner, plan: Plan, submission: Submission, how: RunOptions, source: SourceOptions
 ) -> tuple[str, str]:
-    """Let another process run a plan; returns the backfill's id and a sentence about that process.
+    """Let another process run a plan; return the backfill's id and a sentence about it.
 
-    A driver that is alive takes it, unless the lineage was named on the command line.
+    A live driver takes it, unless the command line names the lineage.
     """
     arguments = source.arguments()
-    given = replace(source, target=None)  # a driver is of one target as well
+    given = replace(source, target=None)  # each driver has one target, too
     if given == SourceOptions() and runner.has_driver():
-        return runner.submit(plan, submission, waits=True), "A driver that is alive takes it."
+        return runner.submit(plan, submission, waits=True), "A running driver takes it."
     backfill = runner.submit(plan, submission)
     arguments += [*terminal.arguments(), *["--wait"] * how.wait]
     log = runner.detach(backfill, arguments, source.secret_settings)
-    return backfill, f"It runs on its own, and writes to {log}"
+    return backfill, f"It runs in a separate process; its log: {log}"
 
 
 def _submission(how: RunOptions) -> Submission:
@@ -159,7 +159,7 @@ def _drive_options(how: RunningOptions) -> DriveOptions:
 
 @contextmanager
 def _reporting(takes: Estimate | None) -> Iterator[Reporter]:
-    """Show on stderr what happens meanwhile, and how long it still takes where that is known."""
+    """Show progress on stderr, and the time left where it is known."""
     reporter = progress(terminal.talk(), takes)
     with reporter.showing():
         yield reporter
@@ -173,7 +173,7 @@ def resume(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOption
 
 @takes_options
 def retry(which: BackfillOptions, how: RunningOptions, takeover: TakeoverOptions) -> None:
-    """Run failed runs again, and those they blocked; nothing else."""
+    """Re-run failed runs and the runs they blocked; nothing else."""
     _go_on(which, how, takeover, again=True)
 
 
@@ -191,13 +191,13 @@ def _go_on(
 
 @takes_options
 def undo(which: BackfillOptions, how: RunningOptions, yes: YesOption = False) -> None:
-    """Restore what a backfill overwrote, newest first; refused if others changed it since."""
+    """Restore what a backfill overwrote, newest first; refused if it has changed since."""
     workspace, options = which.open(), _drive_options(how)
     reporter = progress(terminal.talk())
 
     def confirm(plan: Plan) -> None:
         runs, jobs = counted(plan.totals["runs"], "run"), counted(plan.totals["jobs"], "job")
-        terminal.say(f"To be put back: what {runs} of {jobs} wrote.", asking=not yes)
+        terminal.say(f"Restores what {runs} of {jobs} overwrote.", asking=not yes)
         _confirm(plan, yes, workspace, verb="Undo")
         progress_shown.enter_context(reporter.showing())
 
@@ -217,24 +217,24 @@ def watch(which: BackfillOptions, how: WaitOptions) -> None:
 
 
 def _saved_plan(datasets: Sequence[str], request: RequestOptions) -> Path | None:
-    """Return the plan file, if that is what was named."""
+    """Return the plan file, if the argument is one."""
     if len(datasets) != 1 or not datasets[0].endswith(".json") or not Path(datasets[0]).is_file():
         return None
     if request.is_given:
         raise UsageError(
-            f"{datasets[0]} is a plan already; it is run as it was saved",
-            hint="Leave out the other options, or make another plan with `impact --out`.",
+            f"{datasets[0]} is a saved plan and takes no other options",
+            hint="Drop the other options, or make a new plan with `impact --out`.",
         )
     return Path(datasets[0])
 
 
 def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") -> None:
-    """Ask before anything is done; above the project's limit the number of runs must be typed."""
+    """Ask for confirmation; above the project's limit the number of runs must be typed."""
     if yes:
         return
     if not terminal.is_interactive():
         Runner(workspace).ask_for_approval(plan)
-    terminal.refuse_unasked(f"{verb.lower()} this")
+    terminal.refuse_unasked(verb.lower())
     number = plan.totals["runs"]
     if number > workspace.project.declarations.limits.confirm_above:
         typed = typer.prompt(
@@ -252,7 +252,7 @@ def _confirm(plan: Plan, yes: bool, workspace: Workspace, *, verb: str = "Run") 
 
 
 def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
-    """Return how a backfill ended; what it rewrote only where the report can be made."""
+    """Return how a backfill ended, with what it rewrote if the report can be made."""
     report = None
     if status["state"] == BackfillState.SUCCEEDED:
         with suppress(BackfillError):
@@ -263,25 +263,25 @@ def _outcome(workspace: Workspace, status: Mapping[str, Any]) -> str:
 def _finish(
     workspace: Workspace, outcome: BackfillOutcome, *, as_json: bool, strict: bool = False
 ) -> None:
-    """Print how a backfill ended and what to do next, and exit by it."""
+    """Print how a backfill ended and what to do next; exit with its code."""
     try:
         document = Backfills(workspace).status(outcome.id)
     except UnknownNameError as error:
         raise StoreError(
             f"the run store was removed while {outcome.id} ran, which is {outcome.state}",
-            hint="Its tables are as it left them; what was recorded of it is lost.",
+            hint="Its tables are as it left them; its records are lost.",
         ) from error
     if as_json:
         documents.emit(document)
     if outcome.is_orphan:
-        terminal.say("Its driver process is gone.")
+        terminal.say("Its driver process no longer exists.")
     code, then = _ENDS[outcome.state]
     if not outcome.state.is_under_way:
         terminal.say(_outcome(workspace, document))
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:
         keys = keys_on_a_line(tuple(one["partitions"]))
-        terminal.say(f"Became complete meanwhile, and was not run: {one['job']['name']} {keys}")
+        terminal.say(f"Became complete meanwhile, not run: {one['job']['name']} {keys}")
     if outcome.timed_out and outcome.state is BackfillState.INTERRUPTED:
         code = _TIMED_OUT
     excluded = strict and document["excluded_jobs"]

@@ -1,6 +1,6 @@
-"""What shells complete: names of datasets, jobs and backfills, as they were last seen here.
+"""Shell completion: names of datasets, jobs and backfills from the local cache.
 
-No service is asked, and an error completes nothing.
+It contacts no service; on an error it completes nothing.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from lineage_backfill.store.readonly import newest_backfills
 from lineage_backfill.workspace.environment import open_project, sqlite_file
 from lineage_backfill.workspace.lineage import ProjectLineage
 
-#: Names come from lineage, and shells evaluate what they are given: others are not offered.
+#: Names come from lineage and shells evaluate their input: other names are not offered.
 _HARMLESS = re.compile(r"[\w/.][\w/.:@=+,%-]*")
 _BACKFILLS = 50  # offered at most
 
 
 def complete_datasets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the datasets that the word may become."""
+    """Return the datasets whose names begin with the word."""
     return _names(ctx, incomplete, datasets=True)
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs that the word may become."""
+    """Return the jobs whose names begin with the word."""
     return _names(ctx, incomplete, jobs=True)
 
 
 def complete_nodes(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the datasets and jobs that the word may become."""
+    """Return the datasets and jobs whose names begin with the word."""
     return _names(ctx, incomplete, datasets=True, jobs=True)
 
 
 def complete_backfills(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the newest backfills whose ids begin so, with their states."""
-    with suppress(Exception):  # a shell that completes has no use for errors
+    with suppress(Exception):  # a completing shell cannot show errors
         file = sqlite_file(_project(ctx))
         if file is not None:
             found = newest_backfills(file, most=_BACKFILLS)
@@ -60,7 +60,7 @@ def _names(
 
 
 def _spelled(refs: Sequence[DatasetRef | JobRef], incomplete: str, home: str | None) -> list[str]:
-    """Return the names that begin so, bare where that says which; in full once that is begun."""
+    """Return the names that begin so: bare where unique, in full once a full name is begun."""
     bearers = Counter(ref.name for ref in refs)
     bare = {ref.name for ref in refs if bearers[ref.name] == 1 or ref.namespace == home}
     found = {name for name in bare if name.startswith(incomplete)}

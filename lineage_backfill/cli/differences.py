@@ -1,4 +1,4 @@
-"""What `lineage diff` shows and prints."""
+"""Documents and tables of `lineage diff`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JOBS_SHOWN = 5
 
 
 def document(before: LineageSnapshot, after: LineageSnapshot, found: Difference) -> dict[str, Any]:
-    """Return the document of a difference."""
+    """Return a difference as a document."""
     return {
         "schema_version": 1,
         "kind": "lineage_diff",
@@ -85,7 +85,7 @@ def _column(edge: ColumnEdge) -> dict[str, Any]:
 
 
 def difference_table(document: Document) -> RenderableType:
-    """Return what a person reads: jobs first, then datasets, each with what differs about it."""
+    """Return the difference as tables: jobs first, then datasets, each with its changes."""
     if not document["differ"]:
         return Text("Nothing differs.", style="green")
     lines = [

@@ -1,4 +1,4 @@
-"""`doctor`: whether everything that a backfill needs is here."""
+"""`doctor`: checks everything that a backfill needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CLOCK_SLACK, _EVENT_SLACK = 5, 300  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was checked; `fix` says how to fix it, empty where all is well."""
+    """The result of one check; `fix` says how to fix it, and is empty if it passed."""
 
     name: str
     detail: str
@@ -76,7 +76,7 @@ def doctor(
 
 
 class _Doctor:
-    """Checks a workspace, or what one plan in it needs: each check returns what it found."""
+    """Checks a workspace, or only what one plan needs."""
 
     def __init__(self, workspace: Workspace, plan: Plan | None) -> None:
         self._workspace = workspace
@@ -86,7 +86,7 @@ class _Doctor:
         self._runs = () if plan is None else plan.runs or ()
 
     def checks(self) -> list[Check]:
-        """Make the checks one after the other."""
+        """Run the checks one after the other."""
         of_plan: dict[str, Callable[[], str]] = {}
         if self._plan is not None:
             of_plan = {
@@ -117,7 +117,7 @@ class _Doctor:
         if project.file is None:
             raise EnvironmentMissingError(
                 f"no lineage-backfill.toml in {project.root} or above",
-                hint="Only planning with the defaults works without one; name it with --config.",
+                hint="Without one only planning with defaults works; name it with --config.",
             )
         datasets, jobs = len(project.declarations.datasets), len(project.declarations.jobs)
         target = f", target {project.target}" if project.target else ""
@@ -130,25 +130,25 @@ class _Doctor:
         return f"{found}, {lineage_origin(self._project)}"
 
     def _check_facets(self) -> str:
-        """Tell which facets of some events are not understood; it is no failure."""
+        """Report which facets of some events are not understood; never a failure."""
         number, unread = self._workspace.lineage.unread_facets()
-        return unread_in_words(number, unread) if number else "there are no events to look at"
+        return unread_in_words(number, unread) if number else "no events to check"
 
     def _has_airflow(self) -> bool:
         try:
             return any(node.airflow for node in self._workspace.snapshot.jobs.values())
-        except BackfillError:  # which the check of the lineage tells
+        except BackfillError:  # the check of the lineage reports it
             return False
 
     def _check_airflow(self) -> str:
-        """Check whether Airflow's tasks send what they declare, and which interval runs are for."""
+        """Check whether Airflow's tasks send what they declare, and the interval of their runs."""
         edges = self._workspace.resolver.edges
         found = airflow_troubles(
             self._workspace.snapshot, lambda job: edges.reads(job) or edges.writes(job)
         )
         if found.shared:
             raise EnvironmentMissingError(
-                f"several assets have one URI: {_few(found.shared)}; Airflow fails their tasks",
+                f"several assets share one URI: {_few(found.shared)}; Airflow fails their tasks",
                 hint="Give each URI one asset, under one name in all DAGs.",
             )
         if found.silent:
@@ -167,35 +167,37 @@ class _Doctor:
             return f"{len(store.backfills())} backfills"
 
     def _check_plan(self) -> str:
-        """Check whether the plan may still be run as it is."""
+        """Check whether the plan can still be run unchanged."""
         assert self._plan is not None
         self._planning.check(self._plan)
         runs = self._plan.totals["runs"]
-        return f"{runs} runs; lineage and declarations are as it was made from"
+        return f"{runs} runs; lineage and declarations are unchanged"
 
     def _check_retention(self) -> str:
-        """Check whether every table still holds what the plan's runs read of it."""
+        """Check whether every table still holds the partitions that the plan reads."""
         assert self._plan is not None
         lost = self._planning.lost_reads(self._plan)
         if lost:
             keys = "; ".join(f"{dataset} {keys_on_a_line(keys)}" for dataset, keys in lost.items())
             raise EnvironmentMissingError(
-                f"past retention, and read by the plan: {keys}",
-                hint="Make the plan anew: it leaves out what needs them, or restore them first.",
+                f"read by the plan, but past retention: {keys}",
+                hint="Restore them, or make a new plan: it leaves out the runs that need them.",
             )
-        return "all that its runs read is kept"
+        return "every partition that it reads is within retention"
 
     def _check_inputs(self) -> str:
-        """Check whether what the plan's runs need of their inputs was ever written."""
+        """Check whether every input partition that the plan needs was ever written."""
         assert self._plan is not None
         lost = self._planning.missing_reads(self._plan)
         if failing := [one for one in lost if one.failing]:
             raise EnvironmentMissingError(
                 "; ".join(map(lost_in_words, failing[:3])) + _more(failing[2:]),
-                hint="Write them first; where none is as good as no rows, declare on_missing ="
-                ' "read" in [[job.reads]].',
+                hint='Write them first; to read them as empty, declare on_missing = "read" in'
+                " [[job.reads]].",
             )
-        return "; ".join(map(lost_in_words, lost[:3])) or "all that its runs need was written"
+        return (
+            "; ".join(map(lost_in_words, lost[:3])) or "every partition that it needs was written"
+        )
 
     def _check_tables(self) -> str:
         """Read the log of every declared Delta table that a job (of the plan) reads or writes."""
@@ -204,8 +206,7 @@ class _Doctor:
         if tables.unknown:
             name, why = min(tables.unknown.items())
             raise EnvironmentMissingError(
-                f"{len(tables.known)} are read, and of others nothing is known: {name}: {why}"
-                + _more(tables.unknown),
+                f"{len(tables.known)} are read; unknown: {name}: {why}" + _more(tables.unknown),
                 hint="Correct its `location` and `columns`; `stale --json` names them all.",
             )
         cut = [one.since for one in tables.known.values() if one.since is not None]
@@ -213,40 +214,41 @@ class _Doctor:
         return f"{len(tables.known)} are read{reach}"
 
     def _check_undo(self) -> str:
-        """Check whether tables that jobs write keep what they replace long enough to undo it."""
+        """Check whether written tables keep replaced data long enough for an undo."""
         written = {write.dataset for run in self._runs for write in run.writes}
         blockers = self._planning.undo_blockers(None if self._plan is None else written)
         if blockers:
             name, found = next(iter(blockers.items()))
             raise EnvironmentMissingError(
-                f"not everything could be undone: {name}: {'; '.join(found)}"
+                f"an undo would not be complete: {name}: {'; '.join(found)}"
                 + _more(blockers, " tables"),
                 hint="Raise the table's retention properties; rows of numbered ones are not put"
                 " back.",
             )
-        return "what is replaced is kept for a week"
+        return "replaced data is kept for a week"
 
     def _check_clock(self) -> str:
         """Compare this clock with file system, run store and the newest lineage event."""
-        root, hint = self._project.root, "Set the clocks of both machines by a time server (NTP)."
+        root, hint = self._project.root, "Synchronise the clocks of both machines (NTP)."
         try:
             with tempfile.NamedTemporaryFile(dir=root) as file:
                 off = Path(file.name).stat().st_mtime - time.time()
         except OSError as error:
             raise EnvironmentMissingError(
                 f"{root} cannot be written: {error.strerror}",
-                hint="Run as somebody who may write there.",
+                hint="Run as a user with write access.",
             ) from error
         if abs(off) > _CLOCK_SLACK:
             raise EnvironmentMissingError(
-                f"the clock of the file system is {off:+.0f} s off this one", hint=hint
+                f"the clock of the file system is {off:+.0f} s off this machine's", hint=hint
             )
         with suppress(StoreError), self._workspace.open_store() as store:
             now = datetime.now(UTC)
             off = (store.time(now) - now).total_seconds()
             if abs(off) > _CLOCK_SLACK:
                 raise EnvironmentMissingError(
-                    f"the clock of the run store's database is {off:+.0f} s off this one", hint=hint
+                    f"the clock of the run store's database is {off:+.0f} s off this machine's",
+                    hint=hint,
                 )
         newest = self._workspace.snapshot.taken_at
         ahead = newest - datetime.now(UTC) if newest is not None else timedelta()
@@ -254,15 +256,15 @@ class _Doctor:
             raise EnvironmentMissingError(
                 f"the newest lineage is {ahead.total_seconds():.0f} s in the future", hint=hint
             )
-        return "right beside the file system and the lineage"
+        return "agrees with the file system and the lineage"
 
     def _check_engines(self) -> dict[str, Callable[[], str]]:
-        """Return a check of each engine that is a service."""
+        """Return a check for each engine that is a service."""
 
         def check(name: str, url: str) -> str:
             with self._workspace.open_engines([name]) as engines:
                 engines[name].open()
-            return f"{url} answers, and lets this account in"
+            return f"{url} answers and accepts this account"
 
         return {
             f"engine {one.name}": partial(check, one.name, str(one.settings.get("url")))
@@ -271,9 +273,9 @@ class _Doctor:
         }
 
     def _check_permissions(self) -> str:
-        """Check whether outputs may be written, and inputs may be read.
+        """Check whether outputs can be written and inputs can be read.
 
-        A plan says which table is which; without one all need only be readable.
+        The plan says which tables are outputs; without a plan all need only be readable.
         """
         places = {state_dir(self._project): os.W_OK, self._project.outbox: os.W_OK}
         elsewhere = 0
@@ -287,13 +289,14 @@ class _Doctor:
             if not os.access(there, mode | os.X_OK):
                 word = "written" if mode & os.W_OK else "read"
                 raise EnvironmentMissingError(
-                    f"{there} may not be {word}", hint="Run as somebody who may, or give the right."
+                    f"{there} may not be {word}",
+                    hint="Run as a user who has this access, or grant it.",
                 )
-        unseen = f"; {elsewhere} tables lie elsewhere, where only a run can tell"
-        return f"{len(places)} folders are as they should be{unseen if elsewhere else ''}"
+        unseen = f"; {elsewhere} tables are not on this machine and were not checked"
+        return f"{len(places)} folders are accessible{unseen if elsewhere else ''}"
 
     def _locations(self) -> dict[str | None, int]:
-        """Return where tables are, with the access that is needed there."""
+        """Return the locations of tables with the access needed there."""
         if self._plan is None:
             declared = self._project.declarations.datasets
             return {one.location: os.R_OK for one in declared if one.location or one.table}
@@ -328,7 +331,7 @@ def _more(found: Any, what: str = "") -> str:
 def _check_java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    hint = f"Install a JDK {_JAVA} or later, and let JAVA_HOME or PATH lead to it."
+    hint = f"Install a JDK {_JAVA} or later, and set JAVA_HOME or PATH."
     if java is None:
         raise EnvironmentMissingError(f"none in {home or 'PATH'}", hint=hint)
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr

@@ -59,13 +59,15 @@ def drive(
         )
         terminal.say(f"Driving the backfills of {project.name}; SIGTERM stops this, and no job.")
         service.run(stopped)
-    terminal.say("Stopped; the next driver goes on with what runs.")
+    terminal.say("Stopped; the next driver takes over the backfills.")
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or not host:
-        raise UsageError(f"--listen {text!r} is no address", hint="As in --listen 127.0.0.1:8085.")
+        raise UsageError(
+            f"--listen {text!r} is not an address", hint="Write it as in --listen 127.0.0.1:8085."
+        )
     return host.strip("[]"), int(port)
 
 
@@ -77,13 +79,13 @@ def _say(backfill: str, text: str) -> None:
 
 
 class Lines(Reporter):
-    """One line for each thing that a person may look for in the log of a service."""
+    """Logs one line for each event of a backfill."""
 
     def __init__(self, backfill: str) -> None:
         self._say = partial(_say, backfill)
 
     def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
-        self._say(f"begins: {title}, {counted(len(plan.runs or ()), 'run')}")
+        self._say(f"started:  {title}, {counted(len(plan.runs or ()), 'run')}")
 
     def waiting(self, what: str) -> None:
         self._say(f"waits: {what}")
@@ -103,7 +105,7 @@ class Lines(Reporter):
 
 
 class ServiceLines(ServiceReporter):
-    """What the service itself does, a line each."""
+    """Logs one line for each event of the service."""
 
     def refused(self, backfill_id: str, why: str) -> None:
         _say(backfill_id, f"not driven: {why}")

@@ -1,4 +1,4 @@
-"""`errors`: what the codes of errors mean, and what to do about each."""
+"""`errors`: explains the error codes and what to do about each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def show(
     code: Annotated[
         str | None,
         typer.Argument(
-            help="The code, such as LB-101; by default all.", metavar="CODE", show_default=False
+            help="Code, such as LB-101; by default all.", metavar="CODE", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -39,10 +39,10 @@ def show(
 
 
 def all_errors(root: type[BackfillError] = BackfillError) -> Iterator[type[BackfillError]]:
-    """Yield the classes of errors, each before those below it."""
+    """Yield the classes of errors, each before its subclasses."""
     yield root
     for below in root.__subclasses__():
-        if below.__module__ == root.__module__:  # those of spark_runtime have no codes
+        if below.__module__ == root.__module__:  # errors of spark_runtime have no codes
             yield from all_errors(below)
 
 

@@ -1,4 +1,4 @@
-"""A plan in other forms than the table: a tree, a drawing, and Markdown for an incident's page."""
+"""A plan as a tree and as Markdown for incidents and pull requests."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from lineage_backfill.presentation.text import counted, listed, safe
 from lineage_backfill.presentation.words import in_a_word, in_words, lasting
 
 _BACKTICKS = re.compile("`+")
-#: What Markdown reads as its own.
+#: Characters with a meaning in Markdown.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
-#: What a comment on a pull request may hold, and how many jobs a drawing in it.
+#: Most characters of a pull-request comment, and most jobs of a drawing in it.
 _LONGEST, _DRAWN = 65_000, 60
-_CUT = "\n\n(The rest is left out: a comment holds 65,000 characters. `--json` has all.)\n"
+_CUT = "\n\n(Cut at 65,000 characters, the limit of a comment; `--json` has all.)\n"
 
 
 def plan_tree(
     plan: Plan, beside: Beside, width: int, listing: ListOptions = SHORT
 ) -> RenderableType:
-    """Return the plan as a tree: below what changed, each job below the one it follows.
+    """Return the plan as a tree: each job below the one it follows.
 
     Where guides would take more than a quarter of the `width`, a job's depth is a number.
     """
@@ -123,7 +123,7 @@ def markdown(plan: Plan, beside: Beside, listing: ListOptions = SHORT) -> str:
 
 
 def _rows(rows: Rows, names: Names, beside: Beside, listing: ListOptions) -> list[str]:
-    """Return the planned jobs as a table, in groups where they are many."""
+    """Return the planned jobs as a table, in groups if there are many."""
     if not in_groups(rows, listing):
         return [_table(rows.each(), "Job", code, lambda row: _why(row, names, beside))]
     heading, groups = rows.grouped(listing.group_by)
@@ -184,20 +184,20 @@ def _more(jobs: Sequence[PlannedJob]) -> str:
 
 
 def _fitting(text: str) -> str:
-    """Return the text, or its first lines and a sentence that says that the rest is left out."""
+    """Return the text, or its first lines and a note that it was cut."""
     if len(text) <= _LONGEST:
         return text
     return text[: text.rindex("\n", 0, _LONGEST - len(_CUT))] + _CUT
 
 
 def markdown_table(heading: str, rule: str, rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown already."""
+    """Return a table; its cells are Markdown already."""
     lines = [f"|{heading}|", f"|{rule}|", *(f"|{'|'.join(cells)}|" for cells in rows)]
     return "\n".join(lines)
 
 
 def code(text: str) -> str:
-    """Return the text as Markdown shows it letter by letter, also within a table."""
+    """Return the text as inline code, safe within a table."""
     text = safe(text)
     longest = max((len(found) for found in _BACKTICKS.findall(text)), default=0)
     fence, room = "`" * (longest + 1), " " if longest else ""
@@ -205,6 +205,6 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text so that Markdown reads none of it as its own."""
-    # A comment within a mention makes it none: a backslash would not.
+    """Return the text with Markdown's own characters escaped."""
+    # A comment inside it stops a mention; a backslash would not.
     return _MARKDOWN.sub(r"\\\1", safe(text)).replace("@", "@<!-- -->")

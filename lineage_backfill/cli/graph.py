@@ -1,4 +1,4 @@
-"""`graph`: the lineage drawn, as plans see it."""
+"""`graph`: draws the lineage that plans use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOptions:
-    """Which part of the graph is shown, and how."""
+    """The part of the graph that is shown, and its format."""
 
     form: Annotated[
         Form, typer.Option("--format", help="tree, table, mermaid, dot or svg.", metavar="FORM")
@@ -85,11 +85,17 @@ def graph(
 ) -> None:
     """Draw the lineage as plans use it."""
     if how.jobs and how.datasets:
-        raise UsageError("--jobs and --datasets leave nothing", hint="Keep one of them.")
+        raise UsageError(
+            "--jobs and --datasets together leave nothing to show", hint="Drop one of them."
+        )
     if not names and (how.up or how.down or how.depth is not None):
-        raise UsageError("--up, --down and --depth need a start", hint="Name a dataset or a job.")
+        raise UsageError(
+            "--up, --down and --depth need a starting point", hint="Name a dataset or a job."
+        )
     if names and how.select:
-        raise UsageError("names and --select both say where to start", hint="Keep one of them.")
+        raise UsageError(
+            "names and --select both set the starting points", hint="Drop one of them."
+        )
     workspace = source.open()
     found = _part(workspace, names or (), how)
     if how.as_json:

@@ -1,4 +1,4 @@
-"""The keys of a plan as a map: one row for each job, one column for each period of time."""
+"""A plan as a heatmap: one row for each job, one column for each period."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def heatmap(
     plain: bool = False,
     most: int | None = SHOWN_JOBS,
 ) -> RenderableType:
-    """Return the map, `width` columns wide; `plain` keeps to ASCII.
+    """Return the heatmap, `width` columns wide; `plain` uses ASCII only.
 
-    Periods begin where they do in `zone`; of more than `most` jobs the first are shown.
+    Periods follow `zone`; only the first `most` jobs are shown.
     """
     names = Names.of(plan)
     jobs = [job for job in plan.jobs if job.job in spans]
     both = [span for one in spans.values() for span in (*one.planned, *one.left)]
     if not both:
-        return Text("The plan has no keys in time.")
+        return Text("The plan has no time partitions.")
     label = max((len(names(job.job)) for job in jobs), default=0)
     room = max(10, width - min(label, _LONGEST_NAME) - _SIDES)
     periods = Periods.covering(both, zone, most=room)
@@ -58,7 +58,7 @@ def heatmap(
 
 
 def _heading(periods: Periods, cell: int) -> Text:
-    """Return the first and the last period at the two ends."""
+    """Return the first and the last period, at the left and the right end."""
     first, last = periods.label(0), periods.label(-1)
     width = cell * len(periods)
     if len(periods) == 1 or width < len(first) + len(last) + 1:
@@ -67,9 +67,9 @@ def _heading(periods: Periods, cell: int) -> Text:
 
 
 def _cells(periods: Periods, found: Spans, shades: str, style: str, cell: int) -> Text:
-    """Return the row of a job, shaded by how much of each period its keys cover.
+    """Return the row of a job, shaded by the share of each period that its keys cover.
 
-    What is left stale is shaded where nothing runs.
+    Keys left stale are shaded only where nothing runs.
     """
     planned, left = periods.levels(found.planned), periods.levels(found.left)
     text = Text(no_wrap=True)
@@ -80,7 +80,7 @@ def _cells(periods: Periods, found: Spans, shades: str, style: str, cell: int) -
 
 
 def _legend(periods: Periods, shades: str, cell: int) -> Text:
-    """Return what a column and a shade stand for."""
+    """Return the legend: what a column and a shade mean."""
     some, all_of_it = shades[1:-1], shades[-1]
     width = f"{cell} columns are" if cell > 1 else "a column is"
     return Text(

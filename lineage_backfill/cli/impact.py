@@ -1,4 +1,4 @@
-"""`impact`: what a change makes stale, and what would run."""
+"""`impact`: shows what a change makes stale, and what would run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ShowOptions:
     why: Annotated[
         str | None,
         typer.Option(
-            help="Show why this job, or this key of it, would run: the path from the change.",
+            help="Show why this job, or one of its keys, would run: the path from the change.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -57,7 +57,7 @@ class ShowOptions:
     why_not: Annotated[
         str | None,
         typer.Option(
-            help="Show why it would not run: where the paths from the change stop.",
+            help="Show why this job would not run: where the path from the change stops.",
             metavar="JOB[@KEY]",
             autocompletion=complete_jobs,
         ),
@@ -81,13 +81,13 @@ def impact(
     listing: ListOptions,
     datasets: DatasetsArgument = None,
 ) -> None:
-    """Show what a fix of these datasets made stale downstream, why, and what would run."""
+    """Show what a fix of these datasets made stale downstream, and what would run."""
     questions = [one for one in (how.why, how.why_not, how.dry_run_diff) if one]
     if questions:
         if how.out or how.detailed_exitcode or how.form or len(questions) > 1:
             raise UsageError(
-                "--why, --why-not and --dry-run-diff ask about one job, and print no plan",
-                hint="Leave out --out, --format and --detailed-exitcode, and ask one question.",
+                "--why, --why-not and --dry-run-diff explain one job and print no plan",
+                hint="Use one of them, without --out, --format and --detailed-exitcode.",
             )
         (target,) = questions
         if how.dry_run_diff:
@@ -105,24 +105,24 @@ def impact(
             terminal.out().print(_renderer("why").explained(found))
         return
     if how.as_json and how.form:
-        raise UsageError("--json and --format both say how to show it", hint="Keep one of them.")
+        raise UsageError("--json and --format both set the output format", hint="Drop one of them.")
     planned = planning.make_plan(datasets or (), request, source)
     if how.out:
         documents.save(plan_members(planned.plan), how.out, force=how.force)
     if how.as_json:
         more: list[tuple[str, Any]] = []
-        if how.estimate:  # not in a saved plan, which says nothing of other runs
+        if how.estimate:  # not in a saved plan: it depends on other runs
             takes = planning.estimate(planned)
             more = [("estimate", takes and takes.to_dict())]
         documents.emit(chain(plan_members(planned.plan), more))
     else:
         _renderer("plan_forms").show_as(how.form or Format.TABLE, planned, terminal.out(), listing)
         if how.out:
-            terminal.say(f"Saved; `lineage-backfill run {how.out}` executes exactly this.")
+            terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
 
 
 def _renderer(module: str) -> Any:
-    """Return what prints for a person; documents do without, and without Rich."""
+    """Return a module that prints with Rich; JSON output loads neither."""
     return import_module(f".{module}", __package__)

@@ -1,4 +1,4 @@
-"""`init`: a first project file, drafted from the lineage."""
+"""`init`: drafts a project file from the lineage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init(
     if example:
         _example(lineage, out, target, printed=printed, force=force)
         return
-    # What is to be replaced may still say where the lineage is.
+    # The file to replace may name the lineage.
     old = target if target.exists() and lineage == LineageOptions() else None
     project = lineage.project(old, search=False)
     snapshot = ProjectLineage(project).read_to_draft()
@@ -57,13 +57,13 @@ def init(
         documents.write_whole([drafted.text], target, replace=force)
         terminal.say(f"Wrote {out}.")
         if target.name == FILE_NAME and hidden not in (None, target):
-            terminal.say(f"warning: {hidden} does not count here any more.", style="yellow")
+            terminal.say(f"warning: {hidden} is no longer used here.", style="yellow")
     terminal.say(
-        f"The lineage tells the partitioning of {drafted.known} of"
+        f"Partitioning known from the lineage: {drafted.known} of"
         f" {counted(drafted.datasets, 'dataset')}; {counted(drafted.questions, 'question')} left,"
         " each marked `#?`."
     )
-    terminal.say("Answer those you need, then: lineage-backfill config check")
+    terminal.say("Answer the questions you need, then: lineage-backfill config check")
 
 
 def _example(
@@ -84,7 +84,7 @@ def _example(
 
 
 def _source(lineage: LineageSetting, folder: Path) -> dict[str, str | list[str]]:
-    """Return the table of a project file in the folder that names the lineage."""
+    """Return the [lineage] table for a project file in the folder."""
     if lineage.events:
         return {"events": [_relative(path, folder) for path in lineage.events]}
     if lineage.snapshot:
@@ -95,5 +95,5 @@ def _source(lineage: LineageSetting, folder: Path) -> dict[str, str | list[str]]
 
 
 def _relative(path: str, folder: Path) -> str:
-    """Return the path as a project file in the folder names it, whole where it lies elsewhere."""
+    """Return the path relative to the folder, or absolute if it is outside."""
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path

@@ -1,4 +1,4 @@
-"""`lineage`: the lineage as plans see it; snapshots of it, and what has changed."""
+"""`lineage`: shows the lineage that plans use, saves snapshots and compares them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def diff(
 
 
 def _where(snapshot: LineageSnapshot) -> str:
-    """Return where the lineage is from, and how old it is if it was saved."""
+    """Return the origin of the lineage, and its age if it was saved."""
     if snapshot.source != "snapshot" or snapshot.taken_at is None:
         return snapshot.source
     old = age(datetime.now(UTC) - snapshot.taken_at)
@@ -174,6 +174,6 @@ def _print(snapshot: LineageSnapshot, jobs: list[JobNode], families: Sequence[Fa
         terminal.say(f"warning: {warning}", style="yellow")
     if families:
         members = counted(sum(len(one.members) for one in families), "name")
-        terminal.say(f"warning: {members} look like partitions; declare them so:", style="yellow")
+        terminal.say(f"warning: {members} look like partitions; declare them with:", style="yellow")
     for line in (line for family in families for line in family.lines):
         terminal.say(f"    {line}")

@@ -1,4 +1,4 @@
-"""The command line: its verbs, its exit codes, and how errors are printed."""
+"""The command line: its commands, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _app = typer.Typer(
 
 
 def _note(param: typer.CallbackParam, value: Any) -> None:
-    """Keep the value of an option that may be anywhere on the line."""
+    """Store the value of an option that may stand anywhere on the command line."""
     if value:
         terminal.manner = replace(terminal.manner, **{param.name: value})
 
@@ -66,7 +66,7 @@ def _version(wanted: bool) -> None:
 
 
 def _shared(*names: str, callback: Callable[..., None], text: str, **more: Any) -> Any:
-    """Return an option of the whole program that every verb takes too."""
+    """Return an option of the program that every command accepts, too."""
     return typer.Option(
         *names, callback=callback, expose_value=False, help=text, rich_help_panel=_OUTPUT, **more
     )
@@ -103,7 +103,7 @@ def _options(  # noqa: PLR0913 - each is an option of its own
     ] = None,
     debug: Annotated[bool, _shared("--debug", callback=_note, text="Show tracebacks.")] = False,
 ) -> None:
-    """Options of the whole program; every verb takes those of the panel too."""
+    """Options of the program; every command accepts those of the panel."""
 
 
 def program() -> TyperGroup:
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader has seen enough, as `head` does; what is left goes nowhere.
+        # The reader closed the pipe, as `head` does; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code if isinstance(code, int) else 0
@@ -167,7 +167,7 @@ def _tell_usage(error: TyperException) -> int:
         console.print(f"error[{UsageError.code}]: {safe(message)}", style="red", soft_wrap=True)
     if message and context is not None:
         console.print(f"  See `{context.command_path} --help`.", soft_wrap=True)
-    # Typer says 2, which here means that there is work to do.
+    # Typer's code is 2, which here means that there is work to do.
     return UsageError.exit_code if error.exit_code == 2 else error.exit_code
 
 
@@ -185,4 +185,6 @@ def _tell_unexpected(
     where = f" (in {trace.tb_frame.f_code.co_name})" if trace else ""
     message = f"error[{BackfillError.code}]: {kind.__name__}: {safe(error)}{where}"
     console.print(message, style="red", soft_wrap=True)
-    console.print("  This is a fault of lineage-backfill; --debug shows where.", soft_wrap=True)
+    console.print(
+        "  This is a bug in lineage-backfill; --debug shows the traceback.", soft_wrap=True
+    )

@@ -1,4 +1,4 @@
-"""The options that several verbs share, as dataclasses that a command takes."""
+"""Options shared by several commands, as dataclasses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _what, _far, _rail, _drive, _source = (partial(Option, rich_help_panel=one) for 
 
 
 class View(StrEnum):
-    """What is read from Marquez: its event history, its graph, or both."""
+    """What to read from Marquez: its event history, its graph, or both."""
 
     EVENTS = "events"
     GRAPH = "graph"
@@ -46,7 +46,7 @@ ForceOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageOptions:
-    """The lineage that a verb uses."""
+    """The lineage that a command uses."""
 
     events: Annotated[
         list[str] | None,
@@ -70,7 +70,7 @@ class LineageOptions:
     def project(
         self, file: Path | None, *, search: bool = True, target: str | None = None
     ) -> Project:
-        """Return the project of a file; None searches upward unless `search` is False."""
+        """Return the project of a file; None searches upward, unless `search` is False."""
         return open_project(
             file,
             search=search,
@@ -88,7 +88,7 @@ class LineageOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(LineageOptions):
-    """The project file and the lineage that a verb uses."""
+    """The project file and the lineage that a command uses."""
 
     config: Annotated[
         Path | None,
@@ -111,9 +111,9 @@ class SourceOptions(LineageOptions):
         return self.project(self.config, target=self.target)
 
     def arguments(self) -> list[str]:
-        """Return the command line that gives another process the same options.
+        """Return the command-line arguments for another process with the same options.
 
-        The address of Marquez is among `secret_settings` instead.
+        The address of Marquez is in `secret_settings` instead.
         """
         values: dict[str, Sequence[object]] = {
             "--config": [self.config],
@@ -133,7 +133,7 @@ class SourceOptions(LineageOptions):
 
     @property
     def secret_settings(self) -> dict[str, str]:
-        """The settings given that may hold a password, which no command line must show."""
+        """The given settings that may hold a password; they never go on a command line."""
         return {} if self.marquez is None else {"lineage.marquez": self.marquez}
 
 
@@ -156,7 +156,7 @@ class PlanOptions:
     reverse: Annotated[bool, _far("--reverse", help="Newest keys first.")] = False
     now: Annotated[
         str | None,
-        _far(help="Plan as of this instant, such as 2024-04-01T00:00:00Z.", metavar="INSTANT"),
+        _far(help="Plan as of this time, such as 2024-04-01T00:00:00Z.", metavar="INSTANT"),
     ] = None
     reason: Annotated[
         str | None,
@@ -183,7 +183,7 @@ class RequestOptions(PlanOptions):
     job: Annotated[
         list[str] | None,
         _what(
-            help="Run keys of this job again, and everything downstream; repeatable.",
+            help="Re-run keys of this job, and everything downstream; repeatable.",
             metavar="JOB",
             autocompletion=complete_jobs,
         ),
@@ -196,7 +196,7 @@ class RequestOptions(PlanOptions):
     only: Annotated[
         Only,
         _what(
-            help="Keys of --job: never made; failed or blocked in their last run; or all.",
+            help="Keys of --job: missing (never written), failed (or blocked) in the last run, all",
             show_default=False,
         ),
     ] = Only.ALL
@@ -213,14 +213,14 @@ class RequestOptions(PlanOptions):
     ] = None
     changed_since: Annotated[
         str | None,
-        _what(help="Keys that changed since then: 2h, 7d or an instant.", metavar="T"),
+        _what(help="Keys that changed since: 2h, 7d or a time.", metavar="T"),
     ] = None
     request: Annotated[
         Path | None,
         _what(help="All changed datasets and jobs with their keys, as JSON.", metavar="FILE"),
     ] = None
     namespace: Annotated[
-        str | None, _what(help="Namespace of the given names.", metavar="NAME")
+        str | None, _what(help="Namespace of the names given.", metavar="NAME")
     ] = None
     columns: Annotated[
         list[str] | None,
@@ -283,14 +283,14 @@ class RunOptions(RunningOptions):
         _drive(
             "--at",
             "--start-at",
-            help="Start then: an instant, or a delay such as 2h.",
+            help="Start at this time, or after a delay such as 2h.",
             metavar="WHEN",
         ),
     ] = None
     expires: Annotated[
         str | None,
         _drive(
-            help="Start no run after that, then hide it: an instant, or as 2h.",
+            help="Start no run after this time, or after a delay such as 2h; then hide it.",
             metavar="WHEN",
         ),
     ] = None
@@ -324,14 +324,14 @@ class RunOptions(RunningOptions):
         bool,
         _drive(
             "--no-cutoff",
-            help="Run everything that is planned, even if the inputs came out unchanged.",
+            help="Run everything planned, even if the inputs came out unchanged.",
         ),
     ] = False
     no_tail: Annotated[
         bool,
         _drive(
             "--no-tail",
-            help="Only list keys that became complete meanwhile; do not run them.",
+            help="List keys that became complete meanwhile; do not run them.",
         ),
     ] = False
 
@@ -350,7 +350,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """How much of a plan's jobs is shown."""
+    """How many jobs of a plan are shown, and in how much detail."""
 
     every: Annotated[bool, Option("--all", help="Show every job instead of groups.")] = False
     details: Annotated[
@@ -373,7 +373,7 @@ DatasetsArgument = Annotated[
 BackfillArgument = Annotated[
     str | None,
     Argument(
-        help="Its id or the start of its id; by default the newest.",
+        help="Backfill id, or its beginning; by default the newest.",
         metavar="BACKFILL",
         show_default=False,
         autocompletion=complete_backfills,
@@ -383,7 +383,7 @@ DetailedDifference = Annotated[
     bool, Option("--detailed-exitcode", help="Exit with 2 if they differ.")
 ]
 NamespaceOption = Annotated[
-    str | None, Option(help="Namespace of the given names.", metavar="NAME")
+    str | None, Option(help="Namespace of the names given.", metavar="NAME")
 ]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")]
 JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on stdout.")]
@@ -391,13 +391,13 @@ JsonOption = Annotated[bool, Option("--json", help="Print the JSON document on s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverOptions:
-    """The machines that drove a backfill and are gone."""
+    """Machines that drove a backfill and no longer exist."""
 
     machine_gone: Annotated[
         list[str] | None,
         _drive(
             "--machine-gone",
-            help="This machine is gone for good: its runs are lost, and run again.",
+            help="This machine is gone for good; re-run what it was running.",
             metavar="HOST",
         ),
     ] = None
@@ -405,14 +405,14 @@ class TakeoverOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions(SourceOptions):
-    """The backfill that a verb acts on."""
+    """The backfill that a command acts on."""
 
     backfill: BackfillArgument = None
     as_json: JsonOption = False
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take the dataclasses above: each field becomes an option of its own."""
+    """Turn each field of the dataclasses that a command takes into an option."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     groups: dict[str, Any] = {
         one.name: one.annotation for one in own if is_dataclass(one.annotation)

@@ -55,7 +55,7 @@ def diff(
 
 
 def difference(before: Plan, after: Plan) -> dict[str, Any]:
-    """Return the document that says what differs between two plans."""
+    """Return the differences between two plans as a document."""
     found = compare(before, after)
     old, new = (
         dict(zip((job.job for job in plan.jobs), plan_to_dict(plan)["jobs"], strict=True))

@@ -1,4 +1,4 @@
-"""A plan in the forms that a person reads: a table, a tree, a heatmap, Markdown, a drawing."""
+"""Output formats of a plan: table, tree, heatmap, Markdown, drawing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show(
     takes: Estimate | None = None,
     listing: ListOptions = SHORT,
 ) -> None:
-    """Print the preview; with a workspace also what its lineage tells beside the plan."""
+    """Print the preview; with a workspace, also owners and jobs not affected."""
     beside = NOTHING_BESIDE
     if workspace is not None:
         beside = Beside.of(plan, workspace.resolver_of(plan), takes)
@@ -35,7 +35,7 @@ def show(
 def show_as(
     form: Format, planned: PlannedRequest, console: Console, listing: ListOptions = SHORT
 ) -> None:
-    """Print the plan in one of its forms."""
+    """Print the plan in one of the output formats."""
     plan, workspace, takes = planned.plan, planned.workspace, estimate(planned)
     beside = Beside.of(plan, workspace.resolver_of(plan), takes)
     most = first(listing, SHOWN_JOBS)

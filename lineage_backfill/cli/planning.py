@@ -1,4 +1,4 @@
-"""What `impact`, `run` and `plan` have in common: how a plan is made and loaded."""
+"""Makes and loads plans for `impact`, `run` and `plan`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lineage_backfill.workspace.environment import log_time
 from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
-#: How many of the lineage's warnings are printed beside a plan.
+#: Most warnings of the lineage that are printed with a plan.
 _SHOWN_WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequest:
-    """A plan and the workspace that it was made in."""
+    """A plan and its workspace."""
 
     plan: Plan
     workspace: Workspace
@@ -40,7 +40,7 @@ class PlannedRequest:
 def make_plan(
     datasets: Sequence[str], options: RequestOptions, source: SourceOptions
 ) -> PlannedRequest:
-    """Return the plan that the options ask for."""
+    """Return the plan for the options."""
     planning, request = _request(datasets, options, source)
     return PlannedRequest(plan=planning.plan(request), workspace=planning.workspace)
 
@@ -53,7 +53,7 @@ def explain(
     *,
     why_not: bool,
 ) -> Explanation:
-    """Return why the plan that the options ask for holds `target`, a JOB or JOB@SET, or not."""
+    """Return why a job (`target`: JOB or JOB@SET) is in the plan or not."""
     planning, request = _request(datasets, options, source)
     names = NameLookup(planning.workspace.resolver, options.namespace)
     job, keys = names.job_and_keys(target)
@@ -63,7 +63,7 @@ def explain(
 def dry_run(
     target: str, datasets: Sequence[str], options: RequestOptions, source: SourceOptions
 ) -> dict[str, Any]:
-    """Return the rows that one run of the plan would change; `target` is a JOB or JOB@KEY."""
+    """Return the rows that one run of the plan would change; `target`: JOB or JOB@KEY."""
     planning, request = _request(datasets, options, source)
     workspace = planning.workspace
     job, keys = NameLookup(workspace.resolver, options.namespace).job_and_keys(target)
@@ -89,8 +89,8 @@ def _request(
 def _only(planning: Planning, request: Request, which: Only) -> Request:
     if request.changed:
         raise UsageError(
-            f"--only {which} chooses among the keys of jobs, and a dataset is named",
-            hint="Name the job that writes it: --job JOB. Its readers follow.",
+            f"--only {which} applies to jobs, but a dataset is named",
+            hint="Name the job that writes it: --job JOB. Downstream jobs follow.",
         )
     chosen = planning.only(request, which)
     if not any(one.keys for one in chosen.jobs):
@@ -100,16 +100,18 @@ def _only(planning: Planning, request: Request, which: Only) -> Request:
 
 
 def _warn(snapshot: LineageSnapshot) -> None:
-    """Print what the source of the lineage got wrong."""
+    """Print the warnings of the lineage."""
     more = len(snapshot.warnings) - _SHOWN_WARNINGS
     for text in snapshot.warnings[:_SHOWN_WARNINGS]:
         terminal.say(f"lineage: {text}", style="yellow")
     if more > 0:
-        terminal.say(f"lineage: {more:,} more warnings; `lineage-backfill lineage show` has all")
+        terminal.say(
+            f"lineage: {more:,} more warnings; list them with: lineage-backfill lineage show"
+        )
 
 
 def load_plan(file: Path) -> Plan:
-    """Return a saved plan; raises UsageError naming the file where it is none."""
+    """Return a saved plan; raises UsageError with the file if it is not one."""
     try:
         return plan_from_dict(documents.load(file, RunReader()))
     except UsageError as error:
@@ -118,12 +120,12 @@ def load_plan(file: Path) -> Plan:
 
 
 def estimate(planned: PlannedRequest, *, max_parallel: int | None = None) -> Estimate | None:
-    """Return how long a plan will take; None where its runs or the run store cannot be read."""
+    """Return how long a plan will take; None if its runs or the run store cannot be read."""
     began = time.monotonic()
     try:
         found = Planning(planned.workspace).estimate(planned.plan, max_parallel=max_parallel)
     except StoreError as error:
-        terminal.say(f"warning: how long it takes is not known: {error}", style="yellow")
+        terminal.say(f"warning: time not estimated: {error}", style="yellow")
         return None
     log_time(began, "estimate")
     return found

@@ -1,4 +1,4 @@
-"""What is said while a backfill runs: a live picture on a terminal, plain lines elsewhere."""
+"""Progress of a backfill: live bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ _MARKS = {
     RunState.BLOCKED: ("!", "yellow"),
     RunState.SKIPPED: ("=", "dim"),
 }
-#: From this share of the work on, the pace so far counts, not that of past runs.
+#: From this share of the work on, the time left is computed from the pace so far.
 _TELLING = 0.1
 _RAN = (RunState.SUCCEEDED, RunState.FAILED)
 
 
 class Remaining:
-    """What is left of the work that was estimated; work that is not done takes no time."""
+    """The estimated work that is left; runs that are not needed take no time."""
 
     def __init__(self, estimate: Estimate | None) -> None:
         known = [] if estimate is None else [one for one in estimate.jobs if one.busy]
         self._makespan = None if estimate is None else estimate.makespan
         self._at_least = estimate is not None and bool(estimate.unknown)
-        #: Seconds of work that each run of a job is.
+        #: Seconds of work of each run, for each job.
         self._work = {one.job: one.busy.p50 / one.runs for one in known if one.busy}
         self._total = self._left = sum(one.busy.p50 for one in known if one.busy)
         self._done = 0.0
 
     def ended(self, job: JobRef, state: RunState) -> None:
-        """Count a run that has ended, or is not going to be run."""
+        """Count a run that has ended or will not run."""
         work = self._work.get(job, 0.0)
         self._left = max(0.0, self._left - work)
         if state in _RAN:
             self._done += work
 
     def in_words(self, elapsed: float) -> str:
-        """Return how long it still takes after so many seconds; empty where that is not known.
+        """Return the time left after `elapsed` seconds; empty if unknown.
 
-        Past runs tell, and once enough of the work is done, how fast that went.
+        It comes from past runs, or from the pace once enough of the work is done.
         """
         if self._makespan is None or not self._left:
             return ""
@@ -75,9 +75,9 @@ class Remaining:
 
 
 class PlainProgress(Reporter):
-    """One line for each thing that happens; `console` is usually that of stderr.
+    """Prints one line for each event; `console` is usually that of stderr.
 
-    With an `estimate` of the plan the lines say how long it still takes.
+    With an `estimate` of the plan the lines contain the time left.
     """
 
     def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
@@ -105,7 +105,7 @@ class PlainProgress(Reporter):
     def backfill_extended(self, plan: Plan) -> None:
         more = len(plan.runs or ())
         self._total += more
-        self._line(f"keys have become complete meanwhile: {counted(more, 'more run')}")
+        self._line(f"keys became complete meanwhile: {counted(more, 'more run')}")
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self._started[run.id] = time.monotonic()
@@ -136,14 +136,14 @@ class PlainProgress(Reporter):
 
     def stopping(self, running: int, *, hard: bool) -> None:
         how = "stopping" if hard else "waiting for"
-        self._line(f"No more runs are started; {how} {counted(running, 'run')}.", style="yellow")
+        self._line(f"Stopping: no new runs; {how}  {counted(running, 'run')}.", style="yellow")
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
         self._tell_alike()
         self._line(f"backfill {backfill_id}: {state}")
 
     def _tell_alike(self) -> None:
-        """Say which runs one failure has blocked, or are needless: there may be very many."""
+        """Print the runs that one failure blocked, or that are not needed, as one line."""
         for (state, job, detail), runs in self._alike.items():
             mark, style = _MARKS[state]
             self._line(
@@ -171,7 +171,7 @@ class PlainProgress(Reporter):
 
 
 class LiveProgress(PlainProgress):
-    """A bar for the whole and one for each job under way; what has ended stays as a line."""
+    """Shows a bar for the backfill and one for each running job; ended runs stay as lines."""
 
     def __init__(self, console: Console, estimate: Estimate | None = None) -> None:
         super().__init__(console, estimate)
@@ -221,6 +221,6 @@ class LiveProgress(PlainProgress):
 
 
 def progress(console: Console, estimate: Estimate | None = None) -> PlainProgress:
-    """Return the progress that fits the console: a live one only where a person looks on."""
+    """Return the progress for the console: live bars only on a terminal."""
     lives = console.is_terminal and not console.quiet
     return (LiveProgress if lives else PlainProgress)(console, estimate)

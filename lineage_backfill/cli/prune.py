@@ -1,4 +1,4 @@
-"""`prune`: removes what is kept of old backfills."""
+"""`prune`: removes the records of old backfills."""
 
 from __future__ import annotations
 

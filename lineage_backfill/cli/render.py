@@ -1,4 +1,4 @@
-"""What a person reads: the preview of a plan, and the tables of all that is shown."""
+"""The preview of a plan, and the style of all tables."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from lineage_backfill.presentation.plans import (
 from lineage_backfill.presentation.text import UNKNOWN, counted, fitting, listed, safe, shortened
 from lineage_backfill.presentation.words import age, in_short, in_words
 
-#: From this width on owners have a column of their own.
+#: From this width on owners have a column.
 _WIDE = 100
 #: Below this width the numbers of a job stand below its name.
 _NARROW = 60
-#: Columns between two columns, and the least that a column of reasons takes.
+#: Gap between two columns, and the narrowest column of reasons.
 _GAP, _LEAST_WHY = 2, 16
 _RIGHT = frozenset({"Wave", "Jobs", "Runs", "Takes"})
 #: The colours of the lines of a summary.
 _BRIEF = {"Target": "magenta", "Changed": "cyan", "Will run": "green", "Needs you": "yellow"}
 _SHOWN_WARNINGS, _LONGEST_WARNING = 5, 300
-#: How many jobs that one reason holds for are named.
+#: Most jobs that are named for one reason.
 _SHOWN_ALIKE = 3
-#: Sign and colour of what becomes of a job.
+#: Sign and colour for each status of a job.
 MARKS = {
     "planned": ("~", "green"),
     "skipped": ("=", "dim"),
@@ -56,10 +56,10 @@ def table(
     more: int = 0,
     rest: str = "; --json has all",
 ) -> Table:
-    """Return a table in the style of all; long cells are folded, never cut.
+    """Return a table in the common style; long cells are folded, never cut.
 
-    The numbers of columns in `right` are aligned there. A last row says how many `more` there are,
-    if any, and where the `rest` is.
+    The columns numbered in `right` are right-aligned. A last row says how many `more` rows there
+    are, if any, and where the `rest` is.
     """
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
@@ -72,7 +72,7 @@ def table(
 
 
 def mark(holds: bool | None) -> Text:
-    """Return the sign of what holds or not, in its colour; None: it is unknown."""
+    """Return the coloured sign for true, false or unknown (None)."""
     return Text(backfills.mark(holds), style=backfills.colour(holds))
 
 
@@ -82,7 +82,7 @@ SHORT, NOTHING_BESIDE = ListOptions(), Beside()
 def preview(
     plan: Plan, *, width: int, beside: Beside = NOTHING_BESIDE, listing: ListOptions = SHORT
 ) -> RenderableType:
-    """Return the plan as a person decides by it: a summary, what runs, and what does not.
+    """Return the preview: a summary, what runs, and what does not.
 
     `width` is in columns.
     """
@@ -106,12 +106,12 @@ def in_groups(rows: Rows, listing: ListOptions) -> bool:
 
 
 def first(listing: ListOptions, most: int) -> int | None:
-    """Return how many of a list are shown; None for all."""
+    """Return how many items of a list are shown; None for all."""
     return None if listing.every or listing.details else most
 
 
 def in_brief(plan: Plan, beside: Beside, names: Names, listing: ListOptions) -> Table:
-    """Return the three lines that say what changed, what runs, and what does not."""
+    """Return the summary: what changed, what runs, and what does not."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
@@ -132,7 +132,7 @@ def _planned(
 
 
 def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Table:
-    """Return a line for each job: names whole, and why as far as there is room."""
+    """Return one line for each job, with its reason as far as there is room."""
     takes = any(row.takes for row in rows)
     keys = [keys_in_short(row.jobs[0].partitions) for row in rows]
     columns = {
@@ -163,7 +163,7 @@ def _lines(rows: Sequence[Row], names: Names, beside: Beside, width: int) -> Tab
 
 
 def _block(row: Row, names: Names, beside: Beside, listing: ListOptions) -> Text:
-    """Return a job in lines below its name, with its whole reason where details are asked for."""
+    """Return a job as a block of lines, with its full reason if details are requested."""
     job = row.jobs[0]
     keys = (
         keys_in_words(job.partitions).replace("\n", ", ")
@@ -228,9 +228,9 @@ def _not_run(
     width: int,
     listing: ListOptions,
 ) -> Table:
-    """Return each reason not to run, or not wholly, with the jobs that it holds for.
+    """Return each reason not to run, or to run in part, with its jobs.
 
-    Jobs stand beside their reasons where each has one of its own and there is room, else below.
+    Jobs stand beside their reasons if no two share one and there is room, else below.
     """
     limit = first(listing, SHOWN_NAMES)
     shown = others[:limit]
@@ -290,7 +290,7 @@ def apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
 
 
 def footer(plan: Plan, beside: Beside, names: Names) -> Text:
-    """Return which jobs are not affected, and of when plan and lineage are."""
+    """Return the jobs not affected, and the dates of plan and lineage."""
     text = Text()
     if beside.untouched:
         told = listed([names(ref) for ref in beside.untouched], SHOWN_NAMES)

@@ -1,4 +1,4 @@
-"""The report of a backfill as Markdown, for an incident's page; names in it stay text."""
+"""The report of a backfill as Markdown, for an incident page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 
 
 def report_markdown(document: Document) -> str:
-    """Return what a report document says: the verdict, what was touched, what was not, and why."""
+    """Return a report as Markdown: verdict, partitions rewritten, partitions not, and why."""
     return "\n\n".join(_parts(document)) + "\n"
 
 
@@ -22,7 +22,7 @@ def _parts(document: Document) -> Iterator[str]:
     yield f"### {plain(document['title'] or 'Backfill')}: {plain(document['state'])}"
     run = f"Backfill {code(document['id'])}, run {plain(backfills.who_and_when(document, moment))}"
     yield f"{run}. Plan {code(document['plan'])}."
-    for one, words in (("undo_of", "It takes back"), ("undone_by", "It was taken back by")):
+    for one, words in (("undo_of", "It undoes"), ("undone_by", "It was undone by")):
         if document[one]:
             yield f"{words} {code(document[one])}."
     if document["reason"]:
@@ -66,5 +66,5 @@ def _parts(document: Document) -> Iterator[str]:
             (code(job), code(keys) if keys else "", plain(why))
             for job, keys, why in backfills.not_planned(document, names)
         )
-        yield "**Was not planned**"
+        yield "**Not planned**"
         yield markdown_table("Job|Left stale|Why", "-|-|-", left)

@@ -1,4 +1,4 @@
-"""From the words on the command line to a request for a plan."""
+"""Turns command-line arguments into a request for a plan."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from lineage_backfill.planning.request import RAILS, ChangedDataset, ChangedJob,
 from lineage_backfill.planning.request_json import key_set_from_list, request_from_dict
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation import documents
+from lineage_backfill.presentation.text import listed
 from lineage_backfill.workspace.environment import account
 
-#: How the names of files end that are given in the place of a dataset.
+#: Endings of file names that users give in place of a dataset.
 _FILES = (".json", ".ndjson", ".toml", ".gz")
 
 
 class NameLookup:
-    """Finds datasets and jobs by what a person calls them."""
+    """Finds datasets and jobs by the names that users type."""
 
     def __init__(self, resolver: Resolver, namespace: str | None = None) -> None:
         self._snapshot, self._folding = resolver.snapshot, Folding(resolver.declarations)
@@ -37,7 +38,7 @@ class NameLookup:
         self._home = namespace or resolver.declarations.namespace or ""
 
     def dataset(self, text: str) -> DatasetRef:
-        """Return the dataset, whole where a partition is named.
+        """Return the dataset, also if one of its partitions is named.
 
         Raises UnknownNameError, AmbiguousNameError, or UndeclaredPartitionsError for a name that
         only undeclared partitions would have together.
@@ -45,12 +46,12 @@ class NameLookup:
         return self._find(text)[0]
 
     def changed(self, text: str, keys: KeySet | None) -> ChangedDataset:
-        """Return what changed: keys of a dataset, or the one partition that is named."""
+        """Return the change: keys of a dataset, or the partition that is named."""
         dataset, own = self._find(text)
         return ChangedDataset(dataset=dataset, keys=_either(text, own, keys))
 
     def folded(self, changed: ChangedDataset) -> ChangedDataset:
-        """Return the same change; a name that stands for a partition is that of its dataset."""
+        """Return the same change; a name of a partition becomes its dataset."""
         part = self._folding.find(changed.dataset)
         if part is None or changed.dataset in self._datasets:
             return changed
@@ -80,13 +81,13 @@ class NameLookup:
             refuse_families(families, (one.dataset for one in families if one.is_called(text)))
             if text.endswith(_FILES):
                 raise UnknownNameError(
-                    f"{text!r} is neither a file here nor a dataset",
-                    hint="See that the path is right. `impact … --out PLAN.json` saves a plan.",
+                    f"{text!r} is neither a file nor a dataset",
+                    hint="Check the path. `impact … --out PLAN.json` saves a plan.",
                 ) from None
             if any(text in (ref.name, str(ref)) for ref in self._jobs):
                 raise UnknownNameError(
-                    f"{text!r} is a job, and a dataset is expected here",
-                    hint=f"To run its keys again, and all below: --job {shlex.quote(text)}",
+                    f"{text!r} is a job; a dataset is expected here",
+                    hint=f"To re-run it and everything downstream: --job {shlex.quote(text)}",
                 ) from None
             raise
 
@@ -101,14 +102,24 @@ class NameLookup:
             for node in self._snapshot.jobs.values():
                 if any(text in (part.name, str(part)) for part in node.parts):
                     raise UnknownNameError(
-                        f"job {text!r} is a part of {node.ref}",
+                        f"job {text!r} is part of {node.ref}",
                         hint=f"Name {node.ref.name}: it runs as a whole. [lineage] fold = false"
                         " keeps the actions of Spark applications apart.",
                     ) from error
+            writers = [
+                str(node.ref)
+                for node in self._snapshot.jobs.values()
+                if any(text in (data.name, str(data)) for data in node.writes)
+            ]
+            if writers:
+                raise UnknownNameError(
+                    f"{text!r} is a dataset; a job is expected here",
+                    hint=f"It is written by {listed(writers, 3)}.",
+                ) from error
             raise
 
     def dataset_or_job(self, text: str) -> DatasetRef | JobRef:
-        """Return the dataset or the job; raises AmbiguousNameError where it may be either."""
+        """Return the dataset or the job; raises AmbiguousNameError if it can be either."""
         found: list[DatasetRef | JobRef] = []
         for find in (self.dataset, self.job):
             with suppress(UnknownNameError):
@@ -120,25 +131,25 @@ class NameLookup:
         for prefix, find in (("dataset:", self.dataset), ("job:", self.job)):
             if not found and text.startswith(prefix):
                 found.append(find(text.removeprefix(prefix)))
-        return found[0] if found else self.dataset(text)  # raises, with what it may have meant
+        return found[0] if found else self.dataset(text)  # raises, with similar names
 
     def job_and_keys(self, text: str) -> tuple[JobRef, KeySet | None]:
-        """Return what JOB or JOB@SET names; a name that holds an @ itself is not split."""
+        """Return the job and keys of JOB or JOB@SET; a name with an @ of its own is not split."""
         known = {name for ref in self._jobs for name in (ref.name, str(ref))}
         for cut in (found.start() for found in reversed([*re.finditer("@|$", text)])):
             if text[:cut] in known:
                 keys = read_keys(text[cut + 1 :]) if cut < len(text) else None
                 return self.job(text[:cut]), keys
-        return self.job(text.partition("@")[0]), None  # raises, with what it may have meant
+        return self.job(text.partition("@")[0]), None  # raises, with similar names
 
 
 def read_request(datasets: Sequence[str], options: RequestOptions, resolver: Resolver) -> Request:
-    """Return the request that the arguments state; raises UsageError where they contradict."""
+    """Return the request; raises UsageError if the arguments contradict each other."""
     named = bool(datasets or options.job or _keys_given(options) or asks_logs(options))
     if options.request and named:
         raise UsageError(
-            "--request names all roots and their keys by itself",
-            hint="Leave out the datasets, --job and the keys, or leave out --request.",
+            "--request cannot be combined with datasets, --job or keys",
+            hint="Put all changed datasets, jobs and keys into the file, or leave out --request.",
         )
     names = NameLookup(resolver, options.namespace)
     if options.request:
@@ -154,7 +165,7 @@ def read_request(datasets: Sequence[str], options: RequestOptions, resolver: Res
         )
     if not (request.changed or request.jobs):
         raise UsageError(
-            "nothing is named that changed",
+            "no changed dataset or job is named",
             hint="Name a dataset, as in `lineage-backfill impact DATASET --from KEY`, or --job.",
         )
     return replace(
@@ -167,7 +178,7 @@ def read_request(datasets: Sequence[str], options: RequestOptions, resolver: Res
 
 
 def limits_of(options: PlanOptions, request: Request) -> Request:
-    """Return the request with what the options say of how far it goes, of its author and reason."""
+    """Return the request with scope, author and reason from the options."""
     return replace(
         request,
         select=tuple(options.select or request.select),
@@ -182,12 +193,12 @@ def limits_of(options: PlanOptions, request: Request) -> Request:
 
 
 def asks_logs(options: RequestOptions) -> bool:
-    """Whether the keys are those that the tables' logs name."""
+    """Whether the keys come from the logs of the tables."""
     return options.since_version is not None or options.changed_since is not None
 
 
 def read_keys(text: str) -> KeySet:
-    """Return the keys that `--partitions` takes, there or in @FILE; raises UsageError."""
+    """Return the keys of `--partitions`, given directly or as @FILE; raises UsageError."""
     if text.startswith("@"):
         file = Path(text[1:])
         return key_set_from_list(documents.load(file, unique=True), str(file))
@@ -195,11 +206,11 @@ def read_keys(text: str) -> KeySet:
 
 
 def _either(text: str, own: KeySet | None, given: KeySet | None) -> KeySet | None:
-    """Return the keys that a name stands for or else those given; raises UsageError for both."""
+    """Return the keys of a partition's name or those given; raises UsageError for both."""
     if own is not None and given is not None:
         raise UsageError(
-            f"{text!r} is one partition already",
-            hint="Leave the keys out, or name the whole dataset with them.",
+            f"{text!r} is already one partition",
+            hint="Leave out the keys, or name the dataset.",
         )
     return given if own is None else own
 
@@ -213,13 +224,13 @@ def _keys(options: RequestOptions) -> KeySet | None:
         both = options.since_version is not None and options.changed_since is not None
         if both or _keys_given(options) or options.job:
             raise UsageError(
-                "--since-version and --changed-since find the keys of datasets by themselves",
-                hint="Keep one of the two, and leave out --job and the keys.",
+                "--since-version and --changed-since find the keys of datasets themselves",
+                hint="Use one of the two, without --job and keys.",
             )
     if options.partitions is not None:
         if options.from_ is not None or options.to is not None:
             raise UsageError(
-                "--partitions and --from/--to both name the keys", hint="Keep one of them."
+                "--partitions and --from/--to both set the keys", hint="Drop one of them."
             )
         return read_keys(options.partitions)
     if options.from_ is None and options.to is not None:

@@ -1,4 +1,4 @@
-"""`serve`: pages for a browser that show what is known of backfills, plans and lineage."""
+"""`serve`: shows backfills, plans and lineage in a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="Address to listen on; by default 127.0.0.1, this machine alone.",
+            help="Address to listen on; by default 127.0.0.1, this machine only.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1",

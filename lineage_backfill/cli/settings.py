@@ -1,4 +1,4 @@
-"""`config`: what the settings are, where each comes from, and whether they fit the lineage."""
+"""`config`: shows the settings and their origin, and checks them against the lineage."""
 
 from __future__ import annotations
 

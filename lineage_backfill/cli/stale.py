@@ -42,7 +42,7 @@ from lineage_backfill.workspace.planning import Planning
 from lineage_backfill.workspace.workspace import Workspace
 
 _SinceOption = Annotated[
-    str | None, typer.Option(help="Only keys that end after this: 30d or an instant.", metavar="T")
+    str | None, typer.Option(help="Only keys that end after this: 30d or a time.", metavar="T")
 ]
 _SHOWN_SILENT = 5
 _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
@@ -50,7 +50,7 @@ _NOTHING = {"jobs": 0, "partitions": 0, "runs": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stale:
-    """What is stale, and the plan that repairs it (None where nothing is)."""
+    """What is stale, and the plan that repairs it (None if nothing is stale)."""
 
     workspace: Workspace
     jobs: tuple[Staleness, ...]
@@ -123,7 +123,7 @@ def _find(
 def _planned(
     options: PlanOptions, planning: Planning, jobs: tuple[Staleness, ...], limit: int | None
 ) -> tuple[tuple[Staleness, ...], Plan | None]:
-    """Return the plan of what can be run now, None for nothing, and the jobs with what waits."""
+    """Return the plan of what can run now (None if nothing), and the jobs with what waits."""
     while roots := tuple(asked for one in jobs if (asked := one.asked()) is not None):
         request = limits_of(options, Request(jobs=roots, as_of=options.now is not None))
         if limit is not None:
@@ -133,7 +133,7 @@ def _planned(
         if jobs == known:
             if request.jobs != roots:
                 terminal.say(
-                    f"Only the oldest of it, for --limit {limit}; `catchup` again does more."
+                    f"Only the oldest {limit} runs (--limit); run `catchup` again for more."
                 )
             return jobs, plan
     return jobs, None
@@ -210,7 +210,7 @@ def _tables(found: _Stale) -> RenderableType:
     number = sum(len(one.stale) for one in found.jobs)
     waiting = sum(len(one.waiting) for one in found.jobs)
     if found.plan is None and waiting:
-        parts.append(Text("Nothing can be run until the inputs are written."))
+        parts.append(Text("Nothing can run until the inputs are written."))
     elif found.plan is None:
         parts.append(Text("Nothing is stale." if not doubtful else "Nothing else is stale."))
     else:
@@ -219,7 +219,7 @@ def _tables(found: _Stale) -> RenderableType:
                 ("Stale  ", "bold"),
                 counted(number, "partition"),
                 f", {waiting:,} of them cannot be run yet" if waiting else "",
-                f"; with what follows from them {amount(found.plan)} would run",
+                f"; with everything downstream, {amount(found.plan)} would run",
             )
         )
     return Group(*apart(parts))
@@ -238,14 +238,14 @@ def _table(heading: str, found: Iterable[_Row], names: Names) -> Table:
 
 def _reasons(one: Staleness, names: Names) -> Iterator[_Row]:
     if one.missing:
-        yield one, "+", "green", one.missing, "never made"
+        yield one, "+", "green", one.missing, "never written"
     for older in one.older:
         version = f", version {older.version}" if older.version is not None else ""
         at = terminal.moment(older.at)
         why = f"{names(older.dataset)} changed since, at {at}{version}"
         yield one, "~", "green", older.keys, why
     if one.running:
-        yield one, "=", "dim", one.running, "being made by a run"
+        yield one, "=", "dim", one.running, "a run is writing it"
     if one.waiting:
         yield one, "!", "yellow", one.waiting, "not run: an input was never written"
 

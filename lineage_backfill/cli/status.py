@@ -43,10 +43,12 @@ def report(
 ) -> None:
     """Show the partitions a backfill planned and rewrote, and rows before and after."""
     if which.as_json and markdown:
-        raise UsageError("--json and --markdown both say how to print it", hint="Keep one of them.")
+        raise UsageError(
+            "--json and --markdown both set the output format", hint="Drop one of them."
+        )
     if rows is not None:
         if markdown:
-            raise UsageError("--rows prints no Markdown", hint="Leave out --markdown.")
+            raise UsageError("--rows does not print Markdown", hint="Leave out --markdown.")
         found = compare_rows(which.open(), which.backfill, rows)
         terminal.show(found, rows_table, as_json=which.as_json)
         return
@@ -70,14 +72,14 @@ def history(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Only backfills of a change of this dataset, or of this job.",
+            help="Only backfills for a change of this dataset or of this job.",
             metavar="NAME",
             autocompletion=complete_datasets,
         ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Only backfills submitted since: 7d or an instant.", metavar="T"),
+        typer.Option(help="Only backfills submitted since: 7d or a time.", metavar="T"),
     ] = None,
     text: Annotated[
         str | None,

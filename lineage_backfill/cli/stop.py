@@ -26,24 +26,22 @@ _REQUESTED = "Requested; follow it to its end: lineage-backfill watch {id}"
 _CANCELLED = {
     BackfillState.SCHEDULED: _REQUESTED,
     BackfillState.RUNNING: _REQUESTED,
-    BackfillState.CANCELLED: "To run what was given up: lineage-backfill retry {id}",
+    BackfillState.CANCELLED: "To run what was cancelled: lineage-backfill retry {id}",
     BackfillState.INTERRUPTED: (
-        "Not all was given up before this was interrupted: lineage-backfill cancel {id}"
+        "Interrupted before everything was cancelled; repeat: lineage-backfill cancel {id}"
     ),
 }
 
 
 @takes_options
 def pause(which: BackfillOptions) -> None:
-    """Start no more runs of a backfill; those under way may end. `resume` continues it."""
+    """Start no more runs of a backfill; running ones end. `resume` continues it."""
     backfills = Backfills(which.open())
     paused = backfills.pause(which.backfill)
     if paused.state.is_under_way:
-        text = (
-            f"No more of its runs are started; resume it with: lineage-backfill resume {paused.id}"
-        )
+        text = f"No new runs are started; resume it with: lineage-backfill resume {paused.id}"
     else:
-        text = f"{paused.id} is not running, but {paused.state}: there is nothing to pause."
+        text = f"{paused.id} is {paused.state}: nothing to pause."
     _finish(backfills, paused.id, text, as_json=which.as_json)
 
 
@@ -51,7 +49,7 @@ def pause(which: BackfillOptions) -> None:
 def cancel(
     which: BackfillOptions,
     takeover: TakeoverOptions,
-    kill: Annotated[bool, typer.Option("--kill", help="Also stop the runs under way.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Also stop the running runs.")] = False,
 ) -> None:
     """Cancel the runs that a backfill has not started; the data it wrote stays."""
     workspace = which.open()
@@ -72,7 +70,7 @@ def delete(
     backfill: Annotated[
         str,
         typer.Argument(
-            help="Its id or the start of its id.",
+            help="Backfill id, or its beginning.",
             metavar="BACKFILL",
             autocompletion=complete_backfills,
         ),
@@ -82,7 +80,7 @@ def delete(
     """Hide a backfill from lists; the data it wrote stays, and its full id still works."""
     backfills = Backfills(source.open())
     deleted = backfills.delete(backfill).id
-    text = f"{deleted} is deleted; it can still be taken back: lineage-backfill undo {deleted}"
+    text = f"{deleted} is deleted; to undo what it wrote: lineage-backfill undo {deleted}"
     _finish(backfills, deleted, text, as_json=as_json)
 
 

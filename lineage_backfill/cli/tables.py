@@ -1,4 +1,4 @@
-"""What `status`, `report`, `history` and `plan diff` show of their documents."""
+"""Tables of `status`, `report`, `history` and `plan diff`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STYLES = {
     "interrupted": "yellow",
 }
 _CHANGES = {"added": ("+", "green"), "removed": ("-", "red")}
-#: How many runs, jobs and names are listed one by one; `--json` has all.
+#: Most runs, jobs and names that are listed one by one; `--json` has all.
 _SHOWN_RUNS = 100
 _SHOWN_JOBS = 200
 _SHOWN_NAMES = 8
@@ -43,10 +43,10 @@ Document = Mapping[str, Any]
 def history_table(
     document: Document, *, all_of_them: bool = True, now: datetime | None = None
 ) -> RenderableType:
-    """Return the list of backfills, or of those that were asked for; `now` is by the clock."""
+    """Return the table of backfills; `now` is the current time."""
     at = now or datetime.now(UTC)
     if not document["backfills"]:
-        none = "No backfill has been run here yet." if all_of_them else "No backfill matches."
+        none = "No backfills yet." if all_of_them else "No backfill matches."
         return Text(none)
     rows = (
         (
@@ -62,7 +62,7 @@ def history_table(
 
 
 def status_table(document: Document) -> RenderableType:
-    """Return where a backfill stands: its totals, and its runs, the unfinished ones first."""
+    """Return the state of a backfill: totals, then runs, unfinished ones first."""
     return Group(*apart([_heading(document), _runs(document)]))
 
 
@@ -113,7 +113,7 @@ def _runs(document: Document) -> RenderableType:
 
 
 def report_table(document: Document) -> RenderableType:
-    """Return what was touched beside what was planned, and what did not succeed."""
+    """Return partitions planned and rewritten, and what did not succeed."""
     names = backfills.names_in(document)
     outputs = list(backfills.outputs(document, names))
     rows: Iterator[tuple[RenderableType, ...]] = (
@@ -136,18 +136,18 @@ def report_table(document: Document) -> RenderableType:
     if document["not_succeeded"]:
         found = backfills.not_succeeded(document, names)
         failed = ((job, state(text), runs, why) for job, text, runs, why in found)
-        parts.append(table("Did not succeed", "State", "Runs", "Why", rows=failed))
+        parts.append(table("Not succeeded", "State", "Runs", "Why", rows=failed))
     for heading, columns, lines in backfills.started_by_others(document, names):
         most = backfills.SHOWN
         parts.append(table(heading, *columns[1:], rows=lines[:most], more=len(lines) - most))
     if document["not_planned"]:
         left = backfills.not_planned(document, names)
-        parts.append(table("Was not planned", "Left stale", "Why", rows=left))
+        parts.append(table("Not planned", "Left stale", "Why", rows=left))
     return Group(*apart(parts))
 
 
 def difference_table(document: Document) -> RenderableType:
-    """Return what differs between two plans, and what moved below them."""
+    """Return the differences between two plans, and what caused them."""
     if not document["differ"]:
         return Text("The two plans would run the same.", style="green")
     parts: list[RenderableType] = []
@@ -173,7 +173,7 @@ def _differing(jobs: Sequence[Document]) -> RenderableType:
 
 
 def _planned_as(job: Document | None, changes: Sequence[str], names: Names) -> Text:
-    """Return what a plan says of a job, as far as it matters to the difference."""
+    """Return the parts of a planned job that a difference shows."""
     if job is None:
         return Text("-", style="dim")
     parts = []
@@ -192,14 +192,14 @@ def _moved(names: Sequence[str]) -> Text:
     more = len(names) - _SHOWN_NAMES
     return Text.assemble(
         ("Moved  ", "bold"),
-        "other edges or declarations hold for ",
-        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "what the plans rest on",
+        "changed edges or declarations: ",
+        ", ".join(safe(name) for name in names[:_SHOWN_NAMES]) or "what the plans are made from",
         f" and {more:,} more" if more > 0 else "",
     )
 
 
 def rows_table(document: Document) -> RenderableType:
-    """Return which rows of a partition a backfill added, removed and changed, with samples."""
+    """Return the rows of a partition that a backfill added, removed and changed."""
     before, after = (
         UNKNOWN if v is None else v for v in (document["version_before"], document["version"])
     )
@@ -208,10 +208,10 @@ def rows_table(document: Document) -> RenderableType:
 
 
 def dry_run_view(document: Document) -> RenderableType:
-    """Return which rows a run would add, remove and change in each of its outputs."""
+    """Return the rows that a run would add, remove and change in each output."""
     job = f"{document['job']['name']} {in_short(document['partitions'])}"
     head = Text.assemble(
-        (safe(job), "bold"), "  was run on clones of its tables; nothing was written to them."
+        (safe(job), "bold"), "  ran on clones of its tables; the tables are unchanged."
     )
     if first := document["rewritten_first"]:
         head.append(
@@ -226,7 +226,7 @@ def dry_run_view(document: Document) -> RenderableType:
 
 
 def _rows(head: Text, document: Document) -> RenderableType:
-    """Return a heading, how many rows differ, sums, and samples of the rows."""
+    """Return a heading, counts of differing rows, sums, and sample rows."""
     sides = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
     key = document["row_key"]
     how = f"matched by {', '.join(key)}" if key else "compared whole"

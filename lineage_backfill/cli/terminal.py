@@ -1,4 +1,4 @@
-"""The two streams: data on stdout, talk on stderr; nothing from outside reaches them unescaped."""
+"""The two streams: data on stdout, messages on stderr; outside text is escaped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Color(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How stderr is written: for a person, or a JSON object a line."""
+    """Format of stderr: text, or one JSON object per line."""
 
     TEXT = "text"
     JSON = "json"
@@ -47,7 +47,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How this process speaks, as the options of the whole program say."""
+    """Output settings of this process, from the options of the program."""
 
     color: Color = Color.AUTO
     quiet: bool = False
@@ -72,31 +72,31 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Return the console for errors and questions, and for what these are about."""
+    """Return the console for errors and questions, also used with --quiet."""
     return _console(sys.stderr)
 
 
 def talk() -> Console:
-    """Return the console for everything else: it is silent where quiet is asked for."""
+    """Return the console for all other messages; silent with --quiet."""
     return _console(sys.stderr, quiet=manner.quiet or manner.is_log)
 
 
 def is_interactive() -> bool:
-    """Whether a person can be asked: they see the question and can type the answer."""
+    """Whether stdin and stderr are a terminal, so that questions can be answered."""
     return not manner.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def refuse_unasked(what: str) -> None:
-    """Raise GuardRailError where there is no person to ask whether to do something."""
+    """Raise GuardRailError if a confirmation is needed and cannot be asked for."""
     if not is_interactive():
         raise GuardRailError(
-            f"Not a terminal: cannot ask whether to {what}",
-            hint="Pass --yes to do it without confirmation.",
+            f"not a terminal: cannot ask for confirmation to {what}",
+            hint=f"Pass --yes to {what} without confirmation.",
         )
 
 
 def say(text: str, *, style: str = "", asking: bool = False) -> None:
-    """Print one sentence on stderr; where quiet is asked for only one that leads to a question."""
+    """Print one sentence on stderr; with --quiet only if a question follows."""
     if manner.is_log:
         log_line("info", text)
         return
@@ -104,7 +104,7 @@ def say(text: str, *, style: str = "", asking: bool = False) -> None:
 
 
 def moment(at: datetime | str | None) -> str:
-    """Return an instant to the second, in the local zone or in UTC, with the zone."""
+    """Return a time to the second, in the local zone or in UTC, with the zone."""
     return to_the_second(at, UTC if manner.utc else None)
 
 
@@ -114,7 +114,7 @@ def show(
     *,
     as_json: bool,
 ) -> None:
-    """Print a document on stdout, as JSON or as `render` shows it to a person."""
+    """Print a document on stdout, as JSON or through `render`."""
     if as_json:
         documents.emit(document)
     else:
@@ -122,7 +122,7 @@ def show(
 
 
 def page(shown: RenderableType, console: Console) -> None:
-    """Print on the console; through PAGER where that is stdout on a terminal and it is longer."""
+    """Print on the console; on a terminal long output goes through PAGER."""
     pager = shlex.split(os.environ.get("PAGER", "less"))
     if console.file is not sys.stdout or not console.is_terminal or not sys.stdin.isatty():
         pager = []
@@ -149,12 +149,12 @@ def give(text: str, file: Path | None = None, *, force: bool = False) -> None:
 
 
 def arguments() -> list[str]:
-    """Return the options that let the log of another process be as detailed as this one's."""
+    """Return options that give another process the same log level and format."""
     return [*["--verbose"] * manner.verbose, f"--log-format={manner.log_format.value}"]
 
 
 def follow_log() -> None:
-    """Say what the program logs from now on: warnings, and all as long as it is to be verbose."""
+    """Set the log level: warnings, or more with --verbose."""
     log = logging.getLogger("lineage_backfill")
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
     log.setLevel(levels[min(max(manner.verbose, manner.is_log), 2)])
@@ -179,14 +179,14 @@ class _LogHandler(logging.Handler):
 
 
 def plain(renderable: RenderableType, *, width: int = 120) -> str:
-    """Return what would be shown as text for a file, without colours or trailing spaces."""
+    """Return rendered output as plain text, without colours or trailing spaces."""
     file = io.StringIO()
     _console(file, width=width).print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
 def color_system() -> Literal["auto", "standard"] | None:
-    """Return the colours to use, in Rich's words; None for none, and no bold type either."""
+    """Return Rich's colour system; None for no colours and no bold type."""
     if manner.color is Color.NEVER:
         return None
     always = manner.color is Color.ALWAYS or os.environ.get("FORCE_COLOR")
@@ -199,9 +199,9 @@ def _console(file: TextIO, *, width: int | None = None, quiet: bool = False) -> 
         file=file,
         width=width,
         quiet=quiet,
-        force_terminal=file.isatty(),  # colours for a pipe make it no terminal
+        force_terminal=file.isatty(),  # colours on a pipe do not make it a terminal
         color_system=color_system(),
-        no_color=False if manner.color is Color.ALWAYS else None,  # None: as NO_COLOR says
+        no_color=False if manner.color is Color.ALWAYS else None,  # None: NO_COLOR decides
         # Text is never markup here: names come from lineage, and may hold [brackets].
         markup=False,
         emoji=False,

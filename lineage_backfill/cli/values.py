@@ -1,4 +1,4 @@
-"""Values of options as a person types them: instants, durations and parameters."""
+"""Reads option values: times, durations and parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lineage_backfill.redaction import remember, secrets_of
 
 
 def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime | None:
-    """Return the instant that is named, if any; raises UsageError.
+    """Return the time that a text names, None for None; raises UsageError.
 
     A length of time counts back from `now`, or with `sign` 1 forward.
     """
@@ -24,7 +24,7 @@ def read_moment(text: str | None, now: datetime, *, sign: int = -1) -> datetime 
 
 
 def read_parameters(given: Sequence[str]) -> dict[str, Any]:
-    """Return the values of NAME=VALUE, which are JSON or else strings; raises UsageError."""
+    """Return the parameters of NAME=VALUE: JSON, or else strings; raises UsageError."""
     parameters: dict[str, Any] = {}
     for number, one in enumerate(given, 1):
         name, equals, value = one.partition("=")
@@ -41,25 +41,25 @@ def read_parameters(given: Sequence[str]) -> dict[str, Any]:
 
 
 def read_instant(text: str | None) -> datetime:
-    """Return the instant in UTC, that of the clock if none is given; raises UsageError."""
+    """Return the time in UTC, by default the current time; raises UsageError."""
     if text is None:
         return datetime.now(UTC)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is not an instant", hint="Write it as in 2024-04-01T00:00:00Z."
+            f"{text!r} is not a time", hint="Write it as in 2024-04-01T00:00:00Z."
         ) from error
     if instant.tzinfo is None:
-        raise UsageError(f"{text!r} has no offset from UTC", hint=f"As in {instant:%FT%TZ}.")
+        raise UsageError(f"{text!r} has no UTC offset", hint=f"Write it as in {instant:%FT%TZ}.")
     return instant.astimezone(UTC)
 
 
 def read_duration(text: str | None) -> timedelta | None:
-    """Return the length of time, as `90s`, `30m`, `2h` or `1d`; raises UsageError."""
+    """Return the duration of `90s`, `30m`, `2h` or `1d`; raises UsageError."""
     if text is None:
         return None
     found = read_length(text)
     if found is None:
-        raise UsageError(f"{text!r} is not a length of time", hint="Write it as 90s, 30m or 2h.")
+        raise UsageError(f"{text!r} is not a duration", hint="Write it as 90s, 30m or 2h.")
     return found

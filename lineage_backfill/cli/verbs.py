@@ -1,4 +1,4 @@
-"""The verbs, each with its help line and module; a module is imported when called."""
+"""The commands with their help lines and modules; modules are imported when called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-#: Each verb with its module, its name there and its line in the help of the program.
+#: Each command with its module, its name there and its help line.
 _VERBS = (
     ("init", "init:init", "Draft a project file from the lineage, with questions."),
     ("impact", "impact:impact", "Show what a fix made stale downstream, and what would run."),
@@ -19,7 +19,7 @@ _VERBS = (
     ("run", "backfill:run", "Run a saved plan, or plan and run in one step."),
     ("watch", "backfill:watch", "Follow a backfill that another process drives."),
     ("resume", "backfill:resume", "Resume a backfill that was paused or interrupted."),
-    ("retry", "backfill:retry", "Run failed runs again, and those they blocked."),
+    ("retry", "backfill:retry", "Re-run failed runs and the runs they blocked."),
     ("undo", "backfill:undo", "Restore the partitions that a backfill overwrote."),
     ("drive", "drive:drive", "Drive backfills without a driver, as a service."),
     ("stale", "stale:stale", "List partitions that are missing or older than their inputs."),
@@ -42,7 +42,7 @@ _VERBS = (
 
 
 class Verb(TyperCommand):
-    """A verb by its name and help line; `command` is the verb itself.
+    """A command that is imported when it is called.
 
     `where` names its function or group, as MODULE:NAME from this package on; `shared` are options
     of the whole program, which each verb takes too.
@@ -54,7 +54,7 @@ class Verb(TyperCommand):
 
     @cached_property
     def command(self) -> Any:
-        """The verb itself, with all its options."""
+        """The command itself, with all its options."""
         module, _, name = self._where.partition(":")
         found = getattr(import_module(f".{module}", __package__), name)
         if isinstance(found, typer.Typer):
@@ -68,12 +68,12 @@ class Verb(TyperCommand):
         return command
 
     def make_context(self, *given: Any, **more: Any) -> Any:
-        """Return the context of the verb itself."""
+        """Return the context of the command itself."""
         return self.command.make_context(*given, **more)
 
 
 def add_verbs(program: TyperGroup, *, shared: Collection[str]) -> None:
-    """Add all verbs to the program; they take those of its options, too, that are named."""
+    """Add all commands to the program; they accept the named program options, too."""
     options = [one for one in program.params if one.name in shared]
     for name, where, line in _VERBS:
         program.add_command(Verb(name, where, line, options))

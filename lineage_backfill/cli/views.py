@@ -1,4 +1,4 @@
-"""A part of the lineage as a tree, a table, or a graph to be drawn."""
+"""A part of the lineage as a tree or a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLOURS = {"dataset": "cyan", "job": "bold"}
 
 
 def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
-    """Return all that the lineage tells of one job or dataset, a line for each kind of thing."""
+    """Return everything known about one job or dataset, one line per kind."""
     names = Names([*snapshot.jobs, *snapshot.datasets])
     rows = []
     for title, lines in lineage.lines(ref, snapshot, names, moment):
@@ -38,19 +38,19 @@ def page(ref: Ref, snapshot: LineageSnapshot) -> RenderableType:
 
 
 def trees(view: View, *, up: bool = False, down: bool = False) -> RenderableType:
-    """Return the view as a tree: from its starts, or from what nothing feeds; `up`: against data.
+    """Return the view as a tree from its starts or sources; `up` goes upstream.
 
-    What stands in several places is followed in the first one only.
+    A node that occurs several times is expanded only the first time.
     """
     against = [(other, one) for one, other in view.edges]
     if not (up and down):
         return _tree(view, against if up else view.edges)
-    feeds, inputs = Text("Feeds", style="bold"), Text("Made of", style="bold")
+    feeds, inputs = Text("Feeds", style="bold"), Text("Parts", style="bold")
     return Group(feeds, _tree(view, view.edges), Text(), inputs, _tree(view, against))
 
 
 def rows(view: View) -> RenderableType:
-    """Return the view as a table: the jobs, or the datasets where no job is seen, by layers."""
+    """Return the view as a table by layers: jobs, or datasets if there are no jobs."""
     names = Names(view.nodes)
     kinds = sorted({ref.kind for ref in view.nodes})
     headings = ("Reads", "Writes") if len(kinds) > 1 else ("After", "Before")
@@ -77,7 +77,7 @@ def _neighbours(edges: Iterable[Edge]) -> Mapping[Ref, list[Ref]]:
 def _tree(view: View, edges: Sequence[Edge]) -> RenderableType:
     fed = {other for one, other in edges if one != other}
     roots = view.starts or [ref for ref in view.nodes if ref not in fed]
-    # A circle has no top: it is shown from its first node, as far as it is not shown yet.
+    # A cycle has no top: it is shown from its first node.
     rest = () if view.starts else view.nodes
     found = _lines(Names(view.nodes), _neighbours(edges), [*roots, *rest])
     lines = list(islice(found, _SHOWN_LINES))
@@ -94,7 +94,7 @@ def _lines(
         todo = [] if root in followed else [("", "", root)]
         while todo:
             guide, indent, ref = todo.pop()
-            if len(guide) > _DEEPEST:  # its depth as a number, where guides would fill the line
+            if len(guide) > _DEEPEST:  # depth as a number if guides would fill the line
                 guide = f"({len(guide) // 2}) "
             line = Text.assemble((guide, "dim"), (names(ref), _COLOURS[ref.kind]))
             line.append("  job" if ref.kind == "job" else "", style="dim")

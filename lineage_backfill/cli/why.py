@@ -1,4 +1,4 @@
-"""Why one job is planned or not, as a person follows it: step by step back to the change."""
+"""Explains why a job is planned or not, step by step back to the change."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _VERDICTS = {
     "up_to_date": ("is not planned", ""),
     "not_reached": ("is not planned", ""),
 }
-#: Of a longer way back, the steps at both of its ends are shown.
+#: Of a longer path, only the steps at both ends are shown.
 _SHOWN_HOPS = 24
 
 
 def explained(explanation: Explanation) -> RenderableType:
-    """Return the verdict, the way back from the job to the change, and what changed there."""
+    """Return the verdict, the path from the job back to the change, and the change."""
     changed = explanation.changed or {}
     hops = explanation.hops
     datasets = [hop.dataset for hop in hops if hop.dataset is not None]
@@ -63,7 +63,7 @@ def _verdict(explanation: Explanation, names: Names) -> Text:
 
 
 def _ends(ends: Sequence[End], names: Names) -> Table:
-    """Return the rows that say where the ways from the change end, and why."""
+    """Return rows that say where the paths from the change stop, and why."""
 
     def row(end: End) -> tuple[Text, Text, Text]:
         stale = Text()
@@ -75,7 +75,7 @@ def _ends(ends: Sequence[End], names: Names) -> Table:
         why.append(f"\n{safe(end.hint)}" if end.hint else "", style="dim")
         return Text(names(end.job)), stale, why
 
-    return table("The way ends at", "Stale there", "For", rows=map(row, ends))
+    return table("Path stops at", "Stale there", "For", rows=map(row, ends))
 
 
 def _way_back(explanation: Explanation, names: Names) -> Table:
@@ -91,11 +91,11 @@ def _way_back(explanation: Explanation, names: Names) -> Table:
         steps = f"and {counted(more, 'step')} more; --json has all"
         rows.append((Text(), Text(), Text(steps, style="dim")))
         rows += [_row(hop, names) for hop in hops[-half:]]
-    return table("Job", "Run key", "Reads what is stale", rows=rows)
+    return table("Job", "Run key", "Reads stale", rows=rows)
 
 
 def _row(hop: Hop, names: Names) -> tuple[Text, Text, Text]:
-    read = Text("it was asked for by name")
+    read = Text("named in the request")
     if hop.dataset is not None:
         read = Text.assemble(
             f"{names(hop.dataset)} {keys_on_a_line(hop.stale)}",

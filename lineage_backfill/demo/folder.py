@@ -1,4 +1,4 @@
-"""The demo's folder: begun afresh each time, never one that somebody else has made."""
+"""The demo's folder: emptied at each start, and never one that the demo did not make."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MARKER = ".lineage-backfill-demo"
 
 
 def prepare(folder: Path, period: Period) -> Path:
-    """Make the folder with nothing but the example in it, and return its absolute path.
+    """Create the folder with only the example in it, and return its absolute path.
 
-    Raises UsageError for a folder that has something in it and was not made by the demo.
+    Raises UsageError for a folder that is not empty and was not made by the demo.
     """
     folder = folder.expanduser().resolve()
     if folder.exists():
@@ -36,7 +36,7 @@ def _clear(folder: Path) -> None:
     found = list(folder.iterdir()) if folder.is_dir() else [folder]
     if found and folder / MARKER not in found:
         raise UsageError(
-            f"{folder} was not made by the demo, and is left as it is",
+            f"{folder} was not made by the demo, so it is not emptied",
             hint="Name another folder: lineage-backfill demo FOLDER",
         )
     for path in found:

@@ -1,4 +1,4 @@
-"""The time that the demo is about, and its project file."""
+"""The period of the demo, and its project file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Period:
 
     @property
     def weeks(self) -> tuple[str, str]:
-        """The first and the last ISO week that lie within the period as a whole."""
+        """The first and last ISO week that lie completely within the period."""
         monday = self.first + _DAY * (-self.first.weekday() % 7)
         sunday = self.last - _DAY * ((self.last.weekday() + 1) % 7)
         return f"{monday:%G-W%V}", f"{sunday:%G-W%V}"
@@ -45,7 +45,7 @@ class Period:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings of the project file that hold the period, in a fixed order."""
+        """The settings of the project file that depend on the period, in order."""
         full_window = self.first + 6 * _DAY
         return (
             *_start_and_end(self.hours),
@@ -61,7 +61,7 @@ YEAR = Period(first=date(2013, 1, 1), last=date(2013, 12, 31))
 
 
 def set_period(project_file: str, period: Period) -> str:
-    """Return the text of the example's project file, which is about March, for another period."""
+    """Return the text of the example's project file for another period than March."""
     replacements = dict(zip(MARCH.settings, period.settings, strict=True))
     return _BOUND.sub(lambda found: replacements[found[0]], project_file)
 

@@ -1,4 +1,4 @@
-"""What the Delta logs say of a backfill, read as files: neither Spark nor the tables are asked."""
+"""Reads from Delta log files, without Spark, what a backfill rewrote."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: The values of a partition's columns, in their order; () for a table without partitions.
+#: The values of a partition's columns, in order; () for a table without partitions.
 Values = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a table's commits after a version have rewritten, beside what was to be rewritten.
+    """Partitions that a table's commits after a version rewrote, and those planned.
 
-    Partitions that hold nothing, before as after, leave no trace in the log: `planned` is without.
+    Partitions that are empty before and after leave no trace in the log: `planned` omits them.
     """
 
     commits: int
@@ -26,17 +26,17 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether exactly the planned partitions were rewritten; without any, nothing at all."""
+        """Whether exactly the planned partitions were rewritten."""
         return self.rewritten == self.planned and bool(self.commits) == bool(self.planned)
 
 
 def latest_version(table: Path) -> int:
-    """Return the version of the table's newest commit, -1 where there is no table."""
+    """Return the version of the table's newest commit; -1 if there is no table."""
     return max((version for version, _ in _commits(table)), default=-1)
 
 
 def verdict(table: Path, version: int, planned: Collection[Values]) -> Verdict:
-    """Hold the commits after `version` against the plan; the log must be there from its start."""
+    """Compare the commits after `version` with the plan; the log must be complete."""
     files: Counter[Values] = Counter()
     before: frozenset[Values] = frozenset()
     rewritten: set[Values] = set()

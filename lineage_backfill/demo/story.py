@@ -1,4 +1,4 @@
-"""The demo as a story: break the feed, fix it, see what that broke, run it, prove it."""
+"""The steps of the demo: break the feed, fix it, preview, run, prove."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from lineage_backfill.workspace.workspace import Workspace
 
 #: The UTC hours in which the feed is wrong: a morning in New York after the clocks went forward.
 FAULT = ("2013-03-10T10", "2013-03-10T11", "2013-03-10T12")
-#: Another hour, for the user to go on with.
+#: Another hour, for the user to try.
 NEXT_HOUR = "2013-03-20T14"
 
 
 def run_demo(folder: Path, *, year: bool, console: Console) -> int:
-    """Run the whole demo in `folder`, begun afresh; return 0 only if both checks hold.
+    """Run the demo in an emptied `folder`; return 0 only if both checks pass.
 
     Raises UsageError for a folder that is not the demo's, EnvironmentMissingError without Spark.
     """
@@ -65,7 +65,7 @@ def run_demo(folder: Path, *, year: bool, console: Console) -> int:
 
 
 class Demo:
-    """One telling of the story; each chapter returns whether it went well."""
+    """One run of the demo; each step returns whether it passed."""
 
     def __init__(
         self, project: Project, engine: LocalEngine, period: Period, console: Console
@@ -82,20 +82,20 @@ class Demo:
         }
 
     def build(self) -> bool:
-        """Land the feed with its fault, and build every table from it."""
+        """Write the feed with its fault, and build every table from it."""
         first, last = self._period.hours
         self._chapter(f"The feed, with a fault: flights and weather, {first} to {last} UTC")
         with self._working("Starting Spark"):
             self._engine.open()
-        with self._working("Landing the feed"):
+        with self._working("Writing the feed"):
             rows = self._call("feed:deliver", first=first, last=last, spoiled=FAULT)
         for name, count in rows.items():
             self._console.print(f"  {name}: {counted(count, 'row')}")
         self._console.print(
             f"  The fault: {FAULT[0]} to {FAULT[-1]} give delays in seconds, not in minutes."
         )
-        self._chapter("The history: every table, by the same executor as any backfill")
-        # The jobs declare their lineage themselves: no run has sent any yet.
+        self._chapter("The history: every table, built by the executor of backfills")
+        # Lineage comes from the jobs' declarations: no run has sent any yet.
         workspace = Workspace(self._project, read=self._declared_lineage)
         feed: list[tuple[DatasetRef, KeySet | None]] = [
             (self._dataset("flights_hourly"), (f"{first}..{last}",)),
@@ -106,7 +106,7 @@ class Demo:
 
     def fix(self) -> bool:
         """Fix the feed's table, show what that makes stale, run it, and check the outcome."""
-        self._chapter("The fix: these hours of flights_hourly are delivered again, as they were")
+        self._chapter("The fix: the correct hours of flights_hourly are delivered again")
         with self._working("Delivering"):
             flights = self._call("feed:repair", hours=FAULT)
         self._console.print(f"  {counted(flights, 'flight')} corrected")
@@ -141,7 +141,7 @@ class Demo:
     def _check_logs(
         self, versions: Mapping[DatasetRef, int], planned: Mapping[DatasetRef, Collection[Values]]
     ) -> bool:
-        self._chapter("Check 2: the Delta logs since the fix name the plan's partitions, no others")
+        self._chapter("Check 2: the Delta logs since the fix name exactly the planned partitions")
         verdicts = {
             ref: verdict(path, versions[ref], planned[ref]) for ref, path in self._tables.items()
         }
@@ -174,7 +174,7 @@ class Demo:
         )
 
     def _planned(self, workspace: Workspace, plan: Plan) -> dict[DatasetRef, set[Values]]:
-        """Return the partitions that the plan writes; in this example a label is its value."""
+        """Return the partitions that the plan writes; here a label is its value."""
         planned: dict[DatasetRef, set[Values]] = {ref: set() for ref in self._tables}
         for write in (write for run in plan.runs or () for write in run.writes):
             calendar = workspace.resolver.calendar(write.dataset)
@@ -202,7 +202,7 @@ class Demo:
 
     @contextmanager
     def _working(self, what: str) -> Iterator[None]:
-        """Show that something is being done, then how long it took."""
+        """Show what is being done, then how long it took."""
         began = time.monotonic()
         with self._console.status(what):
             yield
@@ -227,7 +227,7 @@ def _next_steps(root: Path) -> RenderableType:
     """Return what to try next, as commands that work when pasted."""
     folder = shlex.quote(str(root))
     scripts = Path(sys.executable).parent
-    # PATH does not tell: `scripts/demo` puts the environment there for itself alone.
+    # PATH does not help: `scripts/demo` sets it for itself only.
     activated = os.environ.get("VIRTUAL_ENV") == sys.prefix
     installed = sys.prefix == sys.base_prefix and shutil.which("lineage-backfill") is not None
     commands = [
@@ -240,6 +240,6 @@ def _next_steps(root: Path) -> RenderableType:
         "python -m pipeline.check",
     ]
     return Text("\n").join(
-        [Text("Go on by hand: change an hour of the feed, and see it flow.", style="bold")]
+        [Text("Next, by hand: change an hour of the feed and repair what follows.", style="bold")]
         + [Text(f"  {command}") for command in commands]
     )

@@ -1,4 +1,4 @@
-"""`demo`: the whole journey on real flights."""
+"""`demo`: a complete backfill of real flights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lineage_backfill.demo.story import run_demo
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(help="Folder to build it in; that of an earlier demo is emptied.")
+        Path,
+        typer.Argument(help="Folder to build it in; the folder of an earlier demo is emptied."),
     ] = Path("lineage-backfill-demo"),
     year: Annotated[bool, typer.Option("--year", help="All of 2013 instead of its March.")] = False,
 ) -> None:

@@ -1,1 +1,1 @@
-"""Brings notices to their hooks: commands and webhooks."""
+"""Delivers notices to hooks: commands and webhooks."""

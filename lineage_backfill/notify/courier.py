@@ -1,4 +1,4 @@
-"""Takes notices from the outbox and brings them to commands and webhooks, beside the backfill."""
+"""Delivers notices from the outbox to commands and webhooks while the backfill runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lineage_backfill.ports import Clock, Notice, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration, wrong_address
 
 _log = logging.getLogger(__name__)
-_LOOK = 0.5  # seconds between two looks into the outbox
+_LOOK = 0.5  # seconds between two reads of the outbox
 _TIMEOUT = (5.0, 10.0)  # seconds to connect, and for each answer
 _COMMAND_TIMEOUT = 30.0
 _HELD = timedelta(minutes=2)  # other couriers leave a notice alone this long after it was taken
@@ -30,14 +30,14 @@ _FIRST, _LONGEST, _MOST = timedelta(seconds=10), timedelta(hours=1), 30  # tries
 
 
 class Undelivered(Exception):
-    """A hook has not taken a notice."""
+    """A hook did not accept a notice."""
 
 
 class Courier:
-    """Delivers in a thread of its own: at least once, as a hook may take what it answers too late.
+    """Delivers notices in a separate thread, at least once.
 
-    `reveal` returns what a reference to a secret stands for, `look` is called all the while.
-    Webhooks go to `hosts` only, and follow no redirect.
+    `reveal` returns the secret for a reference, `look` is called regularly. Webhooks are sent only
+    to `hosts`, and redirects are not followed.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Courier:
         self._thread = Thread(target=self._work, name="notify", daemon=True)
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start delivering."""
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """Deliver what is due, for at most so many seconds; the rest stays in the outbox."""
+        """Deliver due notices for at most `seconds`; the rest stays in the outbox."""
         self._over.set()
         self._thread.join(patience)
 
@@ -77,12 +77,12 @@ class Courier:
         self._deliver_due()
 
     def _deliver_due(self) -> None:
-        with suppress(BackfillError):  # a store that does not answer: later
+        with suppress(BackfillError):  # the store does not answer: try later
             while self.deliver_one():
                 pass
 
     def deliver_one(self) -> bool:
-        """Deliver the next notice that is due; whether there was one. Raises StoreError."""
+        """Deliver the next due notice; return whether there was one. Raises StoreError."""
         now = self._clock.now()
         notice = self._store.take_notice(list(self._hooks), now=now, until=now + _HELD)
         if notice is None:
@@ -97,17 +97,17 @@ class Courier:
             self._put_off(notice, error)
         else:
             self._store.drop_notice(notice)
-            _log.info("notice %s (%s) is delivered", notice.id, notice.body["event"])
+            _log.info("notice %s (%s) delivered", notice.id, notice.body["event"])
         return True
 
     def _put_off(self, notice: Notice, error: Undelivered) -> None:
         if notice.tries + 1 >= _MOST:
             self._store.drop_notice(notice)
-            _log.warning("notice %s is given up: %s", notice.id, error)
+            _log.warning("notice %s dropped after the last try: %s", notice.id, error)
             return
         wait = min(_FIRST * 2 ** min(notice.tries, 20), _LONGEST)
         self._store.put_off(notice, until=self._clock.now() + wait)
-        _log.warning("notice %s is not delivered, again in %s: %s", notice.id, wait, error)
+        _log.warning("notice %s not delivered, next try in %s: %s", notice.id, wait, error)
 
     def _run(self, command: Sequence[str], notice: Notice) -> None:
         body = json.dumps(notice.body).encode()

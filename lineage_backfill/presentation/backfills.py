@@ -13,29 +13,29 @@ from lineage_backfill.presentation.text import UNKNOWN, Moment, counted, safe
 from lineage_backfill.presentation.words import in_words, lasting
 
 Document = Mapping[str, Any]
-#: The columns of a report's outputs, beside their names.
+#: The columns of a report's outputs, after their names.
 OUTPUTS = ("Planned", "Rewritten", "Changed", "Rows before", "Rows after", "Took")
-#: What is noted of partitions, where its name does not say it.
+#: Words for notes on partitions whose names do not explain them.
 _NOTES = {
     "cut_off": "not needed (inputs unchanged)",
-    "meanwhile": "changed meanwhile, by these runs or others",
+    "meanwhile": "changed meanwhile, by this backfill or others",
 }
-#: Who started what runs in the engine.
+#: Words for who started the run in the engine.
 _ORIGINS = {
     "created": "started by this backfill",
     "re-run": "started again by this backfill",
     "adopted": "started by someone else",
 }
-#: How many rows of `started_by_others` are shown at once.
+#: Most rows of `started_by_others` that are shown.
 SHOWN = 100
 Row = tuple[str, ...]
-#: The states in which the runs of one job need not be told apart.
+#: States in which runs of one job are shown as one row.
 _GOOD = (RunState.SUCCEEDED, RunState.SKIPPED)
 _ALIKE = (RunState.PENDING, RunState.SKIPPED, RunState.BLOCKED)
 
 
 def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]:
-    """Yield what is kept of a backfill beside its runs, with the words that go before it."""
+    """Yield the details of a backfill besides its runs, each with its label."""
     yield "what", document["description"]
     yield "why", document["reason"]
     for name, value in document["parameters"].items():
@@ -48,7 +48,7 @@ def particulars(document: Document, moment: Moment) -> Iterator[tuple[str, str]]
 
 
 def together(runs: Iterable[Document]) -> list[Document]:
-    """Return the runs in their order; those of one job that wait for the same thing are one row."""
+    """Return the runs in order; runs of one job that wait for the same thing are one row."""
     groups: dict[object, dict[str, Any]] = {}
     for run in runs:
         waits = run["state"] in _ALIKE and not run["attempt"]
@@ -81,7 +81,7 @@ def _at_least(count: int, *, known: bool) -> str:
 
 
 def notes(output: Document) -> Iterator[tuple[str, str, str]]:
-    """Yield what a report notes of single partitions of an output: what, how many, which."""
+    """Yield a report's notes on partitions of an output: label, number, keys."""
     for what in (
         "missing",
         "unexpected",
@@ -97,21 +97,21 @@ def notes(output: Document) -> Iterator[tuple[str, str, str]]:
 
 
 def not_succeeded(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the runs that did not succeed: their job, state, number and error."""
+    """Yield the runs that did not succeed: job, state, number and error."""
     for one in document["not_succeeded"]:
         job = names(JobRef(**one["job"]))
         yield job, safe(one["state"]), f"{one['runs']:,}", safe(one["error"] or "")
 
 
 def not_planned(document: Document, names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield the jobs that a plan left out: their name, the keys left stale, and why."""
+    """Yield the jobs that a plan left out: name, keys left stale, and why."""
     for one in document["not_planned"]:
         keys = keys_on_a_line(tuple(one["left_stale"])) if one["left_stale"] else ""
         yield names(JobRef(**one["job"])), keys, in_words(one["reason"], names)
 
 
 def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, Row, list[Row]]]:
-    """Yield tables of what this backfill did not start: title, columns and rows."""
+    """Yield tables of runs that this backfill did not start: title, columns and rows."""
     if document["adopted"]:
         adopted: list[Row] = [
             (
@@ -135,17 +135,17 @@ def started_by_others(document: Document, names: Names) -> Iterator[tuple[str, R
 
 
 def in_engine(attempt: Document) -> str:
-    """Return what an attempt runs as in its engine, in words; empty where it is unknown."""
+    """Return what an attempt runs as in its engine, as text; empty if unknown."""
     name = safe(attempt["engine_run"] or "")
     return ": ".join(part for part in (_ORIGINS.get(attempt["origin"], ""), name) if part)
 
 
 def missing_inputs(document: Document, names: Names) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what runs did not find of their inputs: job, input, keys, and what that means."""
+    """Yield missing input partitions: job, input, keys, and what is known of them."""
     for one in document.get("missing_inputs", ()):
         for what, means in (
             ("missing", "never written"),
-            ("unknown", "empty; its log does not go back far enough to tell"),
+            ("unknown", "empty; the log does not go back far enough to say why"),
         ):
             if one[what]:
                 job, dataset = names(JobRef(**one["job"])), names(DatasetRef(**one["dataset"]))
@@ -157,15 +157,17 @@ def verdict(document: Document) -> str:
     match document["touched_is_planned"]:
         case None:
             if any(one["touched"]["count"] for one in document["outputs"]):
-                return "Not all that was rewritten is known: jobs succeeded without a result file."
-            return "What was rewritten is unknown: jobs succeeded without a result file."
+                return (
+                    "Rewritten partitions are not all known: jobs succeeded without a result file."
+                )
+            return "Rewritten partitions are unknown: jobs succeeded without a result file."
         case True:
             return "Every planned partition was rewritten, and no other."
-    return "The partitions rewritten are not those planned."
+    return "The rewritten partitions differ from those planned."
 
 
 def outcome(status: Document, report: Document | None = None) -> str:
-    """Return how a backfill ended, in one sentence; a `report` says what it rewrote."""
+    """Return the outcome of a backfill in one sentence; `report` adds what it rewrote."""
     runs = counted(status["totals"]["runs"], "run")
     if status["state"] == BackfillState.SUCCEEDED:
         return f"Done: {runs} succeeded or were not needed." if report is None else repaired(report)
@@ -177,7 +179,7 @@ def outcome(status: Document, report: Document | None = None) -> str:
 
 
 def repaired(report: Document) -> str:
-    """Return what a backfill repaired, in one sentence, by its report alone."""
+    """Return what a backfill repaired in one sentence, from its report alone."""
     outputs = report["outputs"]
     if report["state"] != BackfillState.SUCCEEDED:
         lost = (one["runs"] for one in report["not_succeeded"] if one["state"] == RunState.FAILED)
@@ -194,10 +196,10 @@ def repaired(report: Document) -> str:
     if skipped and not any(one["changed"]["count"] for one in outputs):
         jobs, were = counted(len(skipped), "downstream job"), "was" if len(skipped) == 1 else "were"
         same = "what was rewritten came out as before"
-        return f"Your fix changed nothing: {same}, {jobs} {were} not needed."
+        return f"Your fix changed nothing: {same}; {jobs} {were} not needed."
     partitions = sum(one["touched"]["count"] for one in rewritten)
     much = f"{counted(len(rewritten), 'table')}, {counted(partitions, 'partition')}"
-    verb = "Put back" if report["undo_of"] else "Repaired"
+    verb = "Restored" if report["undo_of"] else "Repaired"
     return f"{verb}: {much} rewritten exactly as planned."
 
 
@@ -206,17 +208,17 @@ def _still_stale(number: int) -> str:
 
 
 def mark(holds: bool | None) -> str:
-    """Return the sign of what holds or not; None: it is unknown."""
+    """Return the sign for true, false or unknown (None)."""
     return "?" if holds is None else "✓" if holds else "✗"
 
 
 def colour(holds: bool | None) -> str:
-    """Return the colour of what holds or not; None: it is unknown."""
+    """Return the colour for true, false or unknown (None)."""
     return "yellow" if holds is None else "green" if holds else "red"
 
 
 def names_in(document: Document) -> Names:
-    """Return what shortens the names in a report."""
+    """Return the function that shortens names in a report."""
     inputs = document.get("missing_inputs", ())
     parts = ("outputs", "not_succeeded", "not_planned", "adopted", "also_started")
     jobs = (*(one for part in parts for one in document[part]), *inputs)
@@ -225,18 +227,18 @@ def names_in(document: Document) -> Names:
 
 
 def who_and_when(document: Document, moment: Moment) -> str:
-    """Return who has run a backfill, and from when to when."""
+    """Return who ran a backfill, and its start and end."""
     by = f"by {safe(document['submitted_by'])}, " if document["submitted_by"] else ""
     return f"{by}from {moment(document['submitted_at'])} to {moment(document['ended_at'])}"
 
 
 def seconds(taken: float | None) -> str:
-    """Return how long something took."""
+    """Return a duration in words."""
     return "" if taken is None else f"{taken:.1f} s" if taken < 60 else lasting(taken)
 
 
 def took(run: Mapping[str, Any]) -> str:
-    """Return how long the last attempt of a run took; empty where it has not ended."""
+    """Return the duration of a run's last attempt; empty while it runs."""
     if run["started_at"] is None or run["ended_at"] is None:
         return ""
     ended, started = (datetime.fromisoformat(run[one]) for one in ("ended_at", "started_at"))

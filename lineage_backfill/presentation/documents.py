@@ -1,4 +1,4 @@
-"""The JSON documents: one layout, the same bytes on stdout and in a file."""
+"""JSON documents: one layout, the same bytes on stdout and in files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lineage_backfill.errors import UsageError
 from lineage_backfill.files import whole_file
 from lineage_backfill.redaction import redacted
 
-#: A document, or its members one by one: a value that is an iterator is written as a list.
+#: A document, or its members one by one; an iterator as a value is written as a list.
 Document = Mapping[str, Any] | Iterable[tuple[str, Any]]
-#: What of a text tells its kind.
+#: The beginning of a text that shows its kind.
 _HEAD = 300
 _KIND = re.compile(r'\{\s*(?:"\w+":\s*[\w."]+,\s*)*"kind":\s*"(\w+)"')
 _WORD = re.compile(r"\s*(<[!?\w]+|\S+)")
@@ -27,7 +27,7 @@ Hook = Callable[[dict[str, Any]], Any]
 def dump(document: Document) -> str:
     r"""Return the document with one line per member, and one per item of a list.
 
-    Compact enough for a thousand jobs, and a diff of two documents shows the jobs that differ.
+    It is compact, and a diff of two documents shows the jobs that differ.
 
     >>> print(dump({"kind": "plan", "jobs": [{"count": 1}, {"count": 2}]}), end="")
     {"kind": "plan",
@@ -39,7 +39,7 @@ def dump(document: Document) -> str:
 
 
 def _pieces(document: Document) -> Iterator[str]:
-    """Yield the text of the document; what iterators give is held one item at a time."""
+    """Yield the text of the document, holding one item of an iterator at a time."""
     members = document.items() if isinstance(document, Mapping) else document
     yield "{"
     for number, (key, value) in enumerate(members):
@@ -62,13 +62,13 @@ def emit(document: Document) -> None:
 def save(document: Document, path: Path, *, force: bool = False) -> None:
     """Write the document to a file, whole or not at all; raises UsageError.
 
-    A file that is there must be a document of the same kind, unless it is replaced by `force`.
+    An existing file must be a document of the same kind, unless `force` is set.
     """
     replace_alike(_pieces(document), path, force=force)
 
 
 def replace_alike(text: Iterable[str], path: Path, *, force: bool = False) -> None:
-    """Write a text in place of one of the same kind, or where there is none; raises UsageError.
+    """Write a text to a new file or over one of the same kind; raises UsageError.
 
     With `force` it replaces any file.
     """
@@ -84,21 +84,21 @@ def replace_alike(text: Iterable[str], path: Path, *, force: bool = False) -> No
 
 
 def refuse_others(path: Path, is_alike: Callable[[str], bool]) -> None:
-    """Raise UsageError where a file is there that begins otherwise than what would replace it."""
+    """Raise UsageError if the file exists and is not of the same kind."""
     head = ""
-    with suppress(OSError):  # writing reports what is wrong with a path that cannot be read
+    with suppress(OSError):  # if the path cannot be read, writing reports why
         if path.is_file():
             with path.open("rb") as file:
                 head = file.read(_HEAD).decode("utf-8", "replace")
     if head and not is_alike(head):
         raise UsageError(
-            f"{path} is there already, and is something else; it was left as it is",
-            hint="Name another file with --out, or replace this one with --force.",
+            f"{path} exists and holds something else; it was not changed",
+            hint="Name another file with --out, or pass --force to replace this one.",
         )
 
 
 def kind_of(head: str) -> str:
-    """Return what the beginning of a text says that it is.
+    """Return the kind of a text by its beginning.
 
     >>> kind_of('{"schema_version": 1, "kind": "plan", '), kind_of("<svg width=")
     ('plan', '<svg')
@@ -110,14 +110,15 @@ def kind_of(head: str) -> str:
 def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> None:
     """Write the pieces of a text to a file, whole or not at all.
 
-    Raises UsageError where that cannot be done, or the file is there and not to be replaced.
+    Raises UsageError if it cannot be written, or exists and may not be replaced.
     """
     try:
         with whole_file(path, replace=replace) as file:
             file.writelines(piece.encode() for piece in text)
     except FileExistsError as error:
         raise UsageError(
-            f"{path} is there already", hint="Replace it with --force, or name another with --out."
+            f"{path} already exists",
+            hint="Pass --force to replace it, or name another file with --out.",
         ) from error
     except OSError as error:
         raise UsageError(
@@ -126,17 +127,17 @@ def write_whole(text: Iterable[str], path: Path, *, replace: bool = True) -> Non
 
 
 def load(path: Path, hook: Hook | None = None, *, unique: bool = False) -> Any:
-    """Read a JSON file; `unique` refuses an object that names a member twice.
+    """Read a JSON file; `unique` refuses duplicate members of an object.
 
-    `hook` is called with each object, and what it returns stands in its place.
-    Raises UsageError where it is not there or is not JSON.
+    `hook` is called with each object and returns its replacement.
+    Raises UsageError if the file does not exist or is not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
         return json.loads(text, object_hook=hook, object_pairs_hook=_unique if unique else None)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}", hint="See that the path is right."
+            f"{path} cannot be read: {error.strerror}", hint="Check the path."
         ) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="Name a JSON file.") from error
@@ -148,6 +149,6 @@ def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in members:
         if name in found:
-            raise UsageError(f"{name!r} is there twice in one object", hint="Keep one of the two.")
+            raise UsageError(f"{name!r} occurs twice in one object", hint="Keep one of the two.")
         found[name] = value
     return found

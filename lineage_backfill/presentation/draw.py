@@ -1,7 +1,7 @@
-"""Graphs of jobs and datasets as Mermaid, as Graphviz' DOT and as SVG.
+"""Graphs of jobs and datasets as Mermaid, Graphviz DOT and SVG.
 
-A drawing is a value: what it shows is decided elsewhere, here it is only written down. Text from
-the lineage is escaped for each language.
+A drawing is a value; this module only writes it down. Text from the lineage is escaped for each
+language.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lineage_backfill.lineage.layout import Point, lay_out
 from lineage_backfill.presentation.text import safe
 
 Kind = Literal["dataset", "job"]
-#: What a node is to the reader: it decides the colour.
+#: The role of a node, which decides its colour.
 Mark = Literal["", "changed", "planned", "blocked", "left_stale", "skipped"]
 
-#: Fill and border of each mark, readable on light and on dark ground.
+#: Fill and border of each mark, readable on light and dark backgrounds.
 _COLOURS: Mapping[Mark, tuple[str, str]] = {
     "": ("#f6f8fa", "#8c959f"),
     "changed": ("#ddf4ff", "#0969da"),
@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """From one node to another, along the data; a faint one is only for information."""
+    """An edge along the data; a faint one is only for information."""
 
     source: Hashable
     target: Hashable
@@ -51,14 +51,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A graph to be drawn; edges to nodes that it does not hold are left out."""
+    """A graph to draw; edges to nodes that it does not contain are left out."""
 
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
 
     def numbered(self) -> dict[Hashable, int]:
-        """Return a number for each node, in their order."""
+        """Return a number for each node, in order."""
         return {node.key: number for number, node in enumerate(self.nodes)}
 
     def known_edges(self) -> list[Edge]:
@@ -92,7 +92,7 @@ def mermaid(drawing: Drawing) -> str:
 
 
 def dot(drawing: Drawing) -> str:
-    """Return the drawing in the language of Graphviz."""
+    """Return the drawing as Graphviz DOT."""
     number = drawing.numbered()
     lines = [
         "digraph lineage {",
@@ -117,7 +117,7 @@ def dot(drawing: Drawing) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    # Its own entities: a quote ends a label, and the other signs would be read as HTML.
+    # Mermaid's own entities: a quote ends a label, and other characters are read as HTML.
     return "".join(f"#{ord(sign)};" if sign in '"#<>&`\\' else sign for sign in safe(text))
 
 
@@ -151,7 +151,7 @@ def svg(drawing: Drawing) -> str:
     across = max(_ACROSS, longest * _SMALL_LETTER + 2 * _PAD)  # so that labels stand between nodes
     layout = lay_out(sizes, edges, across=across, between=_BETWEEN)
     places = list(map(_shifted, layout.nodes))
-    ends: dict[float, float] = {}  # where each layer ends, by its middle
+    ends: dict[float, float] = {}  # right edge of each layer, by its middle
     for (x, _), (wide, _) in zip(places, sizes, strict=True):
         ends[x] = max(ends.get(x, 0.0), x + wide / 2)
     width = max(layout.width, len(drawing.title) * _LETTER) + 2 * _MARGIN
@@ -185,7 +185,7 @@ def _size(node: Node) -> tuple[float, float]:
 
 
 def _shifted(point: Point) -> Point:
-    """Return where a point of the layout stands in the picture, below the title."""
+    """Return the position of a layout point in the picture, below the title."""
     return point[0] + _MARGIN, point[1] + 2 * _MARGIN
 
 
@@ -218,7 +218,7 @@ def _curve(edge: Edge, points: Sequence[Point], middle: float) -> str:
 
 
 def _loop(edge: Edge, place: Point, size: tuple[float, float]) -> str:
-    """Return an edge that leads back to where it begins: over the top of the node."""
+    """Return an edge from a node to itself, drawn over its top."""
     x, top = place[0], place[1] - size[1] / 2
     peak = top - _BETWEEN  # the curve itself stays below it
     path = f"M{x + 8:.1f} {top:.1f}C{x + 20:.1f} {peak:.1f} {x - 20:.1f} {peak:.1f}"
@@ -233,5 +233,5 @@ def _drawn(edge: Edge, path: str, at: str) -> str:
     return f'<path class="edge{faint}" marker-end="url(#tip)" d="{path}"/>{label}'
 
 
-#: What writes a drawing down, by the name of the language.
+#: The function for each output language.
 WRITERS: Mapping[str, Callable[[Drawing], str]] = {"mermaid": mermaid, "dot": dot, "svg": svg}

@@ -1,4 +1,4 @@
-"""The document of one job or dataset, and of all of them."""
+"""Documents and lines that describe jobs and datasets of the lineage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ref = DatasetRef | JobRef
 def lines(
     ref: Ref, snapshot: LineageSnapshot, names: Names, moment: Moment = to_the_second
 ) -> list[tuple[str, Sequence[str]]]:
-    """Return all that the lineage tells of one job or dataset: what it is, and its lines.
+    """Return the kind of a job or dataset and the lines that describe it.
 
     `moment` shows an instant, by default in UTC.
     """
@@ -81,7 +81,7 @@ def _of_dataset(
     yield "Columns", node.fields
     yield from _of_both(node)
     yield "Last write", [_written(node.written, moment)] if node.written else ()
-    yield "Dropped", ["it was, and no later run names it"] if node.dropped else ()
+    yield "Dropped", ["yes; no later run names it"] if node.dropped else ()
 
 
 def _of_both(node: JobNode | DatasetNode) -> Iterator[tuple[str, Sequence[str]]]:
@@ -101,7 +101,7 @@ def _written(written: Written, moment: Moment) -> str:
         for number, what in ((written.rows, "row"), (written.size, "byte"), (written.files, "file"))
         if number is not None
     ]
-    return f"{', '.join(parts) or 'nothing told'}; {moment(written.at)}"
+    return f"{', '.join(parts) or 'no details'}; {moment(written.at)}"
 
 
 def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
@@ -115,13 +115,13 @@ def _runs(runs: Sequence[ObservedRun], moment: Moment) -> Iterator[str]:
         if run.state == "COMPLETE" and run.ended_at and run.started_at
     ]
     if took:
-        yield f"half of them within {median(took):,.1f} s"
+        yield f"median duration {median(took):,.1f} s"
     runs = sorted(runs, key=lambda run: (run.ended_at or run.started_at or _NEVER, run.run_id))
     for what, run in zip(("the newest", *["before"] * _RUNS_SHOWN), runs[::-1], strict=False):
         yield f"{what}: {run.state.lower()}{_when(run, moment)}"
 
 
-#: So many runs are shown besides the newest one.
+#: Runs that are shown besides the newest one.
 _RUNS_SHOWN = 4
 _NEVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
@@ -143,7 +143,7 @@ def _when(run: ObservedRun, moment: Moment) -> str:
 
 
 def unread_in_words(number: int, unread: Sequence[Unread]) -> str:
-    """Return what is not understood of so many events."""
+    """Return which facets of these events are not understood, as text."""
     if not unread:
         return f"all facets of {counted(number, 'event')} are understood"
     shown = [
@@ -154,12 +154,12 @@ def unread_in_words(number: int, unread: Sequence[Unread]) -> str:
     return f"not understood in {counted(number, 'event')}: {', '.join(shown)}"
 
 
-#: So many facets that are not understood are named.
+#: Most facets that are named.
 _FACETS_SHOWN = 6
 
 
 def around(snapshot: LineageSnapshot, ref: Ref) -> tuple[list[JobNode], list[DatasetNode]]:
-    """Return the jobs that are called so, or read or write what is called so, and that dataset."""
+    """Return the jobs with this name, or that read or write a dataset with it, and the dataset."""
     jobs = [job for job in snapshot.jobs.values() if ref in (job.ref, *job.reads, *job.writes)]
     return jobs, [dataset for dataset in snapshot.datasets.values() if dataset.ref == ref]
 
@@ -170,7 +170,7 @@ def document(
     datasets: Iterable[DatasetNode],
     families: Iterable[Family],
 ) -> dict[str, Any]:
-    """Return the document of a lineage: these jobs and datasets of it, and what is wrong."""
+    """Return a lineage as a document: these jobs and datasets, and warnings."""
     return {
         "schema_version": 1,
         "kind": "lineage",
@@ -190,7 +190,7 @@ def document(
 
 
 def origin(snapshot: LineageSnapshot) -> dict[str, Any]:
-    """Return the members that say which lineage a document is about."""
+    """Return the members that identify the lineage of a document."""
     return {
         "source": snapshot.source,
         "hash": snapshot.content_hash,
@@ -243,5 +243,5 @@ def _dataset(node: DatasetNode) -> dict[str, Any]:
 
 
 def _present(**members: Any) -> Mapping[str, Any]:
-    """Return the members that say something."""
+    """Return the members that are not empty."""
     return {name: value for name, value in members.items() if value not in (None, [])}

@@ -1,4 +1,4 @@
-"""Names and keys as people read them."""
+"""Names and keys for people to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_RANGES = 6
 
 
 class Names:
-    """Bare names where no other dataset (or job) that is shown bears it, whole ones otherwise."""
+    """Shortens names: bare if unique among all that is shown, full otherwise."""
 
     def __init__(self, refs: Iterable[DatasetRef | JobRef]) -> None:
         self._spaces: dict[tuple[str, str], set[str]] = {}
@@ -23,7 +23,7 @@ class Names:
 
     @classmethod
     def of(cls, plan: Plan, untouched: Iterable[JobRef] = ()) -> Names:
-        """Return the names for all that the plan mentions, and for jobs that it does not touch."""
+        """Return the names for everything in the plan, and for jobs outside it."""
         read = (
             DatasetRef(**one["dataset"])
             for job in plan.jobs
@@ -38,7 +38,7 @@ class Names:
 
 
 def keys_in_words(keys: KeySet | None, *, most: int = _SHOWN_RANGES) -> str:
-    """Return a set of keys in its ranges, one per line, the tail of a long one as a number."""
+    """Return a set of keys as ranges, one per line; a long tail becomes a number."""
     if keys is None or tuple(keys) == ("*",):
         return "whole"
     lines = [safe(as_text(one)) for one in keys[:most]]
@@ -48,10 +48,10 @@ def keys_in_words(keys: KeySet | None, *, most: int = _SHOWN_RANGES) -> str:
 
 
 def keys_on_a_line(keys: KeySet) -> str:
-    """Return a set of keys on one line: its only range, or its first one and how many more."""
+    """Return a set of keys on one line: the first range, and how many more."""
     return keys_in_words(keys, most=1).replace("\n", " ")
 
 
 def keys_in_short(keys: KeySet) -> str:
-    """Return a set of keys in few columns, safe to show: its first range, and how many more."""
+    """Return a set of keys in few columns: the first range, and how many more."""
     return safe(in_short(keys))

@@ -1,4 +1,4 @@
-"""The periods that the columns of a map of keys in time stand for."""
+"""The periods of the columns of a heatmap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = ("hour", "day", "week", "month", "quarter", "year")
 
 
 class Periods:
-    """Periods of one length, one after the other, beginning where they do in a time zone."""
+    """Consecutive periods of one unit in a time zone."""
 
     def __init__(self, grid: Grid, first: int, last: int) -> None:
         self._grid = grid
@@ -19,7 +19,7 @@ class Periods:
 
     @classmethod
     def covering(cls, spans: Sequence[Span], zone: str, *, most: int) -> Periods:
-        """Return the shortest periods such that this many cover the spans; more of them for years.
+        """Return the shortest periods such that at most this many cover the spans.
 
         There is at least one span.
         """
@@ -41,7 +41,7 @@ class Periods:
 
     @property
     def zone(self) -> str:
-        """The time zone in which they begin."""
+        """The time zone of the periods."""
         return self._grid.zone.name
 
     def label(self, column: int) -> str:
@@ -49,12 +49,12 @@ class Periods:
         return self._grid.label(self._ordinals[column])
 
     def columns(self, span: Span) -> range:
-        """Return the periods that a span meets."""
+        """Return the periods that a span overlaps."""
         begin, (start, end) = self._ordinals[0], span
         return range(self._grid.at(start) - begin, self._grid.at(end - 1) + 1 - begin)
 
     def levels(self, spans: Sequence[Span]) -> list[int]:
-        """Return for each period how much of it is covered: 0 none, 1 to 3 thirds, 4 all."""
+        """Return how much of each period is covered: 0 none, 1 to 3 thirds, 4 all."""
         covered = [0] * len(self)
         bounds = [(self._grid.start(one), self._grid.start(one + 1)) for one in self._ordinals]
         for span in spans:

@@ -29,9 +29,9 @@ from lineage_backfill.runs.simulate import ENOUGH, Estimate, Spread
 
 #: Above this many jobs they are shown in groups.
 GROUPED_ABOVE = 30
-#: Jobs in a tree or a drawing, groups, roots, and names on a line, unless all are asked for.
+#: Most jobs in a tree or drawing, groups, roots, and names on a line, without --all.
 SHOWN_JOBS, SHOWN_GROUPS, SHOWN_ROOTS, SHOWN_NAMES = 200, 24, 3, 8
-#: What a person has to decide of jobs that are not run, by the kind of their reason.
+#: What needs a decision for jobs that do not run, by the kind of their reason.
 _DECIDE = {
     "unknown": "blocked: partitioning unknown",
     "cycle": "blocked: part of a cycle",
@@ -43,11 +43,11 @@ _DECIDE = {
     "unrepaired": "downstream of these stay stale",
 }
 NOTHING = "nothing"
-_NOT_REPAIRED = "stay stale: what they read is not repaired; --details shows the partitions"
+_NOT_REPAIRED = "inputs not repaired, so they stay stale; --details shows the partitions"
 
 
 class GroupBy(StrEnum):
-    """What the jobs of a long plan are grouped by."""
+    """How the jobs of a long plan are grouped."""
 
     WAVE = "wave"
     OWNER = "owner"
@@ -56,9 +56,9 @@ class GroupBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What is known beside a plan: unaffected jobs, owners, counts of keys, how long it takes.
+    """Facts shown with a plan: unaffected jobs, owners, counts of keys, estimated time.
 
-    `estimate` is None where it was not made, or no runs are listed.
+    `estimate` is None if it was not made, or no runs are listed.
     """
 
     untouched: Sequence[JobRef] = ()
@@ -68,7 +68,7 @@ class Beside:
 
     @classmethod
     def of(cls, plan: Plan, resolver: Resolver, estimate: Estimate | None = None) -> Beside:
-        """Return what lineage and declarations tell of a plan, and of jobs that are not in it."""
+        """Return the facts from lineage and declarations."""
         reached = {job.job for job in plan.jobs}
         jobs, edges = resolver.snapshot.jobs, resolver.edges
         return cls(
@@ -84,12 +84,12 @@ class Beside:
         )
 
     def owner(self, job: JobRef) -> str:
-        """Return who owns a job, as text; empty where no owner is known."""
+        """Return the owners of a job as text; empty if unknown."""
         return safe(", ".join(self.owners.get(job, ())))
 
     @property
     def times(self) -> Mapping[JobRef, float | None]:
-        """Seconds that the runs of each job take one after the other; None: not estimated."""
+        """Seconds that the runs of each job take in sequence; None: not estimated."""
         if self.estimate is None or self.estimate.makespan is None:
             return {}
         return {one.job: one.busy.p50 if one.busy else None for one in self.estimate.jobs}
@@ -97,9 +97,9 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job of a plan, or a group of them, in the numbers that a table shows.
+    """A table row for one job of a plan, or a group of jobs.
 
-    `wave` is of its first and its last run; `takes` is empty where nothing is known.
+    `wave` is that of the first and last run; `takes` is empty if nothing is known.
     """
 
     name: str
@@ -111,12 +111,12 @@ class Row:
 
     @property
     def runs_in_words(self) -> str:
-        """The number of runs; a question mark where they are too many to be listed."""
-        return "?" if self.runs is None else f"{self.runs:,}"
+        """The number of runs; a dash if there were too many to list."""
+        return UNKNOWN if self.runs is None else f"{self.runs:,}"
 
 
 class Rows:
-    """The planned jobs of a plan, wave by wave, as rows of a table: each, or in groups."""
+    """The planned jobs as table rows, wave by wave: one each, or in groups."""
 
     def __init__(self, plan: Plan, beside: Beside, names: Names) -> None:
         self._beside, self._names = beside, names
@@ -138,10 +138,10 @@ class Rows:
         return [self._row(self._names(job.job), [job]) for job in self.jobs]
 
     def grouped(self, by: GroupBy | None) -> tuple[str, list[Row]]:
-        """Return the heading of the names of groups, and a row for each group.
+        """Return the heading of the group names, and a row for each group.
 
-        By default a group is a wave and an owner (a namespace where no owners are known), or only
-        a wave where those would be too many.
+        By default a group is a wave and an owner (or a namespace if no owners are known), or only
+        a wave if there would be too many groups.
         """
         owned = any(self._beside.owner(job.job) for job in self.jobs)
         by_name = GroupBy.OWNER if owned else GroupBy.NAMESPACE
@@ -185,7 +185,7 @@ class Rows:
 
 
 def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
-    """Yield what the request names, with its keys; None where it is whole."""
+    """Yield the roots of the request with their keys; None for a whole dataset or job."""
     for one in plan.changed:
         yield one.dataset, one.keys
     for job in plan.request.get("jobs", ()):
@@ -195,9 +195,9 @@ def roots(plan: Plan) -> Iterator[tuple[DatasetRef | JobRef, KeySet | None]]:
 
 
 def summary(plan: Plan, beside: Beside, names: Names, *, every: bool = False) -> dict[str, str]:
-    """Return the three lines that a person decides by: what changed, what runs, what does not.
+    """Return the summary: what changed, what will run, what needs a decision.
 
-    `every` names all that changed, not the first few.
+    `every` lists all roots, not only the first few.
     """
     changed = [_changed(ref, keys, beside, names) for ref, keys in roots(plan)]
     runs = NOTHING
@@ -215,7 +215,7 @@ def summary(plan: Plan, beside: Beside, names: Names, *, every: bool = False) ->
 
 
 def decisions(plan: Plan) -> list[str]:
-    """Return what is not run and wants a decision, each kind with its number of jobs."""
+    """Return what needs a decision, each kind with its number of jobs."""
     kinds = Counter(
         str(job.reason.get("kind", ""))
         for job in plan.jobs
@@ -227,6 +227,12 @@ def decisions(plan: Plan) -> list[str]:
     if partly:
         leave = "leaves" if partly == 1 else "leave"
         found.append(f"{counted(partly, 'job')} {leave} some partitions stale")
+    if plan.runs is None:
+        limit = plan.limits.get("max_runs", UNKNOWN)
+        found.append(f"more runs than max_runs = {limit} (--allow-max-runs runs them)")
+    engineless = len({run.job for run in plan.runs or () if run.engine is None})
+    if engineless:
+        found.append(f"{counted(engineless, 'job')} without an engine (`run` refuses)")
     return found
 
 
@@ -242,9 +248,9 @@ def _changed(ref: DatasetRef | JobRef, keys: KeySet | None, beside: Beside, name
 def not_run(
     plan: Plan, names: Names, *, details: bool = False
 ) -> list[tuple[str, list[PlannedJob]]]:
-    """Return what is not run, or not wholly: each reason as text, with its jobs; causes first.
+    """Return the reasons not to run, or to run in part, with their jobs; causes first.
 
-    Without `details` the jobs that only wait for others to be repaired are one group.
+    Without `details` the jobs whose inputs are not repaired form one group.
     """
     found: dict[tuple[int, str], list[PlannedJob]] = defaultdict(list)
     places = {kind: place for place, kind in enumerate(_DECIDE)}
@@ -267,21 +273,21 @@ def _why_not(job: PlannedJob, names: Names) -> str:
 
 
 def lost_in_words(lost: MissingReads) -> str:
-    """Return what was never written of an input, and what runs that need it do."""
+    """Return the keys of an input that were never written, and their effect."""
     keys = keys_on_a_line(lost.partitions)
     does = f"fails for {keys_on_a_line(lost.failing)}" if lost.failing else "reads them as empty"
     return f"{lost.dataset} {keys} never written; {lost.job} {does}"
 
 
 def amount(plan: Plan) -> str:
-    """Return how much would run, as one line."""
+    """Return the numbers of jobs, partitions, runs and waves on one line."""
     text = ", ".join(counted(plan.totals[f"{what}s"], what) for what in ("job", "partition", "run"))
     waves = max((run.wave for run in plan.runs or ()), default=0)
     return text + (f" in {counted(waves, 'wave')}" if waves else "")
 
 
 def how_long(estimate: Estimate) -> str:
-    """Return how long a plan takes, and how much of it is not estimated."""
+    """Return the estimated time of a plan, and how many jobs are not estimated."""
     if estimate.makespan is None:
         return f"time not estimated (fewer than {ENOUGH} past runs)"
     unknown = len(estimate.unknown)
@@ -295,13 +301,13 @@ def how_long(estimate: Estimate) -> str:
 
 
 def spread_in_words(spread: Spread) -> str:
-    """Return what half of the past would have taken at most, and nine of ten."""
+    """Return the time that 50 % (p50) and 90 % (p90) of cases do not exceed."""
     typical, slow = lasting(spread.p50), lasting(spread.p90)
     return typical if typical == slow else f"{typical} (p50), {slow} (p90)"
 
 
 def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
-    """Return the jobs as a tree, each with its guide.
+    """Return the jobs as a tree, each with its guide lines.
 
     A job stands below the one before it on its reason's path; it may follow others too.
     """
@@ -319,14 +325,14 @@ def tree(jobs: Sequence[PlannedJob]) -> list[tuple[str, PlannedJob]]:
         for child in reversed(below.pop(job.job, [])):
             todo.append((indent + corner, indent + side, child))
             corner, side = "├ ", "│ "
-    # A circle of reasons has no top; its jobs are shown all the same.
+    # A cycle of reasons has no top; its jobs are shown all the same.
     return rows + [("", job) for job in chain.from_iterable(below.values())]
 
 
 def drawing(plan: Plan, *, most: int | None = None) -> Drawing:
-    """Return the plan as a graph: what changed, the jobs it reaches, and the data between them.
+    """Return the plan as a graph: changed datasets, affected jobs, and the data between them.
 
-    Of more than `most` jobs only the first are drawn, and a node says how many are left out.
+    Only the first `most` jobs are drawn; a node says how many are left out.
     """
     names = Names.of(plan)
     runs = Counter(run.job for run in plan.runs or ())
@@ -371,5 +377,5 @@ def drawing(plan: Plan, *, most: int | None = None) -> Drawing:
 
 
 def whole_or_keys(keys: KeySet | None) -> str:
-    """Return the keys on a line; None stands for the whole of it."""
+    """Return the keys on a line; None is the whole dataset."""
     return "whole" if keys is None else keys_on_a_line(keys)

@@ -8,7 +8,7 @@ from lineage_backfill.project import Project
 
 
 def document(project: Project) -> dict[str, Any]:
-    """Return every setting as it holds here, and where it is from; secrets are masked."""
+    """Return every setting in effect with its origin; secrets are masked."""
     return {
         "schema_version": 1,
         "kind": "config",

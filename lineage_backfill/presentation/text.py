@@ -8,20 +8,20 @@ from datetime import UTC, datetime, tzinfo
 
 from lineage_backfill.redaction import redacted
 
-#: What could move the cursor, hide text or turn it round; and halves of surrogate pairs.
+#: Characters that move the cursor, hide or reverse text; and halves of surrogate pairs.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 
-#: Stands in a table for what is not known.
+#: The cell of an unknown value.
 UNKNOWN = "\u2013"
 
-#: Returns an instant as it is shown.
+#: Formats an instant for display.
 Moment = Callable[[datetime | str | None], str]
 
 
 def safe(text: object) -> str:
-    r"""Return the text without secrets, control characters and invisible ones spelled out.
+    r"""Return the text without secrets; control and invisible characters are escaped.
 
     >>> safe("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -32,7 +32,7 @@ def safe(text: object) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Return the number and the word for it.
+    """Return the number with its noun.
 
     >>> counted(1, "run"), counted(1200, "run")
     ('1 run', '1,200 runs')
@@ -41,7 +41,7 @@ def counted(number: int, what: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return the text in at most so many columns, its end as an ellipsis where it is longer.
+    """Return the text in at most `width` columns; a longer one ends with an ellipsis.
 
     >>> shortened("reads orders", 8), shortened("orders", 8)
     ('reads o…', 'orders')
@@ -50,7 +50,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def listed(items: Sequence[str], most: int) -> str:
-    """Return the first of the items on a line, and how many more there are.
+    """Return the first items on a line, and how many more there are.
 
     >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
     ('a, b and 1 more', 'a')
@@ -60,7 +60,7 @@ def listed(items: Sequence[str], most: int) -> str:
 
 
 def fitting(items: Sequence[str], room: int) -> str:
-    """Return the first items, as many as stand whole in so many columns; at least a part of one.
+    """Return as many of the first items as fit into `room` columns; at least part of one.
 
     >>> fitting(["one", "two", "three"], 10), fitting(["a_long_name"], 8)
     ('one, two', 'a_long_…')
@@ -72,7 +72,7 @@ def fitting(items: Sequence[str], room: int) -> str:
 
 
 def to_the_second(at: datetime | str | None, zone: tzinfo | None = UTC) -> str:
-    """Return an instant to the second with its zone; None for the zone is the local one.
+    """Return an instant to the second with its zone; None is the local zone.
 
     >>> to_the_second("2024-03-10T22:00:00Z")
     '2024-03-10 22:00:00 UTC'

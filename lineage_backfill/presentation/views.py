@@ -1,4 +1,4 @@
-"""A part of the lineage as a document, and as a graph to be drawn."""
+"""A part of the lineage as a document and as a graph to draw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lineage_backfill.presentation.names import Names
 
 
 def document(view: View, snapshot: LineageSnapshot) -> dict[str, Any]:
-    """Return the document of a view: its nodes by layers, its edges by their ids."""
+    """Return a view as a document: nodes by layers, edges by ids."""
     return {
         "schema_version": 1,
         "kind": "graph",
@@ -33,7 +33,7 @@ def document(view: View, snapshot: LineageSnapshot) -> dict[str, Any]:
 
 
 def drawing(view: View) -> draw.Drawing:
-    """Return the view as a graph to be drawn; what was asked for stands out."""
+    """Return the view as a graph to draw; its starting points stand out."""
     names = Names(view.nodes)
     starts = ", ".join(map(names, view.starts[:3])) + (" …" if len(view.starts) > 3 else "")
     return draw.Drawing(

@@ -1,4 +1,4 @@
-"""The reasons of a plan in words."""
+"""Turns the reasons of a plan into text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = {
     "identity": "the same keys",
     "overlap": "overlapping keys",
     "all": "all of it",
-    "map": "the keys of its table",
+    "map": "keys from a declared map",
 }
 _UNITS = tuple(
     (unit, re.compile(form))
@@ -37,10 +37,10 @@ _MAPPING = re.compile(r"(window|offset|product)\((.*)\)")
 
 
 def in_words(reason: Mapping[str, Any], names: Namer, keys: KeySet = ()) -> str:
-    """Return why a job runs or does not, as one line; `keys` tell what one of them is."""
+    """Return why a job runs or does not, on one line; `keys` show the unit of a key."""
     if "inputs" not in reason or reason.get("text"):
         return safe("; ".join(filter(None, (reason.get("text"), reason.get("hint")))))
-    parts = ["asked for"] if reason.get("asked") else []
+    parts = ["requested"] if reason.get("asked") else []
     if reason["inputs"]:
         parts.append("reads " + ", ".join(_inputs(reason["inputs"], names, unit_of(keys))))
     if reason.get("self_dependent"):
@@ -53,8 +53,8 @@ def in_words(reason: Mapping[str, Any], names: Namer, keys: KeySet = ()) -> str:
 
 
 def in_short(reason: Mapping[str, Any], names: Namer) -> str:
-    """Return why a job runs in a few words, the first of its inputs for all."""
-    parts = ["asked for"] if reason.get("asked") else []
+    """Return why a job runs in a few words, with the first input only."""
+    parts = ["requested"] if reason.get("asked") else []
     inputs = reason.get("inputs", ())
     if inputs:
         first, more = inputs[0], f" +{len(inputs) - 1}" if len(inputs) > 1 else ""
@@ -70,13 +70,13 @@ def in_short(reason: Mapping[str, Any], names: Namer) -> str:
 
 
 def in_a_word(reason: Mapping[str, Any]) -> str:
-    """Return what kind of reason keeps a job from running."""
+    """Return the kind of reason why a job does not run."""
     kind = str(reason.get("kind", ""))
     return {"unknown": "partitioning unknown"}.get(kind, safe(kind.replace("_", " ")))
 
 
 def unit_of(keys: KeySet) -> str:
-    """Return what one of these keys is, by its form.
+    """Return the unit of these keys, by their form.
 
     >>> unit_of(("2024-03-01T00..2024-03-01T05",)), unit_of(("2024-W01",)), unit_of(("eu",))
     ('hour', 'week', 'key')
@@ -87,7 +87,7 @@ def unit_of(keys: KeySet) -> str:
 
 
 def age(length: timedelta) -> str:
-    """Return how old something is, in its largest whole unit.
+    """Return an age in its largest whole unit.
 
     >>> age(timedelta(hours=50)), age(timedelta(minutes=1)), age(timedelta(seconds=20))
     ('2 days old', '1 minute old', 'new')
@@ -101,7 +101,7 @@ def age(length: timedelta) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return how long something takes, in the unit that says it shortly.
+    """Return a duration in its shortest form.
 
     >>> lasting(0.4), lasting(59.6), lasting(150), lasting(5400), lasting(46_000)
     ('1 s', '1 min', '2.5 min', '1.5 h', '13 h')
@@ -116,7 +116,7 @@ def lasting(seconds: float) -> str:
 
 
 def ago(length: timedelta) -> str:
-    """Return how long ago something was, in its largest whole unit.
+    """Return how long ago an event was, in its largest whole unit.
 
     >>> ago(timedelta(hours=50)), ago(timedelta(minutes=1)), ago(timedelta(seconds=20))
     ('2 days ago', '1 minute ago', 'just now')
@@ -126,12 +126,12 @@ def ago(length: timedelta) -> str:
 
 
 def why_left(reason: Mapping[str, Any]) -> str:
-    """Return why stale keys are left, as one line; empty where none are."""
+    """Return why keys are left stale, on one line; empty if there are none."""
     return safe("; ".join(reason.get("left", ())))
 
 
 def before(job: PlannedJob) -> JobRef | None:
-    """Return the job that comes before it on the way from the change, None for the first one."""
+    """Return the previous job on the path from the change; None for the first."""
     path = job.reason.get("path", ())
     if len(path) < 2 or "job" not in path[-2]:
         return None
@@ -139,7 +139,7 @@ def before(job: PlannedJob) -> JobRef | None:
 
 
 def mapping_in_words(mapping: str, unit: str = "key") -> str:
-    """Return which keys of an input a run key reads; `unit` is what one key is.
+    """Return which keys of an input a run key reads; `unit` is the unit of a key.
 
     >>> mapping_in_words("window(6, 0)", "day"), mapping_in_words("offset(-1)")
     ('this day and the 6 before it', 'the key before')

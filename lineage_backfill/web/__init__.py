@@ -1,1 +1,1 @@
-"""The pages of `serve`: they read, and change nothing."""
+"""The pages of `serve`, read-only."""

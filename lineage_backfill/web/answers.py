@@ -1,4 +1,4 @@
-"""What all pages use: what is known, where they are, and the forms of their answers."""
+"""What all pages share: the cache, addresses and response formats."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lineage_backfill.web.cache import Cache
 
 Ref = DatasetRef | JobRef
 
-#: How many nodes the largest graph has that is drawn.
+#: Most nodes of a graph that is drawn.
 DRAWN = 60
-#: What the addresses of pages may say after their `?`.
+#: Query parameters of pages.
 _PARAMETERS = frozenset(
     ("attempt", "job", "jobs", "kind", "left", "name", "namespace", "page", "part", "q", "state")
 )
@@ -26,7 +26,7 @@ routes = Blueprint("pages", __name__)
 
 
 def cache() -> Cache:
-    """Return what the pages know."""
+    """Return the cache of this application."""
     found: Cache = current_app.extensions["cache"]
     return found
 
@@ -45,20 +45,22 @@ def link(ref: Ref, text: str) -> Markup:
 
 
 def number(name: str) -> int:
-    """Return the number that the address gives for a name, else 1."""
+    """Return a number from the query string, by default 1."""
     return request.args.get(name, 1, type=int)
 
 
 def as_json(document: Mapping[str, Any]) -> Response:
-    """Answer with a document, as the command line prints it."""
+    """Respond with a document, as the command line prints it."""
     return Response(documents.dump(document), mimetype="application/json")
 
 
 def as_svg(drawing: draw.Drawing) -> Response:
-    """Answer with a drawing, if it is not too large for a person to read."""
+    """Respond with a drawing, unless it is too large to read."""
     if len(drawing.nodes) > DRAWN:
-        raise NotFound(f"It is drawn up to {DRAWN} nodes; `lineage-backfill graph` draws more.")
-    # It has a style of its own, and nothing else.
+        raise NotFound(
+            f"Too large to draw here (more than {DRAWN} nodes); use `lineage-backfill graph`."
+        )
+    # The SVG contains its own style and nothing else.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     headers = {"Content-Security-Policy": policy}
     return Response(draw.svg(drawing), mimetype="image/svg+xml", headers=headers)

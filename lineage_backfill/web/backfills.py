@@ -1,4 +1,4 @@
-"""The pages of backfills: their list, one of them, its runs, its plan and its report."""
+"""The pages of backfills: list, details, runs, plan and report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lineage_backfill.web.view_models import Page
 _BACKFILLS, _RUNS, _JOBS, _OTHERS, _FAILED = 25, 100, 50, 100, 200  # rows on a page
 _TAIL = 64 * 1024  # bytes of a log on its page
 _WHOLE_LOG = 4 * 1024 * 1024
-_REPORTED = 5_000  # runs of the largest backfill whose verdict stands on its first page
+_REPORTED = 5_000  # most runs of a backfill whose verdict is on its first page
 
 
 @routes.get("/")
@@ -45,7 +45,7 @@ def history() -> str:
 
 @routes.get("/metrics")
 def metrics() -> Response:
-    """Return what Prometheus reads: backfills and runs by state, and drivers."""
+    """Return metrics for Prometheus: backfills and runs by state, and drivers."""
     try:
         found = import_module("lineage_backfill.web.metrics")
     except ModuleNotFoundError as error:
@@ -122,19 +122,19 @@ def _chosen_job() -> JobRef | None:
 
 
 def _commands(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a person may want to do with a backfill, and the command that does it."""
+    """Return the possible next steps for a backfill with their commands."""
     state, id_ = BackfillState(status["state"]), status["id"]
     verbs = [("Follow it in a terminal", "watch")] if state.is_under_way else []
     if state.is_under_way:
-        verbs += [("Start no more of its runs", "pause"), ("Give up what has not begun", "cancel")]
+        verbs += [("Start no more runs", "pause"), ("Cancel the runs not started", "cancel")]
     elif state in (BackfillState.PAUSED, BackfillState.INTERRUPTED):
         verbs += [("Resume it", "resume")]
     elif state is not BackfillState.SUCCEEDED:
-        verbs += [("Run again what did not succeed", "retry")]
+        verbs += [("Re-run what did not succeed", "retry")]
     if not state.is_under_way:
-        verbs += [("See what it touched", "report")]
+        verbs += [("See what it rewrote", "report")]
         if not (status["undo_of"] or status["undone_by"]):
-            verbs += [("Put back what it wrote", "undo")]
+            verbs += [("Undo it: restore what it overwrote", "undo")]
     return [(title, f"lineage-backfill {verb} {id_}") for title, verb in verbs]
 
 
@@ -147,7 +147,7 @@ def backfill_json(backfill: str) -> Response:
 
 @routes.get("/backfills/<backfill>/report")
 def report(backfill: str) -> str:
-    """Show what a backfill has touched beside what it had planned."""
+    """Show the partitions that a backfill planned and rewrote."""
     document = _report(backfill)
     names = backfills.names_in(document)
     outputs = list(backfills.outputs(document, names))
@@ -188,13 +188,13 @@ def _report(backfill: str) -> Mapping[str, Any]:
 
 @routes.get("/backfills/<backfill>/runs/<run>")
 def run(backfill: str, run: str) -> str:
-    """Show one run: its attempts, what it was told, what it waits for and what it has printed."""
+    """Show one run: attempts, run spec, upstream runs and output."""
     with cache().backfills() as kept:
         document = kept.run(backfill, run)
     tried = [one["attempt"] for one in document["attempts"]]
     chosen = request.args.get("attempt", tried[-1] if tried else 0, type=int)
     if tried and chosen not in tried:
-        raise NotFound("There was no such attempt.")
+        raise NotFound("No such attempt.")
     spec, log = {}, ""
     missing = []
     if tried:
@@ -235,7 +235,7 @@ def run_json(backfill: str, run: str) -> Response:
 
 @routes.get("/backfills/<backfill>/runs/<run>/<int:attempt>.txt")
 def log(backfill: str, run: str, attempt: int) -> Response:
-    """Return what an attempt has printed."""
+    """Return the output of an attempt."""
     with cache().backfills() as kept:
         found = kept.run(backfill, run)
     text = kept.attempt_log(found["backfill"], found["id"], attempt, most=_WHOLE_LOG)
@@ -244,7 +244,7 @@ def log(backfill: str, run: str, attempt: int) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """One of the plans of a backfill, the first or a tail, with the status of that."""
+    """One plan of a backfill, the first or a tail, with its status."""
 
     backfill: str
     document: Mapping[str, Any]
@@ -261,7 +261,7 @@ def _planned(backfill: str) -> _Planned:
         id_, every = kept.plan_documents(backfill)
     part = number("part")
     if not 1 <= part <= len(every):
-        raise NotFound("It has no such plan.")
+        raise NotFound("No such plan.")
     return _Planned(backfill=id_, document=every[part - 1], number=part, plans=len(every))
 
 
@@ -289,7 +289,7 @@ def plan(backfill: str) -> str:
 
 @routes.get("/backfills/<backfill>/plan.json")
 def plan_json(backfill: str) -> Response:
-    """Return the plan as it was saved: what `impact --json` prints."""
+    """Return the saved plan, as `impact --json` prints it."""
     return as_json(_planned(backfill).document)
 
 

@@ -1,4 +1,4 @@
-"""What the pages know: lineage and plans, kept for a while, as reading them takes long."""
+"""Cache of the pages: lineage and plans, which are slow to read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lineage_backfill.project import Project
 from lineage_backfill.workspace.backfills import Backfills
 from lineage_backfill.workspace.workspace import Workspace
 
-_FRESH = 30.0  # seconds for which lineage is not read again
-_KEPT = 16  # values of each kind
+_FRESH = 30.0  # seconds before lineage is read again
+_KEPT = 16  # cached values of each kind
 T = TypeVar("T")
 
 
 class LruCache(Generic[T]):
-    """The newest few values by their keys; each is made once at a time."""
+    """A small cache by key; two threads never compute one value at once."""
 
     def __init__(self, most: int = _KEPT) -> None:
         self._most = most
@@ -28,7 +28,7 @@ class LruCache(Generic[T]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of a key, made now where it is not kept."""
+        """Return the value of a key, computed if it is not cached."""
         with self._lock:
             if key not in self._values:
                 value = make()
@@ -39,7 +39,7 @@ class LruCache(Generic[T]):
 
 
 class Cache:
-    """Answers for one project; the clock tells seconds and only goes forward."""
+    """The cached values of one project; `clock` is monotonic, in seconds."""
 
     def __init__(self, project: Project, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.project = project
@@ -50,7 +50,7 @@ class Cache:
         self._reports = LruCache[dict[str, Any]]()
 
     def workspace(self) -> Workspace:
-        """Return a workspace whose lineage is read, at most half a minute old.
+        """Return a workspace with its lineage, at most half a minute old.
 
         Raises LineageError or ConfigError.
         """
@@ -63,7 +63,7 @@ class Cache:
 
     @contextmanager
     def backfills(self) -> Iterator[Backfills]:
-        """Open the run store to read it; the lineage is read only where it is needed."""
+        """Open the run store for reading; the lineage is read only if needed."""
         with Workspace(self.project).open_store(read_only=True) as store:
             yield Backfills(Workspace(self.project, store=store, read=self._snapshot))
 
@@ -73,11 +73,11 @@ class Cache:
     def spans(
         self, status: Mapping[str, Any], backfills: Backfills
     ) -> Mapping[str, tuple[Span, ...]]:
-        """Return where the keys of each run of a backfill lie in time; raises LineageError."""
-        key = status["id"], len(status["runs"])  # a tail adds runs; else they stay what they are
+        """Return the time spans of each run of a backfill; raises LineageError."""
+        key = status["id"], len(status["runs"])  # only a tail adds runs
         return self._spans.get(key, lambda: backfills.spans(status["id"]))
 
     def report(self, status: Mapping[str, Any], backfills: Backfills) -> dict[str, Any]:
-        """Return the report of a backfill, made again once one of its runs has gone on."""
+        """Return the report of a backfill, made again after any of its runs moved on."""
         key = status["id"], status["updated_at"], *status["totals"].values()
         return self._reports.get(key, lambda: backfills.report(status["id"]))

@@ -1,4 +1,4 @@
-"""What keeps the pages safe: who may ask, how, and what a browser may do with the answer."""
+"""Protects the pages: allowed hosts, methods and browser features."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _HEADERS = {
 
 
 def guard(pages: Flask, names: Collection[str]) -> None:
-    """Refuse what does not only read, and what was meant for another host.
+    """Refuse requests that are not reads, or that name another host.
 
-    A page of somebody else whose name comes to mean this machine (DNS rebinding) asks by that name:
-    only addresses, localhost, this machine's own names and `names` are answered.
+    In a DNS rebinding attack the host is the attacker's name: only addresses, localhost, this
+    machine's own names and `names` are accepted.
     """
     known = {"localhost", *(name.lower().rstrip(".") for name in (*own_names(), *names))}
 
@@ -39,24 +39,26 @@ def guard(pages: Flask, names: Collection[str]) -> None:
         if request.method not in _READING:
             raise MethodNotAllowed(_READING)
         if not is_trusted(request.host, known):
-            abort(421, "These pages are not served by that name; `--allow-host` adds one.")
+            abort(
+                421, "These pages are not served under that host name; add it with `--allow-host`."
+            )
 
     @pages.after_request
     def protect(response: Response) -> Response:
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
-        if response.is_sequence:  # the files of the pages are streamed, and hold no secrets
+        if response.is_sequence:  # static files are streamed, and contain no secrets
             response.set_data(redacted(response.get_data(as_text=True)))
         return response
 
 
 def own_names() -> tuple[str, ...]:
-    """Return the names that this machine has for itself."""
+    """Return this machine's own names."""
     return socket.gethostname(), socket.getfqdn()
 
 
 def is_trusted(host: str, known: Collection[str]) -> bool:
-    """Whether the host of a request is an address, or among the names that are known."""
+    """Whether the host of a request is an address or one of these names."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     try:
         ipaddress.ip_address(name.strip("[]"))

@@ -1,4 +1,4 @@
-"""The pages of the lineage: its jobs and datasets, and how they are partitioned."""
+"""The pages of the lineage: jobs, datasets and their partitioning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NODES = 100  # rows on a page
 
 @routes.get("/lineage")
 def lineage() -> str:
-    """List the jobs or the datasets of the lineage, those that are searched for."""
+    """List the jobs or datasets of the lineage that match a search."""
     workspace = cache().workspace()
     snapshot = workspace.snapshot
     kind = "dataset" if request.args.get("kind") == "dataset" else "job"
@@ -65,12 +65,12 @@ def graph_json() -> Response:
 
 @routes.get("/graph.svg")
 def graph_svg() -> Response:
-    """Draw the lineage, or what is one job away from `name`."""
+    """Draw the lineage, or the neighbours of `name`."""
     return as_svg(views.drawing(_view(cache().workspace())))
 
 
 def _view(workspace: Workspace) -> view.View:
-    """Return what is asked for: all of the lineage, or what is one job away from one name."""
+    """Return the whole lineage, or one name with its neighbours."""
     if "name" not in request.args:
         return view.whole(workspace.graph)
     return _around(workspace, _ref(workspace, request.args.get("kind", "job")))
@@ -78,7 +78,7 @@ def _view(workspace: Workspace) -> view.View:
 
 @routes.get("/lineage/<any(job, dataset):kind>")
 def node(kind: str) -> str:
-    """Show all that is known of one job or dataset."""
+    """Show everything known about one job or dataset."""
     workspace = cache().workspace()
     ref = _ref(workspace, kind)
     around = _around(workspace, ref)
@@ -116,13 +116,13 @@ def _around(workspace: Workspace, ref: Ref) -> view.View:
 
 
 def _ref(workspace: Workspace, kind: str) -> Ref:
-    """Return what the address names; raises UnknownNameError."""
+    """Return the job or dataset of the address; raises UnknownNameError."""
     name, namespace = request.args.get("name", ""), request.args.get("namespace", "")
     ref: Ref = JobRef(namespace, name) if kind == "job" else DatasetRef(namespace, name)
     edges = workspace.resolver.edges  # they hold all that the snapshot holds
     if ref not in (edges.jobs if kind == "job" else edges.datasets):
         raise UnknownNameError(
-            f"no {kind} is called {ref}", hint="The lineage may have changed; look for it there."
+            f"no {kind} is named {ref}", hint="The lineage may have changed; search it."
         )
     return ref
 
@@ -133,7 +133,7 @@ def _facts(workspace: Workspace, ref: Ref) -> JobFacts | DatasetFacts:
 
 
 def _calendar(workspace: Workspace, ref: Ref) -> str:
-    """Return how a dataset or the runs of a job are partitioned; empty where that is unknown."""
+    """Return the partitioning of a dataset or job as text; empty if unknown."""
     try:
         calendar = _facts(workspace, ref).calendar
     except UsageError as error:
@@ -154,7 +154,7 @@ def _in_words(calendar: Calendar) -> str:
 
 
 def _origin_of(workspace: Workspace, ref: Ref) -> str:
-    """Return why it is taken to be partitioned so."""
+    """Return where its partitioning comes from."""
     if isinstance(ref, JobRef):
         facts = workspace.resolver.job(ref)
         evidence = workspace.resolver.evidence(facts)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the backfills of a run store."""
+"""Metrics of a run store for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Backfills:
-    """Gives what the run store holds at this moment, as a collector of Prometheus does."""
+    """A Prometheus collector that reads the run store at each scrape."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class _Backfills:
         )
         yield _by_state(
             "lineage_backfill_open_runs",
-            "Runs of the backfills that are under way",
+            "Runs of unfinished backfills",
             {state: open_[state] for state in RunState},
         )
         yield GaugeMetricFamily(
             "lineage_backfill_drivers",
-            "Drivers alive that take backfills of this project by themselves",
+            "Live drivers of this project",
             value=self._drivers,
         )
 
@@ -70,7 +70,7 @@ def render(
     tallies: Mapping[str, Mapping[RunState, int]],
     drivers: int,
 ) -> str:
-    """Return the metrics of backfills that `history` lists, in the text format of Prometheus."""
+    """Return the metrics in the text format of Prometheus."""
     registry = CollectorRegistry()
     registry.register(_Backfills(backfills, tallies, drivers))
     return str(generate_latest(registry).decode())

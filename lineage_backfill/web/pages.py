@@ -1,4 +1,4 @@
-"""The pages: each shows a document that the command line prints, which stands beside it as JSON."""
+"""The pages: each shows a document of the command line, also available as JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lineage_backfill.web.answers import as_json, cache, here, link, routes
 from lineage_backfill.web.cache import Cache
 from lineage_backfill.web.guard import guard
 
-# Importing them adds their pages.
+# Importing a module adds its pages.
 _WITH = (backfill_pages, lineage_pages)
 
 
 def make_pages(project: Project, *, names: Collection[str] = ()) -> Flask:
-    """Return the pages of a project as a WSGI application, which answers by `names` as well."""
+    """Return the pages of a project as a WSGI application; `names` are extra host names."""
     pages = Flask(__name__)
     pages.extensions["cache"] = Cache(project)
     pages.jinja_env.undefined = StrictUndefined

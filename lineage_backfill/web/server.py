@@ -1,4 +1,4 @@
-"""Serves the pages until it is stopped."""
+"""Serves the pages until a signal stops it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THREADS = 4
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there, at any free port for 0; raises AddressError."""
+    """Return a listening socket, on any free port for 0; raises AddressError."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -40,7 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return where a browser on this machine finds the pages."""
+    """Return the address for a browser on this machine."""
     host, port = listening.getsockname()[:2]
     if ip_address(host).is_unspecified:
         host = "127.0.0.1"
@@ -48,7 +48,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 def is_private(listening: socket.socket) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can connect."""
     return ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
@@ -59,10 +59,10 @@ def serve(
     names: Collection[str] = (),
     ready: Callable[[], None],
 ) -> None:
-    """Serve the pages of a project until SIGINT or SIGTERM; `ready` is called once they are.
+    """Serve the pages of a project until SIGINT or SIGTERM; `ready` is called at the start.
 
-    `names` are further names by which browsers may ask. Raises EnvironmentMissingError where the
-    web server is not installed.
+    `names` are extra host names that browsers may use. Raises EnvironmentMissingError if the web
+    server is not installed.
     """
     try:
         from waitress.server import create_server

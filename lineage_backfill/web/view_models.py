@@ -1,4 +1,4 @@
-"""What the pages show of documents: pages of long lists, rows of jobs, and maps of their keys."""
+"""View models: pages of lists, rows of jobs, and heatmaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lineage_backfill.presentation.periods import Periods
 T = TypeVar("T")
 Document = Mapping[str, Any]
 
-#: What a cell of a map, in which runs of several states lie, is shown as: the first of these.
+#: A heatmap cell with runs of several states shows the first of these.
 _FIRST = (
     RunState.FAILED,
     RunState.BLOCKED,
@@ -25,7 +25,7 @@ _FIRST = (
     RunState.SUCCEEDED,
     RunState.SKIPPED,
 )
-#: How a state is told apart without its colour.
+#: Letters for states, for readers who cannot see the colours.
 SIGNS = {
     RunState.FAILED: "✗",
     RunState.BLOCKED: "!",
@@ -50,7 +50,7 @@ class Page(Generic[T]):
 
     @classmethod
     def of(cls, items: Sequence[T], number: int, *, size: int) -> Page[T]:
-        """Return a page; a number that is too high or too low gives the nearest one."""
+        """Return a page; a number out of range gives the nearest one."""
         pages = max(1, -(-len(items) // size))
         number = min(max(1, number), pages)
         begin = (number - 1) * size
@@ -59,9 +59,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A part of a bar: its state, how many runs it stands for, where it begins and how wide it is.
+    """A segment of a progress bar: state, number of runs, start and width.
 
-    Both are in hundredths of the bar.
+    Start and width are in percent of the bar.
     """
 
     state: RunState
@@ -71,9 +71,9 @@ class Slice:
 
 
 def bar(counts: Mapping[str, int]) -> list[Slice]:
-    """Return the parts of a bar that shows how many runs are in which state."""
+    """Return the segments of a bar that shows the states of runs."""
     total = sum(counts.get(state, 0) for state in RunState) or 1
-    # What is right, what will not be, what is under way, what is to come.
+    # Order: succeeded, failed, running, pending.
     order = sorted(
         RunState, key=lambda one: (not one.is_good, not one.is_final, not one.is_under_way)
     )
@@ -89,7 +89,7 @@ def bar(counts: Mapping[str, int]) -> list[Slice]:
 
 @dataclass(slots=True, kw_only=True)
 class JobRow:
-    """The runs of one job: their waves, their states, and the cells of its row of the map."""
+    """The runs of one job: waves, states, and the cells of its heatmap row."""
 
     job: JobRef
     waves: tuple[int, int]
@@ -98,13 +98,13 @@ class JobRow:
 
     @property
     def wave(self) -> str:
-        """The waves of its runs, in words."""
+        """The waves of its runs, as text."""
         first, last = self.waves
         return f"{first}" if first == last else f"{first}-{last}"
 
 
 def job_rows(runs: Iterable[Document]) -> list[JobRow]:
-    """Return the jobs of a backfill, those of the first waves first."""
+    """Return the jobs of a backfill, by wave."""
     rows: dict[JobRef, JobRow] = {}
     for run in runs:
         job, wave = JobRef(**run["job"]), run["wave"]
@@ -117,9 +117,9 @@ def job_rows(runs: Iterable[Document]) -> list[JobRow]:
 def fill(
     rows: Iterable[JobRow], runs: Iterable[Document], spans: Mapping[str, Sequence[Span]], zone: str
 ) -> Periods | None:
-    """Fill the cells of rows with the states of their runs; return the periods that they are.
+    """Fill the heatmap cells of the rows; return their periods.
 
-    None where no key lies in time.
+    None if there are no time partitions.
     """
     every = [span for one in spans.values() for span in one]
     if not every:
@@ -141,18 +141,18 @@ def fill(
 
 
 def worst(counts: Mapping[RunState, int]) -> RunState | None:
-    """Return the state that a reader must see first; None where there are no runs."""
+    """Return the most important state; None if there are no runs."""
     return next((state for state in _FIRST if counts.get(state)), None)
 
 
 def in_states(counts: Mapping[str, int]) -> str:
-    """Return how many runs are in which state, as words."""
+    """Return the numbers of runs by state, as text."""
     return ", ".join(f"{counts[state]:,} {state}" for state in RunState if counts.get(state))
 
 
 @dataclass(slots=True, kw_only=True)
 class Trouble:
-    """Runs of one job that are in the same trouble; `run` is the first of them."""
+    """Runs of one job with the same problem; `run` is the first of them."""
 
     job: JobRef
     state: RunState
@@ -163,7 +163,7 @@ class Trouble:
 
 
 def troubles(runs: Iterable[Document]) -> list[Trouble]:
-    """Return what did not succeed, what failed by itself first, alike runs of a job together."""
+    """Return the runs that did not succeed, failed ones first, grouped by job and error."""
     found: dict[tuple[JobRef, RunState, str], Trouble] = {}
     for run in runs:
         state = RunState(run["state"])

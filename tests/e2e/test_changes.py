@@ -96,8 +96,8 @@ def test_nothing_changed_is_nothing_to_do(shop: Shop) -> None:
         (("feed", "--since-version", "0", "--from", "2024-01-02T00"), 64, "find the keys"),
         (("feed", "--since-version", "0", "--changed-since", "2h"), 64, "find the keys"),
         (("--job", "daily", "--since-version", "0"), 64, "find the keys"),
-        (("--since-version", "0"), 64, "nothing is named that changed"),
-        (("feed", "--changed-since", "soon"), 64, "'soon' is not an instant"),
+        (("--since-version", "0"), 64, "no changed dataset or job is named"),
+        (("feed", "--changed-since", "soon"), 64, "'soon' is not a time"),
         (("elsewhere", "--since-version", "0"), 64, "is not declared"),
     ],
 )

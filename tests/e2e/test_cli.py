@@ -249,7 +249,7 @@ def test_why_a_job_would_run_and_why_not(shop: Shop) -> None:
 def test_a_saved_plan_is_run_as_it_is_and_refused_once_it_is_stale(shop: Shop) -> None:
     plan = shop.folder / "plan.json"
     shop("impact", *FIX, "--out", str(plan))
-    assert "is a plan already" in shop("run", str(plan), "--exact", code=64).stderr
+    assert "is a saved plan" in shop("run", str(plan), "--exact", code=64).stderr
     assert shop("run", str(plan), "--yes", "--quiet").stderr == ""
     assert len(shop.journal()) == 2
 
@@ -338,7 +338,7 @@ def test_a_failure_blocks_what_follows_and_retry_finishes_it(shop: Shop) -> None
     states = {run["job"]["name"]: run["state"] for run in status["runs"]}
     assert states == {"clean": "failed", "c2": "succeeded", "daily": "blocked"}
     assert not shop.document("report", schema="report")["touched_is_planned"]
-    assert "Did not succeed" in shop("report").stdout
+    assert "Not succeeded" in shop("report").stdout
 
     shop.does({})
     before = len(shop.journal())
@@ -511,7 +511,7 @@ def test_nobody_watches_for_ever_what_was_killed_and_another_terminal_goes_on(sh
     process.communicate()
     _, watched = watching.communicate(timeout=60)
     assert watching.returncode == 130
-    assert "Its driver process is gone" in watched
+    assert "Its driver process no longer exists" in watched
     assert "resume b-" in watched
     orphan = shop.document("status", schema="status")
     assert (orphan["state"], orphan["driver"]) == ("interrupted", None)

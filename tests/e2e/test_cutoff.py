@@ -162,7 +162,7 @@ def test_a_backfill_is_undone_gone_on_with_and_not_resumed(shop: TableShop) -> N
 
     shop.ran()
     said = shop("undo", done, "--yes").stderr
-    assert "To be put back: what 2 runs of 2 jobs wrote" in said
+    assert "Restores what 2 runs of 2 jobs overwrote" in said
     assert (clean.read_text(), daily.read_text()) == before
     assert shop.ran() == ["daily", "clean"]
     undo = shop.document("status", schema="status")

@@ -40,7 +40,7 @@ def test_the_tail_is_run_or_listed(tmp_path: Path) -> None:
     run = ("run", "ticks", "--partitions", key, "--yes")
 
     listed = shop(*run, "--no-tail", code=3)
-    assert "Became complete meanwhile, and was not run: adding" in listed.stderr
+    assert "Became complete meanwhile, not run: adding" in listed.stderr
     status = shop.document("status", schema="status")
     assert (status["state"], len(status["runs"])) == ("succeeded", 1)
     (left,) = status["left"]

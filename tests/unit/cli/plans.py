@@ -184,7 +184,7 @@ def many(number: int) -> Plan:
             count=1,
             wave=one.level,
             upstream=(),
-            engine=None,
+            engine="local",
             reads=(),
             writes=(),
         )

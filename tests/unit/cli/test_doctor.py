@@ -94,7 +94,7 @@ def test_lineage_from_the_future(shop: Shop, checks: Callable[..., dict[str, Any
     events.write_text(events.read_text().replace(ENDED, later))
     found = checks()["clock"]
     assert "in the future" in found["detail"]
-    assert "time server" in found["fix"]
+    assert "Synchronise" in found["fix"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -122,7 +122,7 @@ def test_a_saved_plan_is_looked_at_table_by_table(
     for name in ("plan", "retention", "tables", "permissions"):
         assert found[name]["ok"], found[name]
     assert found["tables"]["detail"] == "2 are read"  # raw and tidy: no other is in the plan
-    assert found["permissions"]["detail"] == "4 folders are as they should be"
+    assert found["permissions"]["detail"] == "4 folders are accessible"
     tidy = 'name = "tidy"\n'
     shop.project.write_text(shop.project.read_text().replace(tidy, f'{tidy}zone = "Asia/Tokyo"\n'))
     stale = checks("plan.json")["plan"]
@@ -140,7 +140,7 @@ def test_what_a_plan_reads_may_have_gone_meanwhile(
     capsys.readouterr()
     found = checks("plan.json")["retention"]
     assert not found["ok"]
-    assert found["detail"] == "past retention, and read by the plan: s:raw 2024-01-03"
+    assert found["detail"] == "read by the plan, but past retention: s:raw 2024-01-03"
     assert main(["doctor", "nowhere.json"]) == 64
 
 
@@ -191,7 +191,7 @@ def test_what_airflow_does_not_send_is_named(
     assert "airflow" not in checks()
     airflow(shop.folder, lambda _: True)
     found = checks()["airflow"]
-    assert found["detail"].startswith("several assets have one URI: s3://lake/orders, s3://lake")
+    assert found["detail"].startswith("several assets share one URI: s3://lake/orders, s3://lake")
 
     airflow(shop.folder, lambda one: "by_s3" not in one["job"]["name"])
     found = checks()["airflow"]

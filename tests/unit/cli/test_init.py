@@ -48,7 +48,7 @@ def test_from_events_to_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["init", "--events", "events.ndjson"]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "partitioning of 0 of 2 datasets; 4 questions left" in said.err
+    assert "from the lineage: 0 of 2 datasets; 4 questions left" in said.err
     assert 'events = ["events.ndjson"]' in (here / FILE).read_text()
 
     assert main(["config", "check"]) == 0
@@ -90,7 +90,7 @@ def test_a_file_above_that_stops_counting_is_said(
     (here / "sub").mkdir()
     monkeypatch.chdir(here / "sub")
     assert main(["init", "--events", "../events.ndjson"]) == 0
-    assert f"{here / FILE} does not count here any more" in capsys.readouterr().err
+    assert f"{here / FILE} is no longer used here" in capsys.readouterr().err
 
 
 def test_without_lineage_it_says_how_to_name_it(

@@ -314,7 +314,7 @@ def test_a_name_of_a_job_and_a_dataset(folder: Path, capsys: pytest.CaptureFixtu
         (["--jobs", "--datasets"], "leave nothing"),
         (["--up"], "need a start"),
         (["--depth", "2"], "need a start"),
-        (["etl_orders", "--select", "x"], "both say where to start"),
+        (["etl_orders", "--select", "x"], "both set the starting points"),
         (["--select", "x"], "matches no job"),
         (["--format", "gif"], "'gif' is not one of"),
     ],

@@ -142,10 +142,10 @@ def test_all_else_is_passed_on() -> None:
 
 
 REFUSED = [
-    ("nothing named", [], {}, "nothing is named"),
+    ("nothing named", [], {}, "no changed dataset or job is named"),
     ("two ways to say the keys", ["raw"], {"from_": "1", "partitions": "2"}, "both"),
     ("an end without a beginning", ["raw"], {"to": "2"}, "--to needs --from"),
-    ("a request file and a dataset", ["raw"], {"request": Path("x.json")}, "by itself"),
+    ("a request file and a dataset", ["raw"], {"request": Path("x.json")}, "cannot be combined"),
     ("a file that is not there", ["raw"], {"partitions": "@nowhere.json"}, "cannot be read"),
 ]
 

@@ -149,7 +149,7 @@ def test_short_keys_and_reasons() -> None:
     assert short["rolling"] == "reads daily and 6 before"
     assert short["total"] == "reads daily, continues"
     (odd,) = plans.odd().jobs
-    assert in_short(odd.reason, Names(())) == "asked for, reads in0 +3, inferred"
+    assert in_short(odd.reason, Names(())) == "requested, reads in0 +3, inferred"
 
 
 def test_mappings_in_words() -> None:
@@ -189,7 +189,7 @@ def test_why_of_what_was_asked_for_and_of_a_hostile_name() -> None:
     )
     text = shown(explained(said), 80)
     assert r"evil[red]\x1b[31m k\x07 is planned: so\x1b." in text
-    assert "it was asked for by name" in text
+    assert "named in the request" in text
     assert "and 6 steps more; --json has all" in text
 
 
@@ -277,13 +277,13 @@ OUTCOMES: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
     (
         DONE,
         rewritten(5, undo_of="b-1"),
-        "Put back: 1 table, 5 partitions rewritten exactly as planned.",
+        "Restored: 1 table, 5 partitions rewritten exactly as planned.",
     ),
     (
         ended(BackfillState.SUCCEEDED, succeeded=1, skipped=4),
         rewritten(0, -1, -1, -1, -1),
         (
-            "Your fix changed nothing: what was rewritten came out as before,"
+            "Your fix changed nothing: what was rewritten came out as before;"
             " 4 downstream jobs were not needed."
         ),
     ),
@@ -301,7 +301,7 @@ OUTCOMES: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
     (
         DONE,
         rewritten(5, exact=False),
-        "The partitions rewritten are not those planned.",
+        "The rewritten partitions differ from those planned.",
     ),
 ]
 
@@ -465,7 +465,7 @@ def test_rows_that_a_run_would_change() -> None:
     }
     assert fits(document, "dry_run")
     text = shown(dry_run_view(document), 100)
-    assert "daily 2024-03-10  was run on clones of its tables; nothing was written to them." in text
+    assert "daily 2024-03-10  ran on clones of its tables; the tables are unchanged." in text
     assert "The plan rewrites hours first; here they were read as they are now." in text
     assert "orders 2024-03-10\n30 rows before, 1,030 after: 1,001 added" in text
     assert "+  id: 4  email: ***" in text

@@ -64,4 +64,4 @@ def test_without_a_commit_it_is_unknown(
 ) -> None:
     assert run("")["touched_is_planned"] is None
     assert main(["report"]) == 0
-    assert "What was rewritten is unknown" in capsys.readouterr().out
+    assert "Rewritten partitions are unknown" in capsys.readouterr().out

@@ -130,7 +130,7 @@ def test_only_the_rest_and_what_follows_from_it(
     assert document["to_run"] == {"jobs": 2, "partitions": 4, "runs": 4}
 
     assert main(["catchup", *NOW]) == 9  # no one to ask
-    assert "+  clean  2024-01-04  never made" in capsys.readouterr().err
+    assert "+  clean  2024-01-04  never written" in capsys.readouterr().err
     assert main(["catchup", *NOW, "--yes", "--max-parallel", "1"]) == 0
     assert sorted(shop.journal) == [
         "clean 2024-01-02",
@@ -184,7 +184,7 @@ def test_where_all_waits_for_an_input_nothing_is_run(
     shop.table("sums", (3, "1"))
     for limit in ([], ["--limit", "1"]):
         assert main(["catchup", *NOW, "--yes", *limit]) == 0
-        assert "Nothing can be run until the inputs are written." in capsys.readouterr().err
+        assert "Nothing can run until the inputs are written." in capsys.readouterr().err
     assert shop.journal == []
     assert main(["stale", *NOW, "--detailed-exitcode"]) == 2
 
@@ -314,7 +314,7 @@ def test_the_plan_can_be_saved_and_run(shop: Shop, capsys: pytest.CaptureFixture
     shop.table("raw", (1, "12345"))
     shop.table("tidy", (2, "12345"))
     assert main(["stale", *NOW, "--out", "plan.json"]) == 0
-    assert "never made" in capsys.readouterr().out
+    assert "never written" in capsys.readouterr().out
     assert main(["run", "plan.json", "--yes"]) == 0
     assert shop.journal == ["totals 2024-01-01..2024-01-05"]
 

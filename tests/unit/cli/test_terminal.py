@@ -74,7 +74,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_request_that_names_a_member_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text('{"changed": [], "jobs": [{"exact": true}], "changed": []}')
-    with pytest.raises(UsageError, match=r"request\.json: 'changed' is there twice") as raised:
+    with pytest.raises(UsageError, match=r"request\.json: 'changed' occurs twice") as raised:
         documents.load(file, unique=True)
     assert raised.value.hint
     assert documents.load(file)["changed"] == []
@@ -133,7 +133,7 @@ def test_quiet_says_nothing_but_errors(
     assert main([*PREVIEW, "--out", out, "-q"]) == 0
     silent = capsys.readouterr()
     assert (silent.out, silent.err) == (loud.out, "")
-    assert "executes exactly this" in loud.err
+    assert "run exactly this plan" in loud.err
     assert main(["-q", "impact", "nowhere"]) == 64
     assert capsys.readouterr().err.startswith("error[LB-101]")
 
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_there_is_called_a_file(
 ) -> None:
     monkeypatch.chdir(SHOP)
     assert main(["run", "plan.json", "--no-input"]) == 64
-    assert "'plan.json' is neither a file here nor a dataset" in capsys.readouterr().err
+    assert "'plan.json' is neither a file nor a dataset" in capsys.readouterr().err
 
 
 def test_no_at_the_question_is_no_failure(

@@ -139,7 +139,7 @@ def test_a_partition_has_no_other_keys(
 ) -> None:
     named = ["public.orders_2021_06_02", "--from", "2021-06-01"]
     assert main(["impact", *named, *project(PATTERNS)]) == 64
-    assert "is one partition already" in capsys.readouterr().err
+    assert "is already one partition" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def test_the_environment_says_it_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("timeout = '2 weeks'", "`timeout` is '2 weeks', which is not a length of time"),
-        ("timeout = '0s'", "`timeout` is '0s', which is not a length of time"),
+        ("timeout = '2 weeks'", "`timeout` is '2 weeks', which is not a duration"),
+        ("timeout = '0s'", "`timeout` is '0s', which is not a duration"),
         ("timeout = 60", "`timeout` must be a string"),
         ("retries = -1", "`retries` is -1, but must be at least 0"),
         ("retry_wait = 'soon'", "`retry_wait` is 'soon'"),
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_refused(tmp_path: Path, place: str, line: str, said: s
     [
         ("max_failures = 0", "must be at least 1"),
         ("fail_fast = 1", "must be true or false"),
-        ("expires = 'never'", "which is not a length of time"),
+        ("expires = 'never'", "which is not a duration"),
         ("fail_fast = true\nmax_failures = 2", "has `fail_fast` and `max_failures`"),
     ],
 )
