@@ -1,8 +1,8 @@
-"""Datasets that lineage names by their place, tied to the ones declared to lie there."""
+"""Datasets that lineage names by their place: one for each place, the declared one where one is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -24,36 +24,49 @@ from lineage_backfill.project.locations import (
     table_parts,
     without_partition,
 )
-from lineage_backfill.project.matching import Matcher, is_glob
+from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, names
+from lineage_backfill.project.matching import target as named_by
 
 Parts = tuple[str, ...]
 
 
 class Places:
-    """The datasets of a project that say by `location` or `table` where they lie.
+    """The datasets of a project that say by `location`, `table` or their name where they lie.
 
-    A dataset of the lineage is the declared one if one of its names means that place; see
-    `project.locations`. A partition's folder is a part of the table above it.
+    All names of one place are one dataset; see `project.locations`. A partition's folder is a part
+    of the table above it, unless `folders` is False.
     """
 
-    def __init__(self, declarations: Declarations) -> None:
-        self._home, self._jobs = declarations.namespace, declarations.jobs
+    def __init__(self, declarations: Declarations, *, folders: bool = True) -> None:
+        self._home, self._folders = declarations.namespace, folders
+        self._declared_names = DeclaredNames(declarations).datasets
         self._exact = Matcher(
             [one for one in declarations.datasets if not is_glob(one.name)],
             self._home,
             lambda one: one.name,
         )
+        self._edges: list[tuple[str, ReadDeclaration | WriteDeclaration]] = []
+        for job in declarations.jobs:
+            self._edges += [(job.name, edge) for edge in job.reads]
+            self._edges += [(job.name, edge) for edge in job.writes]
         self._stored: dict[str, list[DatasetDeclaration]] = {}
         self._tables: dict[Parts, list[DatasetDeclaration]] = {}
         for one in declarations.datasets:
             if is_glob(one.name):
                 continue
-            if one.location and (form := storage(one.location)):
+            if form := self._form(one):
                 self._stored.setdefault(form, []).append(one)
             if one.table:
                 parts = table_parts(one.table)
                 for known in {parts, parts[-2:]}:
                     self._tables.setdefault(known, []).append(one)
+
+    def _form(self, declared: DatasetDeclaration) -> str | None:
+        """Return the storage where a declared dataset lies: by its location, else by its name."""
+        if declared.location:
+            return storage(declared.location)
+        space = declared.namespace or self._home
+        return dataset_storage(space, declared.name) if space and not declared.table else None
 
     def find(self, name: DatasetRef, *, linked: bool = False) -> list[DatasetDeclaration]:
         """Return what is declared to lie where a name means; several where that is not clear."""
@@ -69,60 +82,114 @@ class Places:
         return []
 
     def located(self, text: str, known: Iterable[DatasetRef]) -> DatasetRef | None:
-        """Return the dataset that is declared to lie at a location; None where none is."""
+        """Return the dataset that lies at a location; None where none does, or several do."""
         form = storage(text)
-        found = self._stored.get(form, []) if form else []
-        return self._ref(found[0], known) if len(found) == 1 else None
+        if form is None:
+            return None
+        found = {self._ref(one, known) for one in self._stored.get(form, [])}
+        found = found or {ref for ref in known if dataset_storage(*ref[:2]) == form}
+        return found.pop() if len(found) == 1 else None
 
     def tie(self, snapshot: LineageSnapshot) -> LineageSnapshot:
-        """Return the lineage with each declared dataset in place of those that mean its place.
+        """Return the lineage with one dataset in place of all those that mean its place.
 
         Raises DeclarationError where a dataset would be two declared ones, or a table may lie in
         two catalogs.
         """
-        former = (
-            node for node in snapshot.jobs.values() if node.former_reads or node.former_writes
-        )
-        refs = {*snapshot.datasets}
-        refs.update(ref for node in former for ref in (*node.former_reads, *node.former_writes))
         into: dict[DatasetRef, DatasetRef] = {}
-        for ref in sorted(refs):
-            node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
-            declared = self._declared(node)
-            if declared is not None:
-                target = self._ref(declared, snapshot.datasets)
-                if target != ref and self._exact.find(ref) is not declared:
-                    into[ref] = target
-        self._refuse_two_catalogs(into, snapshot)
+        by_declaration: dict[DatasetRef, DatasetRef] = {}
+        for members in self._groups(snapshot):
+            declared = self._declared(members)
+            whole = self._whole(members, declared, snapshot)
+            if whole is not None:
+                tied = {node.ref: whole for node in members if node.ref != whole}
+                into |= tied
+                by_declaration |= tied if declared is not None else {}
+        self._refuse_two_catalogs(by_declaration, snapshot)
         if not into:
             return snapshot
-        self._refuse_edges(into)
+        self._refuse_edges(into, snapshot)
         merged = merge_datasets(snapshot, into)
         parts: dict[DatasetRef, list[DatasetRef]] = {}
         for ref, target in into.items():
             parts.setdefault(target, []).append(ref)
         datasets = dict(merged.datasets)
-        for target, tied in parts.items():
-            datasets[target] = _completed(datasets.get(target), target, tied, snapshot)
+        for target, tied_refs in parts.items():
+            datasets[target] = _completed(datasets.get(target), target, tied_refs, snapshot)
         return replace(merged, datasets=dict(sorted(datasets.items())))
 
-    def _declared(self, node: DatasetNode) -> DatasetDeclaration | None:
-        named: list[DatasetDeclaration] = []
-        for ref in (node.ref, *node.aliases):
-            own = self._exact.find(ref)
-            # Without a namespace it may be any of that name: the dataset keeps the one it has.
-            if own is not None and (ref == node.ref or own.namespace or self._home):
-                named.append(own)
-            named += self.find(ref, linked=bool(node.aliases))
-        found = dict.fromkeys(named)
+    def _groups(self, snapshot: LineageSnapshot) -> Iterable[Sequence[DatasetNode]]:
+        """Return all datasets that the lineage names, those of one place together."""
+        refs = {*snapshot.datasets}
+        for job in snapshot.jobs.values():
+            refs.update(job.former_reads, job.former_writes)
+        refs.update(filter(None, (self._edge_target(edge, snapshot) for _, edge in self._edges)))
+        groups: dict[object, list[DatasetNode]] = {}
+        for ref in sorted(refs):
+            node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
+            places = {place for name in (ref, *node.aliases) for place in self._meant(name)}
+            known = {id(one): one for place in places if (one := groups.get(place))}
+            together, *others = known.values() or ([],)
+            for other in others:  # its names mean several places: these are one
+                together += other
+                groups |= {place: together for place, one in groups.items() if one is other}
+            together.append(node)
+            groups |= dict.fromkeys(places or {ref}, together)
+        return {id(one): one for one in groups.values()}.values()
+
+    def _meant(self, name: DatasetRef) -> Iterator[object]:
+        """Yield the place that a name means; a folder that is declared by itself is one."""
+        if form := dataset_storage(*name[:2]):
+            is_whole = not self._folders or form in self._stored or self._exact.find(name)
+            yield form if is_whole else without_partition(form)
+        elif parts := dataset_table(*name[:2]):
+            yield name.namespace.rstrip("/"), parts
+
+    def _declared(self, members: Sequence[DatasetNode]) -> DatasetDeclaration | None:
+        found: dict[DatasetDeclaration, None] = {}
+        for node in members:
+            for ref in (node.ref, *node.aliases):
+                own = self._exact.find(ref)
+                # Without a namespace it may be any of that name: the dataset keeps the one it has.
+                if own is not None and (ref == node.ref or own.namespace or self._home):
+                    found[own] = None
+                found |= dict.fromkeys(self.find(ref, linked=bool(node.aliases)))
         if len(found) > 1:
-            names = " and ".join(sorted(f'"{one.name}"' for one in found))
+            called = " and ".join(sorted(f'"{one.name}"' for one in found))
             raise DeclarationError(
-                f"dataset {node.ref} is declared twice by its name and place: {names}",
+                f"dataset {members[0].ref} is declared twice by its name and place: {called}",
                 hint="Give each place to one [[dataset]]: correct a `location` or `table`, or leave"
                 " a table out.",
             )
         return next(iter(found), None)
+
+    def _whole(
+        self,
+        members: Sequence[DatasetNode],
+        declared: DatasetDeclaration | None,
+        snapshot: LineageSnapshot,
+    ) -> DatasetRef | None:
+        """Return the dataset that all members are; None where each stays what it is."""
+        refs = sorted(node.ref for node in members)
+        if declared is not None:
+            named = [ref for ref in refs if self._exact.find(ref) is declared]
+            if named == refs and len(refs) == 1:
+                return None
+            is_placed = declared.namespace or self._home or not named
+            return self._ref(declared, snapshot.datasets) if is_placed else named[0]
+        if len(refs) == 1:
+            return None
+        tables = {_table(ref) for ref in refs}
+        are_folders = len(tables) == 1 and tables.isdisjoint(refs)
+        if are_folders and not any(map(self._declared_names.find, refs)):
+            return None  # a family of names that is to be declared
+        edges = {self._edge_target(edge, snapshot) for _, edge in self._edges}
+        return min(tables, key=lambda ref: (ref not in edges, ref not in refs, ref))
+
+    def _edge_target(
+        self, edge: ReadDeclaration | WriteDeclaration, snapshot: LineageSnapshot
+    ) -> DatasetRef | None:
+        return named_by(edge, self._home, snapshot.datasets)
 
     def _ref(self, declared: DatasetDeclaration, known: Iterable[DatasetRef]) -> DatasetRef:
         space = declared.namespace or self._home
@@ -131,18 +198,18 @@ class Places:
             space = spaces.pop() if len(spaces) == 1 else "default"
         return DatasetRef(space, declared.name)
 
-    def _refuse_edges(self, into: Mapping[DatasetRef, DatasetRef]) -> None:
+    def _refuse_edges(
+        self, into: Mapping[DatasetRef, DatasetRef], snapshot: LineageSnapshot
+    ) -> None:
         """Raise DeclarationError for a declared edge by a name that stands for another one now."""
-        for job in self._jobs:
-            edges: list[ReadDeclaration | WriteDeclaration] = [*job.reads, *job.writes]
-            for edge in edges:
-                space = edge.namespace or self._home
-                for ref, target in into.items() if not is_glob(edge.dataset) else ():
-                    if edge.dataset == ref.name and space in (None, ref.namespace):
-                        raise DeclarationError(
-                            f"job {job.name!r} names dataset {ref}, which is declared as {target}",
-                            hint=f'Write dataset = "{target.name}" there.',
-                        )
+        for job, edge in self._edges:
+            ref = self._edge_target(edge, snapshot)
+            whole = into.get(ref) if ref else None
+            if whole and not names(edge, whole, self._home):
+                raise DeclarationError(
+                    f"job {job!r} names dataset {ref}, which is {whole} by its place",
+                    hint=f'Write dataset = "{whole.name}" there.',
+                )
 
     def _refuse_two_catalogs(
         self, into: Mapping[DatasetRef, DatasetRef], snapshot: LineageSnapshot
@@ -177,7 +244,7 @@ def _completed(
 ) -> DatasetNode:
     """Return the node with the tied names, and with what the lineage says of the whole table."""
     node = node or DatasetNode(ref=target)
-    whole = {ref: _whole(ref) for ref in tied}
+    whole = {ref: _table(ref) for ref in tied}
     own = [ref for ref in tied if whole[ref] == ref]
     nodes = [before.datasets[ref] for ref in (*own, target) if ref in before.datasets]
     return structs.replace(
@@ -190,7 +257,7 @@ def _completed(
     )
 
 
-def _whole(ref: DatasetRef) -> DatasetRef:
+def _table(ref: DatasetRef) -> DatasetRef:
     """Return the name of the table that a partition's folder is a part of."""
     if dataset_storage(*ref[:2]) is None:
         return ref

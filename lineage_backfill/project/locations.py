@@ -1,8 +1,9 @@
 """Where tables lie: paths on this machine, URLs of other file systems, names in a catalog.
 
 One rule says which names mean one place. Storage: the scheme's family (`s3`, `s3a` and `s3n` are
-one), the authority and the path, decoded, without empty segments. `/dbfs` is `dbfs:/`, a path alone
-is `file:`. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
+one, as are `abfs` and `wasb` with both hosts of an account), the authority and the path, decoded,
+without empty segments. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020 by
+default. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
 where no schema is given; one catalog may be left out.
 """
 
@@ -19,12 +20,12 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: The schemes of storage, each with the name of its family.
 _FAMILIES: Final = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    **dict.fromkeys(("abfs", "abfss"), "abfs"),
-    **dict.fromkeys(("wasb", "wasbs"), "wasb"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "abfs"),
     **{one: one for one in ("file", "dbfs", "gs", "hdfs", "viewfs", "adl", "oss", "cos", "obs")},
 }
 #: Those of one machine or workspace: their URLs need no authority.
 _LOCAL: Final = ("file", "dbfs")
+_NAME_NODE: Final = ":8020"
 _STORAGE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
 _FOLDER: Final = re.compile(r"[^/=]+=[^/]*")
 #: What catalogs call themselves in the namespace of a dataset.
@@ -51,12 +52,20 @@ def storage(location: str) -> str | None:
             return None
         scheme = _FAMILIES[found[1].casefold()]
         authority, path = (found[2] or "").casefold(), found[3] or "/"
-    if scheme == "file" and authority == "localhost":
-        authority = ""
+    authority = _authority(scheme, authority)
     segments = [one for one in unquote(path).split("/") if one not in ("", ".")]
     if scheme == "file" and not authority and segments[:1] == ["dbfs"]:
         scheme, segments = "dbfs", segments[1:]
     return f"{scheme}://{authority}/{'/'.join(segments)}"
+
+
+def _authority(scheme: str, authority: str) -> str:
+    """Return the one form of all ways to write an authority of a scheme."""
+    if scheme == "file":
+        return "" if authority == "localhost" else authority
+    if scheme == "abfs":
+        return authority.replace(".blob.", ".dfs.")
+    return authority.removesuffix(_NAME_NODE) if scheme == "hdfs" else authority
 
 
 def dataset_storage(namespace: str, name: str) -> str | None:
@@ -68,7 +77,8 @@ def dataset_storage(namespace: str, name: str) -> str | None:
     if ":/" in name and not name.startswith("/") and (form := storage(name)):
         return form
     root = _root(namespace)
-    if root is None or (root == "file:" and not name.startswith("/")):
+    is_relative = root == "file:" and not name.startswith("/") and not namespace.endswith("/")
+    if root is None or is_relative:
         return None
     return storage(f"{root}/{name.lstrip('/')}")
 

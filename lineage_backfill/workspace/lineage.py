@@ -68,7 +68,9 @@ class ProjectLineage:
 
     def read_to_draft(self) -> LineageSnapshot:
         """Return the lineage as a project file without declarations makes it."""
-        return _folded(self.read_source(), Declarations(), applications=True)
+        # Folders of partitions tell of a table's calendar: they stay apart.
+        tied = Places(Declarations(), folders=False).tie(self.read_source())
+        return _folded(tied, Declarations(), applications=True)
 
     def refresh(self) -> LineageSnapshot:
         """Forget what was kept of Marquez, and return the lineage, which is read in full."""

@@ -54,8 +54,11 @@ def at(place: str, name: str = "orders") -> str:
         ("s3://lake/raw/orders", "spark", "s3a://lake/raw/orders"),
         ("abfss://c@a.dfs.core.windows.net/t", "abfs://C@a.dfs.core.windows.net", "t"),
         ("wasbs://c@a.blob.core.windows.net/t", "wasb://c@a.blob.core.windows.net", "t"),
+        ("abfss://c@a.dfs.core.windows.net/t", "wasbs://c@a.blob.core.windows.net", "t"),
         ("gs://lake/t", "gs://lake", "t"),
         ("hdfs://nn:8020/t", "hdfs://nn:8020", "/t"),
+        ("hdfs://nn/t", "hdfs://nn:8020", "/t"),
+        ("/lake/raw/orders", "file:///", "lake/raw/orders"),
         ("dbfs:/mnt/t", "dbfs", "/mnt/t"),
         ("dbfs:/mnt/t", "file", "/dbfs/mnt/t"),
         ("/dbfs/mnt/t", "dbfs", "mnt/t"),
@@ -91,6 +94,7 @@ def test_a_dataset_of_a_declared_place_is_the_declared_one(
         ("/lake/raw/orders", "s3://lake", "raw/orders"),
         ("s3://lake/raw/orders", "s3://other", "raw/orders"),
         ("s3://lake/raw/orders", "gs://lake", "raw/orders"),
+        ("hdfs://nn:9000/t", "hdfs://nn", "/t"),
         ("sales.orders", "postgres://host:5432", "sales.orders"),
         ("sales.orders", "hive://metastore:9083", "other.orders"),
         ("main.sales.orders", "databricks://host", "test.sales.orders"),
@@ -146,6 +150,99 @@ def test_a_path_is_tied_by_the_table_that_it_links_to() -> None:
         assert [ref.name in ("orders", "sales.orders") for ref in tied.jobs[JOB].reads] == [True]
 
 
+LOAD = JobRef("w", "load")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (("s3a://lake", "orders"), ("s3://lake", "orders")),
+        (("s3a://lake", "orders"), ("s3n://LAKE/", "/orders/")),
+        (("file", "/lake/orders"), ("file", "/lake/orders/")),
+        (("file", "/lake/orders"), ("file", "/lake/orders/dt=2024-01-01")),
+        (("file", "/lake/orders/dt=2024-01-01"), ("file", "/lake/orders")),
+        (("s3://lake", "orders/dt=2024-01-01"), ("s3a://lake", "orders/dt=2023-12-31")),
+        (("dbfs", "/mnt/orders"), ("file", "/dbfs/mnt/orders")),
+        (("hive://m:9083", "sales.orders"), ("hive://m:9083", "spark_catalog.Sales.Orders")),
+    ],
+)
+def test_undeclared_names_of_one_place_are_one_dataset(
+    written: tuple[str, str], read: tuple[str, str]
+) -> None:
+    jobs = [
+        JobNode(ref=LOAD, writes=(DatasetRef(*written),)),
+        JobNode(ref=JOB, reads=(DatasetRef(*read),)),
+    ]
+    tied = Places(declarations("")).tie(LineageSnapshot.of(jobs))
+    assert tied.jobs[LOAD].writes == tied.jobs[JOB].reads
+    assert "=" not in tied.jobs[JOB].reads[0].name
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (("file", "/lake/orders"), ("file", "/lake/Orders")),
+        (("file", "/lake/orders"), ("file", "/lake/orders/part")),
+        (("s3://lake", "orders"), ("gs://lake", "orders")),
+        (("hive://m:9083", "sales.orders"), ("hive://other:9083", "sales.orders")),
+        (("hive://m:9083", "sales.orders"), ("hive://m:9083", "main.sales.orders")),
+        (("postgres://h:5432", "db.sales.orders"), ("postgres://h:5432", "db.Sales.orders")),
+        # A family: its pattern is to be declared.
+        (("file", "/lake/orders/dt=2024-01-01"), ("file", "/lake/orders/dt=2023-12-31")),
+    ],
+)
+def test_undeclared_names_of_several_places_stay_apart(
+    written: tuple[str, str], read: tuple[str, str]
+) -> None:
+    lineage = LineageSnapshot.of(
+        [
+            JobNode(ref=LOAD, writes=(DatasetRef(*written),)),
+            JobNode(ref=JOB, reads=(DatasetRef(*read),)),
+        ]
+    )
+    assert Places(declarations("")).tie(lineage) is lineage
+
+
+def test_folders_that_a_glob_declares_are_one_table() -> None:
+    parts = [DatasetRef("file", f"/lake/orders/dt=2024-01-0{day}") for day in (1, 2)]
+    lineage = LineageSnapshot.of(
+        [JobNode(ref=LOAD, writes=(parts[0],)), JobNode(ref=JOB, reads=(parts[1],))]
+    )
+    tied = Places(declared('{ name = "*", namespace = "file", grain = "day" }')).tie(lineage)
+    assert list(tied.datasets) == [DatasetRef("file", "/lake/orders")]
+
+
+def test_a_folder_that_is_declared_itself_stays_apart() -> None:
+    parts = [f"/lake/orders/region={region}" for region in ("eu", "us")]
+    lineage = sent(*(DatasetRef("file", name) for name in (*parts, "/lake/orders")))
+    tied = Places(declared(at(parts[0], "eu"), at(parts[1], "us"))).tie(lineage)
+    assert [ref.name for ref in tied.jobs[JOB].reads] == ["/lake/orders", "eu", "us"]
+
+
+def test_a_link_ties_the_folders_of_a_path_to_the_declared_table() -> None:
+    path, table = DatasetRef("file", "/wh/orders"), DatasetRef("hive://m:9083", "sales.orders")
+    folder = DatasetRef("file", "/wh/orders/dt=2024-01-01")
+    lineage = LineageSnapshot.of(
+        [JobNode(ref=LOAD, writes=(path,)), JobNode(ref=JOB, reads=(folder,))],
+        [DatasetNode(ref=path, aliases=(table,))],
+    )
+    tied = Places(declared(at("sales.orders"))).tie(lineage)
+    assert (tied.jobs[LOAD].writes, tied.jobs[JOB].reads) == ((ORDERS,), (ORDERS,))
+
+
+def test_one_place_bears_the_name_that_a_declared_edge_gives_it() -> None:
+    toml = 'job = [{ name = "daily", reads = [{ dataset = "t", namespace = "s3://lake" }] }]'
+    tied = Places(declarations(toml)).tie(sent(DatasetRef("s3a://lake", "t")))
+    assert tied.jobs[JOB].reads == (DatasetRef("s3://lake", "t"),)
+
+
+def test_a_location_on_the_command_line_is_the_dataset_that_lies_there() -> None:
+    known = [DatasetRef("s3a://lake", "orders"), DatasetRef("file", "/orders")]
+    places = Places(declarations(""))
+    assert places.located("s3://lake/orders/", known) == known[0]
+    assert places.located("s3://lake/other", known) is None
+
+
 @pytest.mark.parametrize(
     ("tables", "names", "message"),
     [
@@ -181,7 +278,7 @@ def test_one_dataset_is_never_two_declared_ones(
 def test_an_edge_that_is_declared_by_a_tied_name_is_refused() -> None:
     read = '{ dataset = "/lake/orders", namespace = "file", mapping = "window", before = 6 }'
     toml = f'dataset = [{at("/lake/orders")}]\njob = [{{ name = "daily", reads = [{read}] }}]'
-    with pytest.raises(DeclarationError, match="which is declared as w:orders") as caught:
+    with pytest.raises(DeclarationError, match="which is w:orders by its place") as caught:
         Places(declarations(toml)).tie(sent(DatasetRef("file", "/lake/orders")))
     assert caught.value.hint == 'Write dataset = "orders" there.'
 
