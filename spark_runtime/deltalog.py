@@ -312,7 +312,7 @@ def _advance(
             state = replace(state, partitions={}, emptied=frozenset())
             actions = [action for action in actions if not action.get("remove")]
         state = with_metadata(state, metadata)
-    if any((a.get("domainMetadata") or {}).get("domain") == "delta.clustering" for a in actions):
+    if _clusters(actions):
         state = replace(state, clustered=True)
     columns, names = _columns_of(state)
     held = _Holders(lambda: previous, location)
@@ -320,28 +320,22 @@ def _advance(
 
     changes: dict[Values, list[tuple[str, Mapping[str, Any]]]] = {}
     for kind in ("remove", "add"):
-        for action in actions:
-            body = action.get(kind)
-            values = _values(body, columns, names, held) if body else None
-            if body and values is not None:
+        for body in (action[kind] for action in actions if action.get(kind)):
+            values = _values(body, columns, names, held)
+            if values is not None:
                 changes.setdefault(values, []).append((kind, body))
-    recorded = {
-        tuple(values): fingerprint
-        for values, _rows_written, fingerprint in commit.metadata.get("partitions", ())
-    }
+    recorded = _recorded(commit)
     partitions = dict(state.partitions)
     for values, bodies in changes.items():
-        before = state.contents(values)
-        # A checkpoint adds files without calling it a change: what they hold is not known.
-        unchanged = before.files and values not in commit.touched
-        kept = before.fingerprint if unchanged else None
-        files = _changed(before.files, bodies)
-        if files is None or files:
-            partitions[values] = Contents(files, recorded.get(values, kept))
-        else:
+        contents = _after(state.contents(values), bodies, touched=values in commit.touched)
+        if contents is None:
             partitions.pop(values, None)
+        else:
+            partitions[values] = replace(
+                contents, fingerprint=recorded.get(values, contents.fingerprint)
+            )
 
-    emptied = {values for values in (*changes, *recorded) if values not in partitions}
+    emptied = (changes.keys() | recorded.keys()) - partitions.keys()
     tokens = dict(state.tokens)
     note_tokens(tokens, commit)
     txns = {a["txn"]["appId"]: a["txn"]["version"] for a in actions if a.get("txn")}
@@ -353,6 +347,27 @@ def _advance(
         transactions={**state.transactions, **txns} if txns else state.transactions,
         tokens=tokens,
     )
+
+
+def _after(
+    before: Contents, bodies: Sequence[tuple[str, Mapping[str, Any]]], *, touched: bool
+) -> Contents | None:
+    """Return what a partition holds after a commit; None for nothing."""
+    files = _changed(before.files, bodies)
+    if files is not None and not files:
+        return None
+    # A checkpoint adds files without calling it a change: what they hold is not known.
+    return Contents(files, before.fingerprint if before.files and not touched else None)
+
+
+def _recorded(commit: Commit) -> dict[Values, str | None]:
+    found = commit.metadata.get("partitions", ())
+    return {tuple(values): fingerprint for values, _rows_written, fingerprint in found}
+
+
+def _clusters(actions: Iterable[Mapping[str, Any]]) -> bool:
+    domains = (action.get("domainMetadata") or {} for action in actions)
+    return any(one.get("domain") == "delta.clustering" for one in domains)
 
 
 class _Holders:

@@ -176,18 +176,9 @@ def align_schema(
             if name in ours and _kind(ours[name]) != _kind(field)
         ),
     )
-    for what, names, policy in (
-        ("new", found.new, new),
-        ("missing", found.missing, missing),
-        ("of another type", found.changed, changed),
-    ):
-        if names and policy == "fail":
-            raise SchemaMismatchError(
-                f"columns {what}: {', '.join(names)}",
-                hint="change the table, or name a policy for such columns",
-            )
-        if names:
-            _log.warning("columns %s: %s (%s)", what, ", ".join(names), policy)
+    _heed(new, "new", found.new)
+    _heed(missing, "missing", found.missing)
+    _heed(changed, "of another type", found.changed)
     columns = []
     for name, field in theirs.items():
         value = F.col(quoted(ours[name].name)) if name in ours else F.lit(None)
@@ -197,6 +188,17 @@ def align_schema(
     if new == "keep":
         columns += [F.col(quoted(name)) for name in found.new]
     return Aligned(frame.select(*columns), found.new, found.missing, found.changed)
+
+
+def _heed(policy: str, what: str, names: Sequence[str]) -> None:
+    if not names:
+        return
+    if policy == "fail":
+        raise SchemaMismatchError(
+            f"columns {what}: {', '.join(names)}",
+            hint="change the table, or name a policy for such columns",
+        )
+    _log.warning("columns %s: %s (%s)", what, ", ".join(names), policy)
 
 
 def _may_be_text(field: StructField, table: Mapping[str, StructField]) -> bool:

@@ -80,16 +80,7 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
         if column is None:
             columns += _missing(field, on_drift, problems, drift)
             continue
-        if IDENTITY in field.metadata and not field.metadata.get(EXPLICIT):
-            problems.append(f"{field.name} is numbered by the table itself")
-        cast, source = None, quoted(column.name)
-        kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()
-        if kind != wanted:
-            if on_drift != "relax" or not is_lossless(kind, wanted):
-                problems.append(f"{field.name} is {kind}, in the table {wanted}")
-            cast = field.dataType
-            drift.append(f"{field.name} was cast from {kind} to {wanted}")
-        columns.append(_Column(field.name, source, cast, _width(field)))
+        columns.append(_present(field, column, on_drift, problems, drift))
     known = {field.name.lower() for field in table}
     new = [field for field in schema if field.name.lower() not in known]
     if on_drift == "fail":
@@ -108,6 +99,25 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
         added=tuple(field.name for field in new),
         drift=tuple(drift),
     )
+
+
+def _present(
+    field: StructField,
+    column: StructField,
+    on_drift: OnDrift,
+    problems: list[str],
+    drift: list[str],
+) -> _Column:
+    if IDENTITY in field.metadata and not field.metadata.get(EXPLICIT):
+        problems.append(f"{field.name} is numbered by the table itself")
+    cast = None
+    kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()
+    if kind != wanted:
+        if on_drift != "relax" or not is_lossless(kind, wanted):
+            problems.append(f"{field.name} is {kind}, in the table {wanted}")
+        cast = field.dataType
+        drift.append(f"{field.name} was cast from {kind} to {wanted}")
+    return _Column(field.name, quoted(column.name), cast, _width(field))
 
 
 def _width(field: StructField) -> int | None:

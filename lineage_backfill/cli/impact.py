@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
@@ -82,27 +83,13 @@ def impact(
     datasets: DatasetsArgument = None,
 ) -> None:
     """Show what a fix of these datasets made stale downstream, and what would run."""
-    questions = [one for one in (how.why, how.why_not, how.dry_run_diff) if one]
-    if questions:
+    if questions := [one for one in (how.why, how.why_not, how.dry_run_diff) if one]:
         if how.out or how.detailed_exitcode or how.form or len(questions) > 1:
             raise UsageError(
                 "--why, --why-not and --dry-run-diff explain one job and print no plan",
                 hint="Use one of them, without --out, --format and --detailed-exitcode.",
             )
-        (target,) = questions
-        if how.dry_run_diff:
-            made = planning.dry_run(target, datasets or (), request, source)
-            if how.as_json:
-                documents.emit(made)
-            else:
-                terminal.out().print(_renderer("tables").dry_run_view(made))
-            return
-        why_not = how.why is None
-        found = planning.explain(target, datasets or (), request, source, why_not=why_not)
-        if how.as_json:
-            documents.emit(explanation_to_dict(found))
-        else:
-            terminal.out().print(_renderer("why").explained(found))
+        _answer(questions[0], request, source, how, datasets or ())
         return
     if how.as_json and how.form:
         raise UsageError("--json and --format both set the output format", hint="Drop one of them.")
@@ -121,6 +108,28 @@ def impact(
             terminal.say(f"Saved. To run exactly this plan: lineage-backfill run {how.out}")
     if how.detailed_exitcode and planned.plan.totals["runs"]:
         raise typer.Exit(2)
+
+
+def _answer(
+    target: str,
+    request: RequestOptions,
+    source: SourceOptions,
+    how: ShowOptions,
+    datasets: Sequence[str],
+) -> None:
+    """Show why one job would run or not, or what one of its runs would change."""
+    if how.dry_run_diff:
+        made = planning.dry_run(target, datasets, request, source)
+        if how.as_json:
+            documents.emit(made)
+        else:
+            terminal.out().print(_renderer("tables").dry_run_view(made))
+        return
+    found = planning.explain(target, datasets, request, source, why_not=how.why is None)
+    if how.as_json:
+        documents.emit(explanation_to_dict(found))
+    else:
+        terminal.out().print(_renderer("why").explained(found))
 
 
 def _renderer(module: str) -> Any:

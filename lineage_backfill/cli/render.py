@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -203,8 +203,7 @@ def _groups(
     }
     if width < _NARROW:
         columns.pop("Partitions")
-    used = sum(max(map(len, [what, *cells])) + _GAP for what, cells in columns.items())
-    if (room := width - used) >= _LEAST_WHY:
+    if (room := width - _used(columns)) >= _LEAST_WHY:
         columns["Such as"] = [fitting([names(job.job) for job in row.jobs], room) for row in shown]
     right = [n for n, what in enumerate(columns) if what in _RIGHT or what == "Partitions"]
     rows = (map(Text, row) for row in zip(*columns.values(), strict=True))
@@ -219,6 +218,10 @@ def _groups(
             style="dim",
         ),
     )
+
+
+def _used(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(map(len, [what, *cells])) + _GAP for what, cells in columns.items())
 
 
 def _not_run(

@@ -190,11 +190,7 @@ def _keys(one: Staleness, keys: Any) -> list[Any]:
 
 
 def _tables(found: _Stale) -> RenderableType:
-    refs: list[DatasetRef | JobRef] = [*found.silent]
-    for one in found.jobs:
-        refs += [one.job, *(older.dataset for older in one.older)]
-        refs += [lost.dataset for lost in one.lacking]
-    names = Names(refs)
+    names = Names(_named(found))
     parts: list[RenderableType] = []
     if any(one.stale or one.running for one in found.jobs):
         rows = (row for one in found.jobs for row in _reasons(one, names))
@@ -207,22 +203,32 @@ def _tables(found: _Stale) -> RenderableType:
         parts.append(_table("Not known", unknown, names))
     if found.silent:
         parts.append(_silent(found.silent, names))
+    parts.append(_in_all(found))
+    return Group(*apart(parts))
+
+
+def _named(found: _Stale) -> Iterator[DatasetRef | JobRef]:
+    yield from found.silent
+    for one in found.jobs:
+        yield one.job
+        yield from (older.dataset for older in one.older)
+        yield from (lost.dataset for lost in one.lacking)
+
+
+def _in_all(found: _Stale) -> Text:
     number = sum(len(one.stale) for one in found.jobs)
     waiting = sum(len(one.waiting) for one in found.jobs)
-    if found.plan is None and waiting:
-        parts.append(Text("Nothing can run until the inputs are written."))
-    elif found.plan is None:
-        parts.append(Text("Nothing is stale." if not doubtful else "Nothing else is stale."))
-    else:
-        parts.append(
-            Text.assemble(
-                ("Stale  ", "bold"),
-                counted(number, "partition"),
-                f", {waiting:,} of them cannot be run yet" if waiting else "",
-                f"; with everything downstream, {amount(found.plan)} would run",
-            )
+    if found.plan is not None:
+        return Text.assemble(
+            ("Stale  ", "bold"),
+            counted(number, "partition"),
+            f", {waiting:,} of them cannot be run yet" if waiting else "",
+            f"; with everything downstream, {amount(found.plan)} would run",
         )
-    return Group(*apart(parts))
+    if waiting:
+        return Text("Nothing can run until the inputs are written.")
+    is_doubtful = any(one.why for one in found.jobs)
+    return Text("Nothing else is stale." if is_doubtful else "Nothing is stale.")
 
 
 _Row = tuple[Staleness, str, str, Any, str]  # a job, mark, style, keys and why

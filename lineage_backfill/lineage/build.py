@@ -345,16 +345,11 @@ class LineageBuilder:
         keep(job.facets, kept, OF_RUNS, when)
         if told := facets.get("jobDependencies"):
             self._fold_dependencies(job, told, when)
-        parent = facets.get("parent") or facets.get("parentRun")
-        if parent:
+        if parent := facets.get("parent") or facets.get("parentRun"):
             name = self._job(parent["job"]).name
-            if name != job.name:
-                job.parent = _newest(job.parent, (when, name), max)
             if not job.spark and is_of_spark(facets) and job.name[1].startswith(f"{name[1]}."):
                 job.spark = frozenset("?")
-            parent_run = parent_run_id(parent)
-            if parent_run != run.parent and (run.parent or "") < (parent_run or ""):
-                run.parent = parent_run
+            _fold_parent(job, run, name, parent_run_id(parent), when)
         return nominal, key
 
     def _fold_dependencies(self, job: Job, facet: Any, when: datetime) -> None:
@@ -433,6 +428,13 @@ class LineageBuilder:
             self._without_zone += 1
             return when.replace(tzinfo=UTC)
         return when
+
+
+def _fold_parent(job: Job, run: Run, name: Name, parent_run: str | None, when: datetime) -> None:
+    if name != job.name:
+        job.parent = _newest(job.parent, (when, name), max)
+    if parent_run != run.parent and (run.parent or "") < (parent_run or ""):
+        run.parent = parent_run
 
 
 def _newest(

@@ -14,6 +14,7 @@ from lineage_backfill.model import DatasetRef, JobRef
 
 #: Stands for every column: of a dataset without known columns, or of a whole output.
 ALL: Final = "*"
+_NO_OUTPUTS: Final = frozenset[DatasetRef]()
 #: A way through a job: the job, an input and an output.
 Path = tuple[JobRef, DatasetRef, DatasetRef]
 
@@ -72,9 +73,7 @@ def missed_edges(
     with what holds them: `address` with `address.city`. Column lineage from a dataset that the job
     is not known to read calls one of its inputs otherwise, and is as good as none.
     """
-    by_reader: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
-    for edge in column_edges:
-        by_reader.setdefault((edge.job, edge.input), []).append(edge)
+    by_reader = _by_reader(column_edges)
     traced = _traced(by_reader, reads, writes)
     dirty = {ref: set(map(str.casefold, columns)) for ref, columns in changed.items()}
     queue = deque(dirty)
@@ -88,41 +87,47 @@ def missed_edges(
         for job in readers(dataset):
             outputs = tuple(writes(job))
             edges = by_reader.get((job, dataset), ())
-            known = {output for output in outputs if edges and (job, output) in traced}
-            if ALL not in columns and (len(known) < len(outputs) or not outputs):
+            known = traced.get(job, _NO_OUTPUTS) if edges else _NO_OUTPUTS
+            if ALL not in columns and not (outputs and known >= set(outputs)):
                 blind.add((job, dataset))
-            made = {
-                output: set() if output in known and ALL not in columns else {ALL}
-                for output in outputs
-            }
+            followed = frozenset() if ALL in columns else known
+            made = {output: set() if output in followed else {ALL} for output in outputs}
             for edge in edges:
-                own = column_parts(edge.input_column)
-                if edge.output in made and (
-                    own[-1] in holding or own[0] == ALL or not columns.isdisjoint(own)
-                ):
+                if edge.output in made and _depends(edge, columns, holding):
                     made[edge.output].add(edge.output_column.casefold())
+            touched |= {(job, dataset, output) for output in made}
             for output, names in made.items():
-                path = (job, dataset, output)
-                touched.add(path)
-                if not names:
-                    continue
-                reached.add(path)
-                held = dirty.setdefault(output, set())
-                if not names <= held:
-                    held |= names
-                    queue.append(output)
+                if names:
+                    reached.add((job, dataset, output))
+                    held = dirty.setdefault(output, set())
+                    if not names <= held:
+                        held |= names
+                        queue.append(output)
     return frozenset(touched - reached), frozenset(blind)
+
+
+def _by_reader(edges: Iterable[ColumnEdge]) -> dict[tuple[JobRef, DatasetRef], list[ColumnEdge]]:
+    found: dict[tuple[JobRef, DatasetRef], list[ColumnEdge]] = {}
+    for edge in edges:
+        found.setdefault((edge.job, edge.input), []).append(edge)
+    return found
+
+
+def _depends(edge: ColumnEdge, columns: AbstractSet[str], holding: AbstractSet[str]) -> bool:
+    own = column_parts(edge.input_column)
+    return own[-1] in holding or own[0] == ALL or not columns.isdisjoint(own)
 
 
 def _traced(
     by_reader: Mapping[tuple[JobRef, DatasetRef], Iterable[ColumnEdge]],
     reads: Callable[[JobRef], Iterable[DatasetRef]],
     writes: Callable[[JobRef], Iterable[DatasetRef]],
-) -> set[tuple[JobRef, DatasetRef]]:
-    """Return the outputs that column lineage is known of, from inputs of their jobs alone."""
-    traced: set[tuple[JobRef, DatasetRef]] = set()
-    astray: set[tuple[JobRef, DatasetRef]] = set()
+) -> Mapping[JobRef, AbstractSet[DatasetRef]]:
+    """Return the outputs with column lineage, from inputs of their jobs alone, by job."""
+    traced: dict[JobRef, set[DatasetRef]] = {}
+    astray: dict[JobRef, set[DatasetRef]] = {}
     for (job, source), edges in by_reader.items():
         known = source in reads(job) or source in writes(job)
-        (traced if known else astray).update((job, edge.output) for edge in edges)
-    return traced - astray
+        found = (traced if known else astray).setdefault(job, set())
+        found.update(edge.output for edge in edges)
+    return {job: outputs - astray.get(job, set()) for job, outputs in traced.items()}

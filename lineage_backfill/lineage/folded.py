@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from lineage_backfill.lineage.facets import (
@@ -126,6 +128,11 @@ class RunIO:
 NOTHING = RunIO()
 
 
+def _union(found: Iterable[RunIO]) -> RunIO:
+    rest = iter(found)  # most often there is one, which is not made again
+    return reduce(or_, rest, next(rest, NOTHING))
+
+
 @dataclass(frozen=True, slots=True)
 class Edges:
     """What a job names `now` and `ever` named; `whole` are its last completed runs, where several.
@@ -207,16 +214,10 @@ class Job:
         if self.declared and not chosen:
             counted = {self.declared[1]}
         for runs in together:
-            for run in runs:
-                if not run.completed and (ended is None or run.last > ended):
-                    counted.update(other.run_io for other in runs)
-                    break
-        now, ever = NOTHING, NOTHING
-        for run_io in counted:
-            now = now | run_io if now is not NOTHING else run_io
-        ever = now
-        for run_io in named - counted - {NOTHING}:
-            ever |= run_io
+            if any(not run.completed and (ended is None or run.last > ended) for run in runs):
+                counted.update(run.run_io for run in runs)
+        now = _union(counted)
+        ever = reduce(or_, named - counted - {NOTHING}, now)
         is_cleared = ended is not None and now == NOTHING != ever
         return Edges(now, ever, is_cleared, whole)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -72,33 +73,56 @@ def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> Lin
     folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
     into: dict[JobRef, JobRef] = {}
     for node in snapshot.jobs.values():
-        ancestor = node.parent
-        while ancestor is not None and node.ref not in folded:
-            if ancestor in folded:
-                folded[ancestor].append(node)
-                into[node.ref] = ancestor
-                break
-            ancestor = snapshot.jobs[ancestor].parent if ancestor in snapshot.jobs else None
+        if node.ref in folded:
+            continue
+        parent = next((ref for ref in above(node.ref, snapshot.jobs) if ref in folded), None)
+        if parent is not None:
+            folded[parent].append(node)
+            into[node.ref] = parent
     jobs = [node for ref, node in snapshot.jobs.items() if ref not in into and ref not in folded]
-    told: dict[JobRef, dict[DatasetRef, set[DatasetRef]]] = {}
-    for edge in snapshot.column_edges:
-        if edge.job in into:
-            told.setdefault(edge.job, {}).setdefault(edge.output, set()).add(edge.input)
+    told = _inputs_of_columns(edge for edge in snapshot.column_edges if edge.job in into)
     blind: dict[JobRef, set[DatasetRef]] = {}
     for ref, children in folded.items():
         own = snapshot.jobs.get(ref) or JobNode(ref=ref)
         parts = [own, *children]
         node, handed = _united(own, parts)
         jobs.append(node)
-        # Where its columns go within the whole is not followed: any of them may matter.
-        blind[ref] = {d for one in children if not handed.isdisjoint(one.writes) for d in one.reads}
-        if len(children) > 1:
-            blind[ref] |= untold(
-                Part(set(one.reads), set(one.writes), told.get(one.ref, {})) for one in children
-            )
+        blind[ref] = _blind(children, handed, told)
     renamed = (replace(edge, job=into.get(edge.job, edge.job)) for edge in snapshot.column_edges)
     kept = (edge for edge in renamed if edge.input not in blind.get(edge.job, ()))
     return _rebuilt(snapshot, jobs, snapshot.datasets.values(), sorted(set(kept)))
+
+
+def _inputs_of_columns(
+    edges: Iterable[ColumnEdge],
+) -> Mapping[JobRef, Mapping[DatasetRef, set[DatasetRef]]]:
+    found: dict[JobRef, dict[DatasetRef, set[DatasetRef]]] = {}
+    for edge in edges:
+        found.setdefault(edge.job, {}).setdefault(edge.output, set()).add(edge.input)
+    return found
+
+
+def _blind(
+    children: Collection[JobNode],
+    handed: AbstractSet[DatasetRef],
+    told: Mapping[JobRef, Mapping[DatasetRef, set[DatasetRef]]],
+) -> set[DatasetRef]:
+    """Return the inputs whose columns are not followed within the whole: any may matter."""
+    found = {d for one in children if not handed.isdisjoint(one.writes) for d in one.reads}
+    if len(children) > 1:
+        found |= untold(
+            Part(set(one.reads), set(one.writes), told.get(one.ref, {})) for one in children
+        )
+    return found
+
+
+def above(ref: JobRef, jobs: Mapping[JobRef, JobNode]) -> Iterator[JobRef]:
+    """Yield the parents of a job, the nearest first, each once."""
+    seen = set[JobRef]()
+    while (node := jobs.get(ref)) and node.parent and node.parent not in seen:
+        ref = node.parent
+        seen.add(ref)
+        yield ref
 
 
 def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[DatasetRef]]:

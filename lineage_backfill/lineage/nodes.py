@@ -154,11 +154,7 @@ class Reading:
     ) -> tuple[list[JobNode], tuple[ColumnEdge, ...]]:
         """Return the jobs, sorted, and where the columns that they write come from."""
         nodes, columns, after = [], list[ColumnEdge](), self._after()
-        renamed = {
-            self.datasets[name]
-            for name, ref in aliases.items()
-            if name in self.datasets and ref != self.datasets[name].ref
-        }
+        renamed = self._renamed(aliases)
         edges: dict[Name, Edges] = {}
         if any(dataset.told for dataset in self.datasets.values()):
             edges = {name: job.edges() for name, job in self.jobs.items()}
@@ -179,15 +175,16 @@ class Reading:
                 )
             parent = sound.get(name)
             nodes.append(_job_node(job, found, aliases, parent, after.get(name, ()), self.said))
-            now, lineages = found.now, found.now.columns
-            if writers:
-                own = {lineage.output for lineage in lineages}
-                told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
-                # Told of the dataset, it is the job's where no other one has ever written it.
-                lineages |= {how for one, how in told if writers[one] == 1}
-            if lineages:
+            if lineages := _lineages(found.now, writers):
                 columns += self._column_edges(job.ref, lineages, found.whole, aliases)
         return nodes, tuple(columns)
+
+    def _renamed(self, aliases: Mapping[Name, DatasetRef]) -> set[Dataset]:
+        return {
+            self.datasets[name]
+            for name, ref in aliases.items()
+            if name in self.datasets and ref != self.datasets[name].ref
+        }
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
         """Return the datasets, sorted, each once under whatever names."""
@@ -395,6 +392,15 @@ def _refs(
         return tuple(sorted([dataset.ref for dataset in datasets]))
     refs = {aliases.get(dataset.name, dataset.ref) for dataset in datasets}
     return tuple(sorted(refs.difference(besides)))
+
+
+def _lineages(now: RunIO, writers: Mapping[Dataset, int]) -> frozenset[Columns]:
+    """Return the column lineage of a job: its own, and that sent with datasets it alone writes."""
+    if not writers:
+        return now.columns
+    own = {lineage.output for lineage in now.columns}
+    told = ((one, one.told[1]) for one in now.writes if one.told and one not in own)
+    return now.columns | {how for one, how in told if writers[one] == 1}
 
 
 def _acyclic(parents: dict[Name, Name]) -> dict[Name, Name]:

@@ -50,12 +50,18 @@ def _columns(condition: Any, depth: int) -> list[Columns]:
             return [_texts({sides["field"]["field"]: sides["literal"]["value"]})]
     if kind == "binary":
         one, other = (_columns(condition[side], depth + 1) for side in ("left", "right"))
-        if condition["operator"] == "OR":
-            return one + other if one and other else []
-        if one and other:
-            return [a | b for a in one[:MOST] for b in other[:MOST]][: MOST + 1]
-        return one or other  # what else a row must be makes the partition no other
+        return _either(one, other) if condition["operator"] == "OR" else _both(one, other)
     return []
+
+
+def _either(one: list[Columns], other: list[Columns]) -> list[Columns]:
+    return one + other if one and other else []
+
+
+def _both(one: list[Columns], other: list[Columns]) -> list[Columns]:
+    if one and other:
+        return [a | b for a in one[:MOST] for b in other[:MOST]][: MOST + 1]
+    return one or other  # what else a row must be makes the partition no other
 
 
 def _texts(values: Any) -> Columns:

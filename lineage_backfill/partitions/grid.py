@@ -238,29 +238,15 @@ class _ClockGrid(Grid):
         plain = self._find_unshifted(label) if self.zone.fixed else None
         if plain is not None:
             return plain
-        match = _TIME.fullmatch(label)
-        try:
-            local = datetime.fromisoformat(match[1]) if match else None
-        except ValueError:
-            local = None
-        if match is None or local is None or not 1970 <= local.year < LAST_YEAR:
-            raise self._wrong(label)
-        text, offset = self._plain(local), match[2]
-        if text != match[1]:
-            raise self._wrong(label)
-        near: set[int] = set()
-        for moment in (local, local + timedelta(seconds=self._length - 1)):
-            for fold in (0, 1):
-                guess = self.at(self.zone.instant(moment, fold))
-                near |= {guess - 1, guess, guess + 1}
-        found = sorted(o for o in near if self._plain(self.local_start(o)) == text)
+        local, offset = self._parse(label)
+        text, near = self._plain(local), self._near(local)
+        found = [o for o in near if self._plain(self.local_start(o)) == text]
         if offset:
-            wanted = "+0000" if offset == "Z" else offset
-            found = [o for o in found if self._offset(o) == wanted]
+            found = [o for o in found if self._offset(o) == offset]
         if not found:
             raise MissingKeyError(
                 f"{label} does not exist in {self.zone.name}",
-                hint=f"nearest keys: {', '.join(self.label(o) for o in sorted(near)[1:4])}",
+                hint=f"nearest keys: {', '.join(self.label(o) for o in near[1:4])}",
             )
         if len(found) > 1:
             readings = " or ".join(self.label(o) for o in found)
@@ -268,6 +254,28 @@ class _ClockGrid(Grid):
                 f"{label} happens {len(found)} times in {self.zone.name}", hint=f"say {readings}"
             )
         return found[0]
+
+    def _parse(self, label: str) -> tuple[datetime, str | None]:
+        """Return the local time and the UTC offset that a label names; raises KeyFormatError."""
+        match = _TIME.fullmatch(label)
+        if match is None:
+            raise self._wrong(label)
+        try:
+            local = datetime.fromisoformat(match[1])
+        except ValueError:
+            raise self._wrong(label) from None
+        if not 1970 <= local.year < LAST_YEAR or self._plain(local) != match[1]:
+            raise self._wrong(label)
+        return local, "+0000" if match[2] == "Z" else match[2]
+
+    def _near(self, local: datetime) -> list[int]:
+        """Return the ordinals around a local time, in every reading of the clock."""
+        near: set[int] = set()
+        for moment in (local, local + timedelta(seconds=self._length - 1)):
+            for fold in (0, 1):
+                guess = self.at(self.zone.instant(moment, fold))
+                near |= {guess - 1, guess, guess + 1}
+        return sorted(near)
 
     def _find_unshifted(self, label: str) -> int | None:
         """Return the ordinal of a key without an offset, in a zone whose clock never jumps.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
@@ -14,18 +14,17 @@ from lineage_backfill.planning.plan import Plan
 def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     """Yield a sentence for each kind of thing that the lineage tells of the plan's jobs."""
     nodes = snapshot.jobs
-    streams = {ref for ref, node in nodes.items() if node.processing == "STREAM"}
+    streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
-    after = {ref: node.after for ref, node in nodes.items() if node.after}
-    former = {ref: node for ref, node in nodes.items() if node.former_reads or node.former_writes}
-    inner = {ref: node.inner for ref, node in nodes.items() if node.inner}
+    after = _having(nodes, lambda node: node.after)
+    former = _having(nodes, lambda node: node.former_reads or node.former_writes)
+    inner = _having(nodes, lambda node: node.inner)
     if not (streams or dropped or after or former or inner):
         return  # without looking at the jobs of the plan, which are made when asked for
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
         yield f"planned although they are streams, which have no runs by partition: {_names(found)}"
-    edges = ((*nodes[ref].reads, *nodes[ref].writes) for ref in planned if ref in nodes)
-    if gone := dropped.intersection(chain.from_iterable(edges)):
+    if gone := dropped.intersection(_touched(planned, nodes)):
         yield f"read or written although they were dropped since: {_names(gone)}"
     yield from _not_followed(plan, snapshot, after)
     if former and not {"include_former", "reverse"} & plan.request.keys():
@@ -34,15 +33,28 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
         yield from _within(plan, snapshot, inner)
 
 
+def _having(
+    nodes: Mapping[JobRef, JobNode], what: Callable[[JobNode], object]
+) -> dict[JobRef, JobNode]:
+    return {ref: node for ref, node in nodes.items() if what(node)}
+
+
+def _touched(jobs: Iterable[JobRef], nodes: Mapping[JobRef, JobNode]) -> Iterator[DatasetRef]:
+    known = (nodes[ref] for ref in jobs if ref in nodes)
+    return chain.from_iterable((*node.reads, *node.writes) for node in known)
+
+
 def _within(
-    plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, tuple[DatasetRef, ...]]
+    plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, JobNode]
 ) -> Iterator[str]:
     """Tell of jobs that read what has changed only where their own parts wrote it."""
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
     changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
     missed = {
-        ref for ref, own in inner.items() if ref not in planned and not changed.isdisjoint(own)
+        ref
+        for ref, node in inner.items()
+        if ref not in planned and not changed.isdisjoint(node.inner)
     }
     if missed:
         yield (
@@ -71,7 +83,7 @@ def _by_older_runs(
 
 
 def _not_followed(
-    plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, tuple[JobRef, ...]]
+    plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, JobNode]
 ) -> Iterator[str]:
     """Tell of jobs that an orchestrator starts after a planned one, with no data between them.
 
@@ -82,8 +94,8 @@ def _not_followed(
     reached = _with_parents({job.job for job in plan.jobs}, snapshot)
     missed = {
         ref
-        for ref, others in after.items()
-        if ref not in reached and not planned.isdisjoint(others)
+        for ref, node in after.items()
+        if ref not in reached and not planned.isdisjoint(node.after)
     }
     if missed:
         yield (

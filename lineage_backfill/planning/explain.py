@@ -13,6 +13,7 @@ from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
 from lineage_backfill.planning.describe import BLOCKING
 from lineage_backfill.planning.planner import Planning
+from lineage_backfill.planning.propagate import JobResult
 from lineage_backfill.planning.why_not import End, cuts, ends, unrelated
 from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
 
@@ -76,11 +77,8 @@ def explain(
         verdict, shown = "planned", planned
         sentence = "it reads partitions that changed, or that a planned run rewrites"
     elif left:
-        blocks = result.cause is not None and result.cause[0] in BLOCKING
-        verdict = "blocked" if blocks and not result.planned else "left_stale"
         shown = left
-        causes = [result.cause[1]] if result.cause else []
-        sentence = "; ".join(dict.fromkeys([*causes, *(text for _, text in result.left_causes)]))
+        verdict, sentence = _left(result)
         if any(kind == "unrepaired" for kind, _ in result.left_causes):
             above = cuts(planning, facts)
     else:
@@ -97,6 +95,14 @@ def explain(
         changed=changed,
         ends=above,
     )
+
+
+def _left(result: JobResult) -> tuple[str, str]:
+    """Return the verdict on stale keys that are not planned, and the reasons in words."""
+    blocks = result.cause is not None and result.cause[0] in BLOCKING
+    causes = [result.cause[1]] if result.cause else []
+    sentence = "; ".join(dict.fromkeys([*causes, *(text for _, text in result.left_causes)]))
+    return "blocked" if blocks and not result.planned else "left_stale", sentence
 
 
 def _not_reached(planning: Planning, facts: JobFacts, keys: KeySet | None) -> Explanation:

@@ -85,22 +85,31 @@ def misnamed(
         nodes.setdefault(node.ref.name, []).append(node)
     found = []
     for job, word, target in unknown:
-        own = {
-            ref.name: ref
-            for node in nodes.get(job.name, ())
-            for ref in getattr(node, word)
-            if not any(names(edge, ref, declarations.namespace) for edge in getattr(job, word))
-        }
+        own = _undeclared(nodes.get(job.name, ()), job, word, declarations.namespace)
         alike = get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
         refs = [own[name] for name in alike] or _near(target, index)
-        near = tuple(
-            str(ref) if ref.name == target.name else ref.name
-            for ref in refs
-            if not _differ_in_digits(ref.name, target.name)
-        )
-        if near:
+        if near := tuple(_meant(target, refs)):
             found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
     return found
+
+
+def _meant(target: DatasetRef, refs: Iterable[DatasetRef]) -> Iterator[str]:
+    """Yield the names that could be meant, with the namespace where that alone differs."""
+    for ref in refs:
+        if not _differ_in_digits(ref.name, target.name):
+            yield str(ref) if ref.name == target.name else ref.name
+
+
+def _undeclared(
+    nodes: Iterable[JobNode], job: JobDeclaration, word: Word, namespace: str | None
+) -> dict[str, DatasetRef]:
+    """Return what a job reads or writes by its lineage, and its declaration says nothing of."""
+    return {
+        ref.name: ref
+        for node in nodes
+        for ref in getattr(node, word)
+        if not any(names(edge, ref, namespace) for edge in getattr(job, word))
+    }
 
 
 def _declared(

@@ -267,25 +267,18 @@ class _Run:
         cut = None
         if constraints.cuts_any or facts.guarded:
             cut = constraints.cut(facts, self._distances[facts])
+        result.by_choice = not blocked if cut is None else cut[0] in _BY_CHOICE
         cause = cause or cut
-        result.by_choice = cause is None or (cut is not None and cut[0] in _BY_CHOICE)
         if facts.calendar is None or (blocked and not _knows_keys(facts, stale_inputs)):
             result.cause = cause
             self._all_unrepaired(facts, result)
             return result
         result.parts, unwidened = self._stale_keys(facts, ways, stale_inputs, asked)
         result.stale = _joined(result.parts)
-        if not result.stale.boxes:
-            return result
-        result.serial = bool(facts.own)
-        result.cause = cause
-        if cause is not None:
-            left = result.stale
-        elif self.unrepaired or constraints.exact or constraints.expired:
-            left = self._left(facts, result, ways, unwidened)
-        else:
-            left = NOTHING
-        self._settle(facts, result, left)
+        if result.stale.boxes:
+            result.serial = bool(facts.own)
+            result.cause = cause
+            self._settle(facts, result, self._not_run(facts, result, ways, unwidened))
         return result
 
     def _ways(self, facts: JobFacts) -> _Ways:
@@ -353,6 +346,17 @@ class _Run:
             elif affected is not keys:
                 keys = self.memo.unite(keys, affected)
         return keys
+
+    def _not_run(
+        self, facts: JobFacts, result: JobResult, ways: _Ways, unwidened: Sequence[PartitionSet]
+    ) -> PartitionSet:
+        """Return the stale keys that are not run: all of a job that is blocked or left out."""
+        constraints = self.constraints
+        if result.cause is not None:
+            return result.stale
+        if self.unrepaired or constraints.exact or constraints.expired:
+            return self._left(facts, result, ways, unwidened)
+        return NOTHING
 
     def _left(
         self, facts: JobFacts, result: JobResult, ways: _Ways, unwidened: Sequence[PartitionSet]

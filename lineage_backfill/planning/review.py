@@ -357,33 +357,27 @@ class _Review:
         """Yield what `impact` does not need, and `run` does."""
         run = [job for job in self._jobs if self._near(job)]
         declared = {job: self._resolver.job_declaration(job) for job in run}
-        engineless = [job for job, one in declared.items() if one is None or one.engine is None]
-        own = {one.name for one in self._declarations.engines if one.takes_any_job}
-        told = [
-            job for job in run if (one := declared[job]) and one.engine and one.engine not in own
-        ]
-        aimless = [job for job in told if (one := declared[job]) and one.entrypoint is None]
-        touched: set[DatasetRef] = set().union(*map(self._near, told))
-        placeless, columnless = [], []
-        for ref in sorted(touched):
-            lacks = unplaced(self._resolver.dataset_declaration(ref), self._calendar(ref))
-            if lacks == "location":
-                placeless.append(ref)
-            elif lacks:
-                columnless.append(ref)
-        modeless = {
-            output.dataset
-            for job in told
-            if self._is_sound(job)
-            for output in self._resolver.job(job).outputs
-            if output.data.calendar is not None and not output.says_mode
+        engineless = [job for job, one in declared.items() if not (one and one.engine)]
+        own = self._engines_of_any_job
+        by_spark = {
+            job: one
+            for job, one in declared.items()
+            if one and one.engine and one.engine not in own
         }
+        aimless = [job for job, one in by_spark.items() if one.entrypoint is None]
+        lacks = self._lacks(by_spark)
+        placeless = [ref for ref, what in lacks.items() if what == "location"]
+        columnless = [ref for ref, what in lacks.items() if what != "location"]
         for kind, refs, text in (
             ("no-engine", engineless, "no engine is declared for {}"),
             ("no-entrypoint", aimless, "no entrypoint is declared for {}"),
             ("no-location", placeless, "no location or table is declared for {}"),
             ("no-column", columnless, "no column for the key is declared for {}"),
-            ("no-mode", sorted(modeless), "no write mode is declared for {}, not partitioned"),
+            (
+                "no-mode",
+                sorted(self._modeless(by_spark)),
+                "no write mode is declared for {}, not partitioned",
+            ),
         ):
             if refs:
                 yield Finding(
@@ -393,6 +387,29 @@ class _Review:
                     text=text.format(self._few(refs)),
                     hint="`impact` does without; `run` refuses what needs it.",
                 )
+
+    @property
+    def _engines_of_any_job(self) -> set[str]:
+        return {one.name for one in self._declarations.engines if one.takes_any_job}
+
+    def _lacks(self, jobs: Iterable[JobRef]) -> dict[DatasetRef, str]:
+        """Map datasets of jobs, sorted, to what a run lacks to find or to divide them."""
+        touched: set[DatasetRef] = set().union(*map(self._near, jobs))
+        found = {
+            ref: unplaced(self._resolver.dataset_declaration(ref), self._calendar(ref))
+            for ref in sorted(touched)
+        }
+        return {ref: what for ref, what in found.items() if what}
+
+    def _modeless(self, jobs: Iterable[JobRef]) -> set[DatasetRef]:
+        """Return the outputs of known partitioning for which no write mode is declared."""
+        return {
+            output.dataset
+            for job in jobs
+            if self._is_sound(job)
+            for output in self._resolver.job(job).outputs
+            if output.data.calendar is not None and not output.says_mode
+        }
 
 
 def _alike(one: Calendar, other: Calendar) -> bool:

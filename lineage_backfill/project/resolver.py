@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from lineage_backfill.errors import DeclarationError, UsageError
 from lineage_backfill.model import DatasetRef, JobRef
@@ -115,6 +115,10 @@ class Output:
                 hint='declare it in [[job.writes]]: mode = "full" replaces the whole table, '
                 '"append" adds rows, "merge" updates them by their key',
             )
+
+
+_Read = tuple[DatasetFacts, ReadDeclaration | None]
+_Write = tuple[DatasetFacts, WriteDeclaration | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,10 +331,49 @@ class DeclarationResolver:
     def _find_job(self, ref: JobRef) -> JobFacts:
         declared = self._names.jobs.find(ref)
         sent, unreadable = self._sent(ref)
-        says_edges = declared is not None and bool(declared.reads or declared.writes)
-        said_reads, said_writes = (
-            self._edges_of(ref, declared) if declared is not None and says_edges else (None, None)
+        reads, writes = self._sides(ref, declared, sent)
+        calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
+        guessed = bool(unreadable) and not _says_edges(declared)
+        if guessed and not problem:
+            # To go on with the defaults would be to guess what the job meant to say.
+            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
+        inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
+        if trouble and not problem:
+            problem, hint = trouble
+        found = _live(inputs)
+        lookback = max([output.policy.lookback for output in outputs], default=0)
+        guarded = declared is not None and (declared.protected or not declared.idempotent)
+        unusual = problem or found.unknown or found.endless or guarded or found.own or lookback
+        return JobFacts(
+            ref=ref,
+            place=self._lineage.place(ref),
+            calendar=calendar,
+            origin=origin,
+            inputs=inputs,
+            outputs=outputs,
+            references=found.references,
+            live=found.live,
+            sources=tuple([edge.data.number for edge in found.live]),
+            own=found.own,
+            unknown=found.unknown,
+            endless=found.endless,
+            lacking=found.lacking,
+            lookback=lookback,
+            batch=(declared and declared.batch) or sent.batch,
+            declaration=declared,
+            problem=problem,
+            hint=hint,
+            guessed=guessed or any(edge.undeclared for edge in inputs),
+            guarded=guarded,
+            is_plain=calendar is not None and not unusual,
+            kind=self._kind(declared, sent.batch, calendar, found.live, outputs),
         )
+
+    def _sides(
+        self, ref: JobRef, declared: JobDeclaration | None, sent: facets.JobFacet
+    ) -> tuple[list[_Read], list[_Write]]:
+        """Return what a job reads and writes, each with what is declared or sent of the edge."""
+        said_reads, said_writes = self._edges_of(ref, declared)
         reads = [
             (self.dataset(dataset), _said(dataset, said_reads, sent.reads))
             for dataset in self._lineage.reads(ref)
@@ -339,67 +382,44 @@ class DeclarationResolver:
             (self.dataset(dataset), _said(dataset, said_writes, sent.writes))
             for dataset in self._lineage.writes(ref)
         ]
-        calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
-        guessed = bool(unreadable) and not says_edges
-        if guessed and not problem:
-            # To go on with the defaults would be to guess what the job meant to say.
-            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
+        return reads, writes
+
+    def _edges(
+        self,
+        ref: JobRef,
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
+        calendar: Calendar | None,
+    ) -> tuple[tuple[Input, ...], tuple[Output, ...], tuple[str, str] | None]:
+        """Return the edges of a job and the first problem with one, with its hint."""
         made = {data.ref for data, _ in writes}
-        inputs = []
-        for data, read in reads:
-            edge = self._input(ref, data, read, calendar, own=data.ref in made)
-            inputs.append(edge)
-            if edge.undeclared and not problem:
-                problem = f"it reads its own output {data.ref}, and how is not declared"
-                hint = 'declare that edge: mapping = "offset" with by < 0, "window", or "none"'
-        outputs = []
-        for data, write in writes:
-            output, trouble = self._output(ref, data, write, calendar)
-            outputs.append(output)
-            if trouble and not problem:
-                problem, hint = trouble
-        every = tuple(inputs)
-        references = [edge.data.ref for edge in every if edge.reference]
-        live = tuple([edge for edge in every if not edge.reference]) if references else every
-        own = tuple([edge.mapping for edge in live if edge.own and edge.mapping is not None])
-        unknown = tuple([edge for edge in live if edge.mapping is None])
-        endless = any(edge.mapping and edge.mapping.unbounded for edge in live)
-        lookback = max([output.policy.lookback for output in outputs], default=0)
-        guarded = declared is not None and (declared.protected or not declared.idempotent)
-        unusual = problem or unknown or endless or guarded or own or lookback
-        return JobFacts(
-            ref=ref,
-            place=self._lineage.place(ref),
-            calendar=calendar,
-            origin=origin,
-            inputs=every,
-            outputs=tuple(outputs),
-            references=frozenset(references) if references else _NO_REFERENCES,
-            live=live,
-            sources=tuple([edge.data.number for edge in live]),
-            own=own,
-            unknown=unknown,
-            endless=endless,
-            lacking=tuple([edge for edge in live if edge.mapping and edge.mapping.may_lack]),
-            lookback=lookback,
-            batch=(declared and declared.batch) or sent.batch,
-            declaration=declared,
-            problem=problem,
-            hint=hint,
-            guessed=guessed or any(edge.undeclared for edge in every),
-            guarded=guarded,
-            is_plain=calendar is not None and not unusual,
-            kind=self._kinds.setdefault(
-                (
-                    declared,
-                    sent.batch,
-                    calendar,
-                    tuple([edge.mapping for edge in live]),
-                    tuple([edge.mapping for edge in outputs]),
-                ),
-                len(self._kinds),
-            ),
+        inputs = tuple(
+            [self._input(ref, data, read, calendar, own=data.ref in made) for data, read in reads]
         )
+        found = [self._output(ref, data, write, calendar) for data, write in writes]
+        troubles = [
+            (
+                f"it reads its own output {edge.dataset}, and how is not declared",
+                'declare that edge: mapping = "offset" with by < 0, "window", or "none"',
+            )
+            for edge in inputs
+            if edge.undeclared
+        ]
+        troubles += [trouble for _, trouble in found if trouble]
+        return inputs, tuple([output for output, _ in found]), troubles[0] if troubles else None
+
+    def _kind(
+        self,
+        declared: JobDeclaration | None,
+        batch: BatchPolicy | None,
+        calendar: Calendar | None,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+    ) -> int:
+        """Return a number that jobs share whose keys travel alike."""
+        mappings = tuple([edge.mapping for edge in inputs])
+        kind = (declared, batch, calendar, mappings, tuple([edge.mapping for edge in outputs]))
+        return self._kinds.setdefault(kind, len(self._kinds))
 
     def _sent(self, ref: JobRef) -> tuple[facets.JobFacet, str]:
         """Return what the job's facet says, and why it cannot be believed, if so."""
@@ -418,8 +438,10 @@ class DeclarationResolver:
         return sent, ""
 
     def _edges_of(
-        self, ref: JobRef, declared: JobDeclaration
-    ) -> tuple[Matcher[ReadDeclaration], Matcher[WriteDeclaration]]:
+        self, ref: JobRef, declared: JobDeclaration | None
+    ) -> tuple[Matcher[ReadDeclaration] | None, Matcher[WriteDeclaration] | None]:
+        if declared is None or not _says_edges(declared):
+            return None, None
         found = self._declared_edges.get(declared)
         if found is None:
             _check_edges(ref, declared)
@@ -435,8 +457,8 @@ class DeclarationResolver:
         ref: JobRef,
         declared: JobDeclaration | None,
         sent: facets.JobFacet,
-        reads: Sequence[tuple[DatasetFacts, ReadDeclaration | None]],
-        writes: Sequence[tuple[DatasetFacts, WriteDeclaration | None]],
+        reads: Sequence[_Read],
+        writes: Sequence[_Write],
     ) -> tuple[Calendar | None, Origin | None, str | None, str]:
         if declared is not None and (declared.calendar or declared.dimensions):
             calendar = self._calendars.resolve(
@@ -609,6 +631,35 @@ def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
                     hint="keep one of the two tables",
                 )
             seen.add(name)
+
+
+class _Live(NamedTuple):
+    """The inputs of a job that count, and those among them that need more than their keys."""
+
+    references: frozenset[DatasetRef]
+    live: tuple[Input, ...]
+    own: tuple[EdgeMapping, ...]
+    unknown: tuple[Input, ...]
+    endless: bool
+    lacking: tuple[Input, ...]
+
+
+def _live(inputs: tuple[Input, ...]) -> _Live:
+    references = [edge.dataset for edge in inputs if edge.reference]
+    live = tuple([edge for edge in inputs if not edge.reference]) if references else inputs
+    mapped = [(edge, edge.mapping) for edge in live if edge.mapping is not None]
+    return _Live(
+        references=frozenset(references) if references else _NO_REFERENCES,
+        live=live,
+        own=tuple([mapping for edge, mapping in mapped if edge.own]),
+        unknown=tuple([edge for edge in live if edge.mapping is None]),
+        endless=any(mapping.unbounded for _, mapping in mapped),
+        lacking=tuple([edge for edge, mapping in mapped if mapping.may_lack]),
+    )
+
+
+def _says_edges(declared: JobDeclaration | None) -> bool:
+    return declared is not None and bool(declared.reads or declared.writes)
 
 
 def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:

@@ -319,10 +319,7 @@ class Executor:
         under_way = {one.run_id for one in records if one.state.is_under_way}
         waiting = [run for run in left if run.id not in under_way]
         if record.control is None and self._locked(lease, left, waiting):
-            for name, engine in engines.items():
-                engine.open()
-                own = [run for run in waiting if run.engine == name]
-                engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
+            self._make_ready(engines, waiting)
         scheduler = Scheduler(
             list(runs.values()),
             max_parallel=self.max_parallel,
@@ -352,6 +349,12 @@ class Executor:
             loop.let_go()
         with _ctrl_c(self.stop):
             return loop.run(runs, records)
+
+    def _make_ready(self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]) -> None:
+        for name, engine in engines.items():
+            engine.open()
+            own = [run for run in waiting if run.engine == name]
+            engine.check(own, lambda run: self.spec_builder(run, 1, "", Path()))
 
     def _check_engines(self, runs: Sequence[PlannedRun], *, undo: bool) -> None:
         for run in runs:

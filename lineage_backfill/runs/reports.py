@@ -157,10 +157,7 @@ def report(
             for part in run.writes:
                 output(run.job, part.dataset).cut_off(part.keys, kept.get(part.dataset, ()))
     _add_written(attempts, written, lambda run, dataset: output(planned[run].job, dataset))
-    untold = [one for one in outputs.values() if one.untold]
-    records = logs({one.dataset for one in untold}) if untold else {}
-    for one in untold:
-        one.look(records.get(one.dataset, TableRecord()))
+    _look_up([one for one in outputs.values() if one.untold], logs)
     documents = [one.document() for one in outputs.values()]
     exact = [one["exact"] for one in documents]
     return {
@@ -176,18 +173,30 @@ def report(
         "not_succeeded": _not_succeeded(runs),
         "adopted": _adopted(runs),
         "also_started": _also_started(planned, attempts),
-        "not_planned": [
-            {
-                "job": named(job.job),
-                "status": job.status,
-                "left_stale": list(job.left_stale),
-                "reason": job.reason,
-            }
-            for plan in plans
-            for job in plan.jobs
-            if job.status in ("blocked", "left_stale")
-        ],
+        "not_planned": list(_not_planned(plans)),
     }
+
+
+def _not_planned(plans: Iterable[Plan]) -> Iterator[Document]:
+    for plan in plans:
+        for job in plan.jobs:
+            if job.status in ("blocked", "left_stale"):
+                yield {
+                    "job": named(job.job),
+                    "status": job.status,
+                    "left_stale": list(job.left_stale),
+                    "reason": job.reason,
+                }
+
+
+def _look_up(
+    untold: Sequence[_Output],
+    logs: Callable[[Collection[DatasetRef]], Mapping[DatasetRef, TableRecord]],
+) -> None:
+    """Read from tables' logs what runs without a result wrote."""
+    records = logs({one.dataset for one in untold}) if untold else {}
+    for one in untold:
+        one.look(records.get(one.dataset, TableRecord()))
 
 
 def _add_written(

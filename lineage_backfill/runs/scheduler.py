@@ -121,6 +121,12 @@ class Scheduler:
         self._jobs = [by_ref[run.job] for run in self._runs]
         self._downstream: list[list[int]] = [[] for _ in self._runs]
         self._missing: list[int] = []
+        self._link()
+        for job in by_ref.values():
+            self._show(job)
+
+    def _link(self) -> None:
+        """Note what each run waits for, which runs are ready, and the room that others take."""
         done = {number for number, state in enumerate(self._states) if state.is_good}
         for number, run in enumerate(self._runs):
             waits = [self._numbers[up] for up in run.upstream]
@@ -132,8 +138,6 @@ class Scheduler:
                 job.ready.append(number)
             elif state.is_under_way:
                 self._occupy(job, 1)
-        for job in by_ref.values():
-            self._show(job)
 
     @property
     def states(self) -> dict[str, RunState]:

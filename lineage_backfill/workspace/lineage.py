@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from lineage_backfill.errors import ConfigError, DeclarationError, UsageError
-from lineage_backfill.lineage.merge import fold_children
+from lineage_backfill.lineage.merge import above, fold_children
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.lineage.unread import Unread, unread_facets
 from lineage_backfill.model import DatasetRef, JobRef
@@ -205,15 +204,6 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
     return (f"left out of the lineage by `ignore_runs` is what these runs said: {runs}",)
 
 
-def _above(ref: JobRef, jobs: Mapping[JobRef, JobNode]) -> Iterator[JobRef]:
-    """Yield the parents of a job, the nearest first, each once."""
-    seen = set[JobRef]()
-    while (node := jobs.get(ref)) and node.parent and node.parent not in seen:
-        ref = node.parent
-        seen.add(ref)
-        yield ref
-
-
 def _folded(
     snapshot: LineageSnapshot, declarations: Declarations, *, applications: bool
 ) -> LineageSnapshot:
@@ -229,17 +219,20 @@ def _folded(
         return not named.isdisjoint({(ref.namespace, ref.name), (None, ref.name)})
 
     jobs = snapshot.jobs
-    split = {one for ref in jobs if is_declared(ref) for one in _above(ref, jobs)}
-    whole = set[JobRef]()
-    for node in jobs.values():
-        above = node.parent and (jobs.get(node.parent) or JobNode(ref=node.parent))
-        if above is None:
-            continue
-        by_facet = applications and above.ref not in split
-        is_own = is_declared(above.ref) or (by_facet and node.is_action)
-        if (by_facet and above.airflow) or (is_own and not (above.reads or above.writes)):
-            whole.add(above.ref)
-    whole = {ref for ref in whole if whole.isdisjoint(_above(ref, jobs))}
+    split = {one for ref in jobs if is_declared(ref) for one in above(ref, jobs)}
+
+    def is_whole(parent: JobNode, node: JobNode) -> bool:
+        by_facet = applications and parent.ref not in split
+        is_own = is_declared(parent.ref) or (by_facet and node.is_action)
+        return bool(by_facet and parent.airflow) or (is_own and not (parent.reads or parent.writes))
+
+    parents = (
+        (jobs.get(node.parent) or JobNode(ref=node.parent), node)
+        for node in jobs.values()
+        if node.parent
+    )
+    found = {parent.ref for parent, node in parents if is_whole(parent, node)}
+    whole = {ref for ref in found if found.isdisjoint(above(ref, jobs))}
     if not whole:
         return snapshot
     folded = fold_children(snapshot, whole)

@@ -320,20 +320,7 @@ class Runner:
         With `undo_of` the runs take back those of that backfill.
         """
         workspace, project, options = self._workspace, self._project, self._options
-        snapshot = LineageSnapshot.of([]) if gives_up else workspace.snapshot
-        planning = Planning(workspace)
-        context = ExecutionContext(
-            snapshot,
-            project.declarations,
-            plans,
-            store=store,
-            functions={} if gives_up else workspace.functions,
-            root=project.root,
-            outbox=project.outbox,
-            lineage_url=project.lineage.marquez,
-            is_ours=partial(_holds, store),
-            logs=planning.records_without_spark,
-        )
+        context = self._context(plans, store, without_lineage=gives_up)
         judges = not gives_up and undo_of is None
         runs = [run for plan in plans for run in plan.runs or ()]
         used = {run.engine for run in runs}
@@ -344,8 +331,9 @@ class Runner:
             self._notifying(store) as (reporter, kept),
         ):
             if must_open and used <= opened.keys():  # if not, the executor refuses the plan
-                for engine in (engine for name, engine in opened.items() if name in used):
-                    engine.open()
+                for name, engine in opened.items():
+                    if name in used:
+                        engine.open()
             yield Executor(
                 store=kept,
                 engines=opened,
@@ -370,6 +358,23 @@ class Runner:
                 max_failures=project.max_failures,
                 reveal=dict if gives_up else partial(true_parameters, base=project.root),
             )
+
+    def _context(
+        self, plans: Sequence[Plan], store: RunStore, *, without_lineage: bool
+    ) -> ExecutionContext:
+        workspace, project = self._workspace, self._project
+        return ExecutionContext(
+            LineageSnapshot.of([]) if without_lineage else workspace.snapshot,
+            project.declarations,
+            plans,
+            store=store,
+            functions={} if without_lineage else workspace.functions,
+            root=project.root,
+            outbox=project.outbox,
+            lineage_url=project.lineage.marquez,
+            is_ours=partial(_holds, store),
+            logs=Planning(workspace).records_without_spark,
+        )
 
     @contextmanager
     def _notifying(self, store: RunStore) -> Iterator[tuple[Reporter, RunStore]]:
