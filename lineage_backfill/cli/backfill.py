@@ -276,7 +276,11 @@ def _finish(
     if outcome.is_orphan:
         terminal.say("Its driver process no longer exists.")
     code, then = _ENDS[outcome.state]
-    if not outcome.state.is_under_way:
+    if outcome.is_left:
+        terminal.say("Told to end: no more runs are started; those under way continue.")
+        if Runner(workspace).has_driver():
+            then = "A drive resumes it; see how: {cli} watch {id}"
+    elif not outcome.state.is_under_way:
         terminal.say(_outcome(workspace, document))
     terminal.say(then.format(cli="lineage-backfill", id=outcome.id))
     for one in document["left"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,12 +18,14 @@ from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
 from lineage_backfill.cli import terminal
+from lineage_backfill.cli.streams import lasting_streams
 from lineage_backfill.cli.verbs import add_verbs
 from lineage_backfill.errors import BackfillError, UsageError
 from lineage_backfill.presentation.text import safe
 from lineage_backfill.redaction import redacted
 
 _OUTPUT = "Output"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _app = typer.Typer(
     name="lineage-backfill",
     help="Re-run exactly what an upstream fix broke downstream.",
@@ -124,7 +126,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # an encoding without ✓ shows ? instead
             stream.reconfigure(errors="replace")
     sys.excepthook = _tell_unexpected
+    with lasting_streams():
+        return _run(given)
+
+
+def _run(given: Sequence[str]) -> int:
     try:
+        _refuse_other_encodings(given)
         code = program().main(args=given, prog_name="lineage-backfill", standalone_mode=False)
         sys.stdout.flush()
     except BackfillError as error:
@@ -136,11 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _tell_usage(error)
     except (Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The reader closed the pipe, as `head` does; the rest is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return code if isinstance(code, int) else 0
+
+
+def _refuse_other_encodings(given: Sequence[str]) -> None:
+    for one in given:
+        if _SURROGATE.search(one):
+            raise UsageError(f"{one!r} is not UTF-8", hint="Pass arguments as UTF-8.")
 
 
 def _tell(error: BackfillError) -> None:

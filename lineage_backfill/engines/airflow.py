@@ -270,7 +270,7 @@ class AirflowEngine(Engine):
     def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
         """Return when the inputs of an attempt were written, by Airflow's clock; else now."""
         claim = files.claimed_by()
-        if claim is not None:
+        if claim:
             return datetime.fromisoformat(claim["since"])
         upstream = self._upstream.get(spec.get("run_id", ""), ())
         ends = [_ended(files, run_id) for run_id in upstream]

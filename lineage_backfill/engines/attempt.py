@@ -21,6 +21,8 @@ from lineage_backfill.runspec.parse import check_result
 
 _log = logging.getLogger(__name__)
 _LONG = 4_000_000  # bytes of a file that is not packed
+#: What reading a file can meet that others write, or that a crash of the machine left empty.
+_DAMAGED = (OSError, ValueError, RecursionError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class AttemptFiles:
         """Return the exit code of the attempt's process, None if none was written down."""
         try:
             return int(self.read(self.exit_code_path))
-        except (FileNotFoundError, ValueError):
+        except _DAMAGED:
             return None
 
     def _beside(self, name: str) -> Path:
@@ -76,8 +78,10 @@ class AttemptFiles:
         return spec
 
     def read(self, path: Path) -> bytes:
-        """Return what one of the files holds, packed or not; raises FileNotFoundError."""
+        """Return what one of the files holds, packed or not; raises FileNotFoundError, OSError."""
         try:
+            if path.exists() and not path.is_file():  # a pipe or a device would not end
+                raise OSError(f"{path} is not a file")
             return path.read_bytes()
         except FileNotFoundError:
             with zipfile.ZipFile(self.pack_path) as pack:
@@ -113,7 +117,7 @@ class AttemptFiles:
         """Whether a whole run spec with this token is there; half a one was never handed over."""
         try:
             return bool(self.spec()["token"] == token)
-        except (FileNotFoundError, ValueError):
+        except (*_DAMAGED, KeyError, TypeError):
             return False
 
     def log_place(self) -> tuple[Path, int]:
@@ -156,28 +160,28 @@ class AttemptFiles:
 
     def outcome(self) -> Outcome | None:
         """Return what the result file says, None as long as there is none of this attempt."""
-        spec = self.spec()
+        place = "of the run spec"
         try:
-            text = self.read(Path(spec["result_path"]))
-        except FileNotFoundError:
-            return None
-        try:
-            result = json.loads(text)
+            spec = self.spec()
+            place = spec["result_path"]
+            result = json.loads(self.read(Path(place)), parse_constant=_refuse, parse_float=_finite)
             if result["token"] != spec["token"]:
                 return None
             check_result(result)
-            error = result.get("error") or {}
-            succeeded = result["state"] == "succeeded"
-            return Outcome(
-                state=AttemptState.SUCCEEDED if succeeded else AttemptState.FAILED,
-                result=result,
-                error=None if succeeded else _error_text(error),
-                transient=bool(error.get("transient", False)),
-            )
-        except (SpecError, ValueError, KeyError, TypeError) as error:
-            why = error if isinstance(error, SpecError) else repr(error)
-            message = f"the result file {spec['result_path']} cannot be read: {why}"
+        except FileNotFoundError:
+            return None
+        except (SpecError, KeyError, TypeError, *_DAMAGED) as cause:
+            why = cause if isinstance(cause, SpecError) else repr(cause)
+            message = f"the result file {place} cannot be read: {why}"
             return Outcome(state=AttemptState.FAILED, error=message)
+        error = result.get("error") or {}
+        succeeded = result["state"] == "succeeded"
+        return Outcome(
+            state=AttemptState.SUCCEEDED if succeeded else AttemptState.FAILED,
+            result=result,
+            error=None if succeeded else _error_text(error),
+            transient=bool(error.get("transient", False)),
+        )
 
     def claim(self, claim: Mapping[str, Any]) -> None:
         """Write down who works on the attempt, before it is asked to.
@@ -211,17 +215,22 @@ class AttemptFiles:
         return self._beside("given-up")
 
     def claimed_by(self) -> Mapping[str, Any] | None:
-        """Return what `claim` has written, None if it was not claimed."""
+        """Return what `claim` has written, None if it was not claimed.
+
+        One that a crash of the machine left empty is a claim of a process that has ended.
+        """
         try:
             claim: Mapping[str, Any] = json.loads(self.read(self.claim_path))
         except FileNotFoundError:
             return None
+        except _DAMAGED:
+            return {}
         return claim
 
     def life_sign(self) -> LifeSign | None:
         """Return the life sign of who works on the attempt, None if no process does."""
         claim = self.claimed_by()
-        sign = LifeSign(Path(claim["life_sign"])) if claim is not None else None
+        sign = LifeSign(Path(claim["life_sign"])) if claim else None
         return sign if sign is not None and sign.is_alive() else None
 
 
@@ -230,6 +239,15 @@ def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
     with path.open("rb") as file:
         file.seek(begin)
         return file.read() if end is None else file.read(max(0, end - begin))
+
+
+def _refuse(constant: str) -> float:
+    """Refuse what only Python takes for JSON: no database keeps it."""
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    return float(text) if abs(float(text)) < float("inf") else _refuse(text)
 
 
 def _error_text(error: Mapping[str, Any]) -> str:

@@ -137,7 +137,7 @@ class PoolEngine(Engine):
 
     def works(self, claim: Mapping[str, Any]) -> bool:
         """Whether the worker that claimed an attempt is still at it."""
-        return LifeSign(Path(claim["life_sign"])).is_alive()
+        return bool(claim) and LifeSign(Path(claim["life_sign"])).is_alive()
 
     def wait(self, claim: Mapping[str, Any]) -> None:
         """Wait until the worker that claimed an attempt is no longer at it."""

@@ -196,8 +196,11 @@ class ProcessEngine(Engine):
         handle = str(files.spec_path)
 
         def watch() -> None:
-            wait()
-            outcome = self._outcome(files, process)
+            try:
+                wait()
+                outcome = self._outcome(files, process)
+            except Exception as error:  # noqa: BLE001 - the end must always be reported
+                outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
             if outcome is not None:
                 self._keep(handle, outcome)
                 del self._watched[handle]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 from lineage_backfill.errors import BackfillError, ConflictError, GuardRailError, UsageError
@@ -231,9 +231,20 @@ class Executor:
     def let_go(self) -> None:
         """Wait no longer for what runs: it goes on, and `resume` finds it again; thread-safe."""
         self._lets_go = True
-        self.stop()
+        self._stops = self._stops or 1
+        self._stopped.set()
         if self._driving is not None:
             self._driving.let_go()
+
+    def leave(self) -> None:
+        """Let go, and leave the backfill to the next driver; thread-safe."""
+        self.hands_over = True
+        self.let_go()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has left a backfill to the next driver."""
+        return self.hands_over and self._lets_go
 
     def _drive(self, lease: Lease) -> BackfillState:
         """Run the runs of a backfill, and then those that its tail adds."""
@@ -343,11 +354,11 @@ class Executor:
         cutoff = self.cutoff and self.cutoff(plans, record)
         folder = self.state_dir / "backfills" / record.id
         self._driving = loop = RunLoop(services, lease, record, scheduler, folder, cutoff)
-        for _ in range(self._stops):  # asked for while the engines were made ready
-            loop.stop()
-        if self._lets_go:
+        if self._lets_go:  # asked for while the engines were made ready
             loop.let_go()
-        with _ctrl_c(self.stop):
+        for _ in range(0 if self._lets_go else self._stops):
+            loop.stop()
+        with _handled({signal.SIGINT: _third_interrupts(self.stop)}):
             return loop.run(runs, records)
 
     def _make_ready(self, engines: Mapping[str, Engine], waiting: Sequence[PlannedRun]) -> None:
@@ -423,7 +434,8 @@ class Executor:
         lease = self._acquire(backfill_id)
         try:
             _refuse_closed(self.store.backfill(backfill_id))
-            yield lease
+            with _handled(dict.fromkeys(_endings(), self.leave)):
+                yield lease
         except BaseException as error:
             if self.hands_over and isinstance(error, BackfillError) and error.exit_code in _PASSING:
                 raise  # another driver goes on, or this one later
@@ -480,26 +492,38 @@ def _left(job: PlannedJob) -> dict[str, Any]:
 
 
 @contextmanager
-def _ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
-    """Turn the first two Ctrl-C (or terminations) into stops; a third one interrupts for good."""
+def _handled(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Call these at signals."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are for the main thread; others call `stop`
+        yield  # signals are for the main thread; others call the methods
         return
-    count = 0
-
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count > 2:
-            raise KeyboardInterrupt
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_, handle=handle: handle())
+        for number, handle in handlers.items()
+    }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _endings() -> list[signal.Signals]:
+    """Return the signals that end this process alone, without those ignored, as under nohup."""
+    known = (signal.SIGTERM, signal.SIGHUP)
+    return [one for one in known if signal.getsignal(one) is not signal.SIG_IGN]
+
+
+def _third_interrupts(stop: Callable[[], None]) -> Callable[[], None]:
+    """Return what turns the first two Ctrl-C into stops; a third one interrupts for good."""
+    pressed = count(1)
+
+    def press() -> None:
+        if next(pressed) > 2:
+            raise KeyboardInterrupt
+        stop()
+
+    return press
 
 
 def _writes(runs: Sequence[PlannedRun]) -> list[DatasetPartitions]:

@@ -6,6 +6,7 @@ import heapq
 import json
 import logging
 import random
+import re
 import secrets
 import threading
 import time
@@ -62,6 +63,8 @@ Event = Callable[[], list[Move]]
 _SURE = LEASE / 2
 _HEARTBEAT = 1.0  # seconds; also how soon a request from another terminal is seen
 _GRACE = 15.0  # seconds that stopped runs get to end
+_LONGEST_ERROR = 20_000  # characters
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _STEP = 500  # runs skipped before their moves are recorded
 
 
@@ -679,8 +682,18 @@ def _move(attempt: Attempt, state: RunState, outcome: Outcome) -> Move:
         attempt=attempt.number,
         attempt_state=outcome.state,
         result=outcome.result and _without_secrets(outcome.result),
-        error=outcome.error and redaction.redacted(outcome.error),
+        error=outcome.error and storable(redaction.redacted(outcome.error)),
     )
+
+
+def storable(text: str) -> str:
+    """Return a text as every database keeps it: no NUL, no half of a surrogate pair, not endless.
+
+    >>> storable("a\\x00b\\ud800")
+    'a\ufffdb\ufffd'
+    """
+    shown = _UNSTORABLE.sub("\ufffd", text)
+    return shown if len(shown) <= _LONGEST_ERROR else f"{shown[:_LONGEST_ERROR]}…"
 
 
 def _without_secrets(result: Mapping[str, Any]) -> Mapping[str, Any]:

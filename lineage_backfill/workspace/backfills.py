@@ -52,13 +52,15 @@ POLL = 0.5  # seconds between two reads of a backfill that another process drive
 class BackfillOutcome:
     """The state in which a verb left a backfill; `timed_out` where its time was up before the end.
 
-    `is_orphan` where the backfill has not ended, and the process that drove it is gone.
+    `is_orphan` where the backfill has not ended, and the process that drove it is gone; `is_left`
+    where that was told to end, and leaves it to the next driver.
     """
 
     id: str
     state: BackfillState
     timed_out: bool = False
     is_orphan: bool = False
+    is_left: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

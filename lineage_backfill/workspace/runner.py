@@ -302,7 +302,11 @@ class Runner:
             state = BackfillState.RUNNING  # another process drives it still
         finally:
             over.set()
-        return BackfillOutcome(id=backfill_id, state=state, timed_out=timed_out.is_set())
+        is_left = executor.has_left and state.is_under_way
+        state = BackfillState.INTERRUPTED if is_left else state
+        return BackfillOutcome(
+            id=backfill_id, state=state, timed_out=timed_out.is_set(), is_left=is_left
+        )
 
     @contextmanager
     def _executor(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import ConfigError, EngineError, EnvironmentMissingError
 from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
@@ -178,6 +180,72 @@ def test_a_result_of_another_shape_fails_its_run_alone(
     handle = bench.engine.submit(path, "t-1")
     assert bench.wait(handle) is AttemptState.FAILED
     assert place in (bench.engine.poll(handle).error or "")
+
+
+def _as_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _as_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _as_loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _as_endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _holding(text: str | bytes) -> Callable[[Path], None]:
+    data = text.encode() if isinstance(text, str) else text
+    return lambda path: _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+GOOD = '{"token": "t-1", "state": "succeeded", "outputs": [], "more": %s}'
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        *(_as_folder, _as_pipe, _as_loop, _as_endless),
+        *map(_holding, ("", "null", "[]", "7", "{", "[" * 100_000)),
+        *map(_holding, (bytes(range(256)), '{"t\xf6ken": 1}'.encode("latin-1"))),
+        *(_holding(GOOD % more) for more in ("NaN", "-Infinity", "1e999", "9" * 5_000)),
+        _holding(GOOD % ("[" * 5_000 + "]" * 5_000)),
+    ],
+)
+def test_a_result_that_cannot_be_read_ends_its_run_now_and_for_the_next_executor(
+    bench: Bench, kind: str, leave: Callable[[Path], None]
+) -> None:
+    path = bench.spec("no_result")
+    leave(path.parent / "result.json")
+    handle = bench.engine.submit(path, "t-1")
+    assert bench.wait(handle) is AttemptState.FAILED
+    next_one = make(kind, bench.folder)
+    try:
+        found = next_one.find(path, "t-1")
+        assert found is not None
+        assert next_one.poll(found).state is AttemptState.FAILED
+    finally:
+        next_one.close()
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"[]"])
+def test_a_claim_that_a_crash_of_the_machine_has_emptied_is_that_of_a_dead_process(
+    bench: Bench, kind: str, left: bytes
+) -> None:
+    path = bench.spec("succeed")
+    AttemptFiles(path).claim_path.write_bytes(left)
+    found = bench.engine.find(path, "t-1")
+    if kind == "local" or found is not None:
+        assert found is not None
+        assert bench.engine.poll(found).state in (AttemptState.LOST, AttemptState.FAILED)
 
 
 def test_a_result_with_another_token_does_not_count(bench: Bench) -> None:

@@ -106,8 +106,9 @@ def test_what_a_drive_leaves_under_way_is_adopted_by_the_next(
     assert {one.get("job") for one in lines if one.get("run")} == {"clean", "daily"}
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_drive_goes_on_with_what_a_foreground_run_has_left(
-    shop: Shop, drive: Callable[..., Command]
+    shop: Shop, drive: Callable[..., Command], number: int
 ) -> None:
     shop.does({"clean": "wait"})
     running = shop.start("run", *FIX, "--yes")
@@ -115,7 +116,12 @@ def test_a_drive_goes_on_with_what_a_foreground_run_has_left(
     drive()
     time.sleep(2.5)  # it looks each second, and leaves alone what is driven
     assert shop.started() == ["clean"]
-    end(running)
+    running.send_signal(number)
+    said = running.communicate(timeout=30)[1]
+    if number == signal.SIGTERM:
+        assert running.returncode == 130
+        assert "those under way continue" in said
+        assert "A drive resumes it" in said
     shop.go()
     shop("watch")
     assert shop.started() == ["clean", "daily"]

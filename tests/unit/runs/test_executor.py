@@ -37,7 +37,7 @@ from lineage_backfill.ports import (
 )
 from lineage_backfill.project.run_rules import RunWindow
 from lineage_backfill.runs.executor import Executor, SystemClock
-from lineage_backfill.runs.owner import LEASE, machine
+from lineage_backfill.runs.owner import LEASE, machine, may_drive
 from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.sql import IN_MEMORY, SqlRunStore
@@ -286,6 +286,54 @@ def test_ctrl_c_is_a_stop(bench: Bench) -> None:
     assert signal.getsignal(signal.SIGINT) is before
     assert RunState.PENDING in bench.states(backfill_id).values()
     assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_end_it_waits_for_nothing_and_leaves_the_backfill_to_the_next_driver(
+    bench: Bench, number: signal.Signals
+) -> None:
+    engine = FakeEngine(holds=True)
+    executor, backfill_id = start(bench, engine)
+
+    def tell(_run_id: str) -> None:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # a second one does not stop jobs either
+
+    engine.on_submit = tell
+    before = signal.getsignal(number)
+    assert executor.drive(backfill_id) is BackfillState.RUNNING
+    assert executor.has_left
+    assert signal.getsignal(number) is before
+    assert engine.ended == {}
+    claim = bench.store.claim(backfill_id)
+    assert may_drive(claim, datetime.now(UTC) + 2 * LEASE)
+    engine.on_submit = lambda _: None
+    engine.release()
+    later = Shifted()
+    later.shift = 2 * LEASE
+    assert bench.executor(engine, clock=later).adopt(backfill_id) is BackfillState.SUCCEEDED
+    assert sorted(engine.submitted) == [(run, 1) for run in "abcde"]
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing(bench: Bench) -> None:
+    engine = FakeEngine()
+    executor, backfill_id = start(bench, engine)
+    engine.on_submit = lambda _: os.kill(os.getpid(), signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_error_that_no_database_keeps_as_it_is_fails_its_run_alone(bench: Bench) -> None:
+    engine = FakeEngine({("b", 1): failed("half \ud800, none \x00, long " + "x" * 50_000)})
+    executor, backfill_id = start(bench, engine)
+    assert executor.drive(backfill_id) is BackfillState.FAILED
+    assert bench.states(backfill_id)["c"] is RunState.SUCCEEDED
+    (error,) = (one.error or "" for one in bench.store.runs(backfill_id) if one.run_id == "b")
+    assert error.startswith("half \ufffd, none \ufffd, long xxx")
+    assert len(error) <= 20_001
 
 
 def test_pause_from_elsewhere_is_seen(bench: Bench) -> None:
