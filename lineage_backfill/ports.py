@@ -166,6 +166,15 @@ class EngineRun:
     also_started: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The start of what an engine runs attempts in, under way or over after these `seconds`."""
+
+    what: str
+    seconds: float
+    is_over: bool = False
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Runs attempts elsewhere; `token` makes a submission idempotent.
@@ -221,6 +230,10 @@ class Engine(Protocol):
 
     def poll(self, handle: str) -> Outcome:
         """Return the present outcome of the attempt."""
+
+    def starts(self) -> Sequence[Start]:
+        """Return the starts that attempts wait for, and once those that are over since."""
+        return ()
 
     def identify(self, handle: str) -> EngineRun | None:
         """Return what the attempt runs as, None as long as nothing runs for it."""
@@ -554,6 +567,12 @@ class RunStore(Protocol):
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         """Return durations of succeeded runs, the newest `limit` of each job, without undoes."""
 
+    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
+        """Record how long an engine took to start what it runs attempts in."""
+
+    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
+        """Return how many seconds the newest starts of an engine took, the newest first."""
+
     def time(self, local: datetime) -> datetime:
         """Return the time by which leases go: the database's; `local` where that has no clock."""
 
@@ -686,6 +705,9 @@ class Reporter:
 
     def backfill_extended(self, plan: Plan) -> None:
         """Called once the run store holds the runs of a tail."""
+
+    def engine_starting(self, start: Start) -> None:
+        """Called about once a second while attempts wait for a start, and when it is over."""
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         """Called after the store has recorded the submission."""

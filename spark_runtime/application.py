@@ -1,4 +1,4 @@
-"""A warm application on a cluster: takes runs from a folder, one at a time, and answers there.
+"""A warm application on a cluster: takes runs from a folder, and answers there.
 
 In the folder, which only its owner may read: `application.json`, the terms under which it works;
 `inbox`, requests in files; `taken`, to which one is renamed before it is begun, so that it is begun
@@ -17,19 +17,21 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped
+from spark_runtime.output import by_thread, own_log
 from spark_runtime.runner import run
-from spark_runtime.session import is_alive, session_of_its_own
+from spark_runtime.session import get_session, is_alive, session_of_its_own
 from spark_runtime.spec import write_atomically
-from spark_runtime.worker import Worker, work
+from spark_runtime.worker import Worker, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,33 +50,30 @@ class Channel:
         self._terms: dict[str, Any] = json.loads((folder / "application.json").read_text())
         self._lock = (folder / "driver").open("a", encoding="utf-8")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._request = ""
         self._begun = 0
+        self._owned = time.monotonic()
 
     def close(self) -> None:
         """Let go of the lock, as the end of the process does."""
         self._lock.close()
 
-    def requests(self, is_well: Callable[[], bool] = lambda: True) -> Iterator[str]:
-        """Yield requests as they come, each once.
+    @property
+    def at_once(self) -> int:
+        """The most runs at the same time."""
+        return int(self._terms.get("at_once", 1))
 
-        Ends when it is asked to, after as many runs as one application does, and once no tool has
-        owned it for long, or where `is_well` is false. What is still in the inbox is not begun.
-        """
-        busy = owned = time.monotonic()
-        while not self._is_done and not self._bears_secret("close") and is_well():
-            now = time.monotonic()
-            if self._is_owned():
-                owned = now
-            elif now - owned >= self._terms["orphan_seconds"]:
-                return
-            line = self._take()
-            if line is None:
-                time.sleep(_BUSY if now - busy < _SOON else _IDLE)
-                continue
-            self._begun += 1
-            yield line
-            busy = time.monotonic()
+    @property
+    def takes_more(self) -> bool:
+        """Whether it may begin more: not once it is told to close, or after as many as it may."""
+        return not self._is_done and not self._bears_secret("close")
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether no tool has owned it for long."""
+        now = time.monotonic()
+        if self._is_owned():
+            self._owned = now
+        return bool(now - self._owned >= self._terms["orphan_seconds"])
 
     @property
     def _is_done(self) -> bool:
@@ -88,7 +87,8 @@ class Channel:
                 return True
         return False
 
-    def _take(self) -> str | None:
+    def take(self) -> dict[str, Any] | None:
+        """Return a request that is begun now, None if there is none; each comes once."""
         for path in sorted((self._folder / "inbox").glob("*.json")):
             taken = self._folder / "taken" / path.name
             request = self._signed(path)
@@ -102,8 +102,8 @@ class Channel:
             if self._bears_secret("withdrawn", path.stem):
                 self.reply(id=path.stem, op="withdrawn")
                 continue
-            self._request = path.stem
-            return json.dumps(request)
+            self._begun += 1
+            return request
         return None
 
     def _signed(self, path: Path) -> dict[str, Any] | None:
@@ -119,9 +119,9 @@ class Channel:
     def _bears_secret(self, *place: str) -> bool:
         return self._signed(self._folder.joinpath(*place)) is not None
 
-    def is_cancelled(self) -> bool:
-        """Whether the request that was yielded last is to stop."""
-        return self._bears_secret("cancel", self._request)
+    def is_cancelled(self, request: str) -> bool:
+        """Whether a request that was taken is to stop."""
+        return self._bears_secret("cancel", request)
 
     def reply(self, **message: Any) -> None:
         """Answer a request; without an `id`, say whether the application is ready."""
@@ -141,65 +141,186 @@ class Channel:
         return log
 
 
-class Application(Worker):
-    """Answers requests, and gives each run a session, a job group and a thread of its own."""
+@dataclass(eq=False)
+class _Run:
+    """A request that is worked on, in a thread and at a seat of its own."""
 
-    def __init__(self, spark: SparkSession, channel: Channel) -> None:
+    request: Mapping[str, Any]
+    seat: int
+    thread: Thread
+    token: str = ""
+    answer: Mapping[str, Any] | None = None
+    is_told: bool = False
+
+
+class _Seat(Worker):
+    """Does one run after another, each in a session and a job group of its own."""
+
+    def __init__(self, spark: SparkSession, number: int | None) -> None:
         super().__init__(spark)
-        self._channel = channel
+        self._number = number  # None: its runs are the only ones
 
     def run(self, spec: RunSpec) -> RunResult:
-        """Run a run spec; raises RuntimeFailure where it was cancelled."""
+        """Run a run spec in a new session."""
+        with session_of_its_own(self.spark, alone=self._number is None) as session:
+            context, name = session.sparkContext, f"{spec.job.name} {spec.run_id}"
+            context.setJobGroup(spec.token, name, interruptOnCancel=True)
+            if self._number is not None:
+                context.setLocalProperty("spark.scheduler.pool", f"seat-{self._number}")
+            return run(session, spec, self.tables.within(session))
+
+
+class Host:
+    """Answers the requests of a folder, each in a thread of its own, some at the same time."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._runs: list[_Run] = []
+
+    # What an application of this sort says
+
+    @abstractmethod
+    def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
+        """Do what a request asks for, and return the reply."""
+
+    def thread(self, work: Callable[[], None]) -> Thread:
+        """Return a thread for a request."""
+        return Thread(target=work, daemon=True)
+
+    def is_well(self) -> bool:
+        """Whether more can be begun here."""
+        return True
+
+    def cancel(self, token: str) -> None:
+        """Stop what the attempt with this token does elsewhere than in its thread."""
+
+    def close(self) -> None:
+        """End what all runs share."""
+
+    # How it goes on
+
+    def serve(self) -> int:
+        """Answer requests until no more are to come; return the exit code of the process.
+
+        Ends when it is told to, after as many runs as it may do, and once no tool has owned it for
+        long: what is still in the inbox then is not begun.
+        """
+        self._channel.reply(op="ready")
+        worked = time.monotonic()
+        try:
+            while (goes_on := self._goes_on()) or self._runs:
+                if goes_on and len(self._runs) < self._channel.at_once:
+                    self._begin(self._channel.take())
+                if self._runs:
+                    worked = time.monotonic()
+                    self._runs[0].thread.join(_BUSY)
+                    self._look()
+                else:
+                    time.sleep(_BUSY if time.monotonic() - worked < _SOON else _IDLE)
+        except Stopped:
+            for one in self._runs:
+                self._stop(one)
+            for one in self._runs:
+                one.thread.join(_PATIENCE)
+            raise
+        if not self.is_well():
+            return 1
+        self.close()
+        return 0
+
+    def _goes_on(self) -> bool:
+        # Asked for every time: it also notes that there is a tool.
+        is_orphan = self._channel.is_orphan
+        return self._channel.takes_more and not is_orphan and self.is_well()
+
+    def _begin(self, request: Mapping[str, Any] | None) -> None:
+        if request is None:
+            return
+        seat = min(set(range(self._channel.at_once)) - {one.seat for one in self._runs})
+        one = _Run(request, seat, self.thread(lambda: self._work(one)))
+        with suppress(OSError, ValueError, KeyError, TypeError):  # the run says what is wrong
+            one.token = json.loads(Path(request["spec"]).read_bytes())["token"]
+        self._runs.append(one)
+        one.thread.start()
+
+    def _work(self, one: _Run) -> None:
+        with ExitStack() as stack:
+            if "log" in one.request:
+                stack.enter_context(own_log(Path(one.request["log"])))
+            try:
+                one.answer = self.answer(one.request, one.seat)
+            except BaseException as error:  # noqa: BLE001 (ends this run, and not the application)
+                one.answer = _ended(one, error)
+
+    def _look(self) -> None:
+        """Stop the runs that are cancelled, and answer those that have ended."""
+        for one in list(self._runs):
+            if one.thread.is_alive():
+                if self._channel.is_cancelled(one.request["id"]):
+                    self._stop(one)
+                continue
+            self._runs.remove(one)
+            sys.stdout.flush()
+            ends = {} if self.is_well() else {"ends": True}
+            self._channel.reply(**(one.answer or _ended(one, Cancelled())), **ends)
+
+    def _stop(self, one: _Run) -> None:
+        """Cancel what a run does elsewhere, and raise Cancelled where it is in Python."""
+        if not one.is_told and one.thread.ident is not None:
+            one.is_told = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(one.thread.ident), ctypes.py_object(Cancelled)
+            )
+        self.cancel(one.token)
+
+
+class Application(Host):
+    """Runs jobs in one Spark, each with a session and a job group of its own."""
+
+    def __init__(self, spark: SparkSession, channel: Channel) -> None:
+        super().__init__(channel)
+        self.spark = spark
+        count = channel.at_once
+        # The logs of tables stay at hand; runs that go at the same time do not share them.
+        self._seats = [_Seat(spark, n if count > 1 else None) for n in range(count)]
+
+    def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
+        """Run the run spec of a request."""
+        return self._seats[seat].answer(json.dumps(request))
+
+    def thread(self, work: Callable[[], None]) -> Thread:
+        """Return a thread that leaves no local property in the JVM to the next one."""
         from pyspark import InheritableThread
 
-        ends: list[RunResult | BaseException] = []
-        # No local property of this thread's counterpart in the JVM is left to the next run.
-        thread = InheritableThread(target=partial(self._work, spec, ends))
-        thread.start()
-        is_told = False
-        try:
-            while thread.is_alive():
-                thread.join(_BUSY)
-                if self._channel.is_cancelled():
-                    self._stop(spec, thread, tell=not is_told)
-                    is_told = True
-        except Stopped:
-            self._stop(spec, thread, tell=not is_told)
-            thread.join(_PATIENCE)
-            raise
-        end = ends[0] if ends else Cancelled()
-        if isinstance(end, BaseException):
-            raise RuntimeFailure(f"the run has ended: {end}") from end
-        return end
+        thread: Thread = InheritableThread(target=work, daemon=True)
+        return thread
 
-    def _work(self, spec: RunSpec, ends: list[RunResult | BaseException]) -> None:
-        try:
-            with session_of_its_own(self.spark) as session:
-                name = f"{spec.job.name} {spec.run_id}"
-                session.sparkContext.setJobGroup(spec.token, name, interruptOnCancel=True)
-                ends.append(run(session, spec, self.tables.within(session)))
-        except BaseException as error:  # noqa: BLE001 (ends this run, and not the application)
-            ends.append(error)
+    def is_well(self) -> bool:
+        """Whether Spark is there."""
+        return is_alive(self.spark)
 
-    def _stop(self, spec: RunSpec, thread: Thread, *, tell: bool) -> None:
-        """Cancel what a run does in Spark, and raise Cancelled where it is in Python."""
-        if tell and thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(Cancelled)
-            )
-        if is_alive(self.spark):
-            self.spark.sparkContext.cancelJobGroup(spec.token)
+    def cancel(self, token: str) -> None:
+        """Cancel the jobs of an attempt."""
+        if self.is_well():
+            self.spark.sparkContext.cancelJobGroup(token)
+
+    def close(self) -> None:
+        """Stop Spark."""
+        self.spark.stop()
+
+
+def _ended(one: _Run, error: BaseException) -> dict[str, Any]:
+    described = describe(RuntimeFailure(f"the run has ended: {error}"))
+    return {"op": "raised", "id": one.request["id"], "error": described}
 
 
 def serve_folder(folder: Path, conf: Mapping[str, str]) -> int:
     """Answer the requests of a folder until it is to end; return the exit code of the process."""
     channel = Channel(folder)
-    made: list[Application] = []
-
-    def make(spark: SparkSession) -> Application:
-        made.append(Application(spark, channel))
-        return made[0]
-
-    with channel.take_output():
-        requests = channel.requests(lambda: is_alive(made[0].spark))
-        return work(requests, channel.reply, conf, make)
+    with channel.take_output(), by_thread():
+        try:
+            spark = get_session(conf)
+        except Exception as error:  # noqa: BLE001 (reported to the tool)
+            channel.reply(op="raised", error=describe(error))
+            return 1
+        return Application(spark, channel).serve()

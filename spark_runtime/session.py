@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING
+from threading import Lock, local
+from typing import TYPE_CHECKING, Any
 
 from spark_runtime.configuration import user_folder
 from spark_runtime.errors import (
@@ -195,32 +195,70 @@ def assert_safe(spark: SparkSession) -> None:
             )
 
 
+#: The sessions of runs that go at the same time, by their threads.
+_own = local()
+#: Those of all runs under way, and what guards them.
+_open: list[SparkSession] = []
+_opening = Lock()
+
+
 @contextmanager
-def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
+def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[SparkSession]:
     """Give a run a new session of this Spark, which is the default one meanwhile.
 
-    Settings, temporary views, functions and the current catalog end with it; so do global temporary
-    views and what was cached.
+    It is the default of this thread only where the run is not `alone`. Settings, temporary views,
+    functions and the current catalog end with it. So do global temporary views and what was
+    cached, once no other run is under way: Spark does not tell whose they are.
     """
     own = spark.newSession()
-    _make_default(own)
+    with _opening:
+        _open.append(own)
+    _make_default(own, alone=alone)
     try:
         yield own
     finally:
         if is_alive(spark):
-            _make_default(spark)
-            spark.catalog.clearCache()
-            spark._jsparkSession.sharedState().globalTempViewManager().clear()
-            for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
-                rdd.unpersist()
+            _make_default(spark, alone=alone)
+        with _opening:
+            _open.remove(own)
+            if not _open and is_alive(spark):
+                spark.catalog.clearCache()
+                spark._jsparkSession.sharedState().globalTempViewManager().clear()
+                for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+                    rdd.unpersist()
 
 
-def _make_default(spark: SparkSession) -> None:
+def _make_default(spark: SparkSession, *, alone: bool) -> None:
     kind = type(spark)
-    kind._instantiatedSession = kind._activeSession = spark
     in_jvm = kind._get_j_spark_session_class(spark._jvm)
-    in_jvm.setDefaultSession(spark._jsparkSession)
+    if alone:
+        kind._instantiatedSession = kind._activeSession = spark
+        in_jvm.setDefaultSession(spark._jsparkSession)
+    else:
+        _know_threads(kind)
+        _own.session = spark
     in_jvm.setActiveSession(spark._jsparkSession)
+
+
+class _OfThread:
+    """A member of a class that each thread sees as its own session."""
+
+    def __init__(self, shared: SparkSession | None) -> None:
+        self._shared = shared
+
+    def __get__(self, instance: object, owner: type) -> SparkSession | None:
+        session: SparkSession | None = getattr(_own, "session", self._shared)
+        return session
+
+
+def _know_threads(kind: Any) -> None:
+    """Let PySpark's own functions find the session of the thread that calls them."""
+    with _opening:
+        if isinstance(vars(kind)["_instantiatedSession"], _OfThread):
+            return
+        active = kind.getActiveSession
+        kind._instantiatedSession = _OfThread(kind._instantiatedSession)
+        kind.getActiveSession = classmethod(lambda _: getattr(_own, "session", None) or active())
 
 
 #: By session: how many reads and writes are under way, and what its settings were before.

@@ -35,7 +35,7 @@ def serve(reply_fd: int, conf: Mapping[str, str]) -> int:
     requests = _take_stdin()
     os.set_inheritable(reply_fd, False)
     with os.fdopen(reply_fd, "w", encoding="utf-8") as replies:
-        return work(requests, partial(_reply, replies), conf)
+        return _work(requests, partial(_reply, replies), conf)
 
 
 class Worker:
@@ -72,19 +72,14 @@ class Worker:
         return run(self.spark, spec, self.tables)
 
 
-def work(
-    requests: Iterable[str],
-    reply: Callable[..., None],
-    conf: Mapping[str, str],
-    make: Callable[[SparkSession], Worker] = Worker,
-) -> int:
+def _work(requests: Iterable[str], reply: Callable[..., None], conf: Mapping[str, str]) -> int:
     """Start Spark, then answer requests until there are no more; return the exit code."""
     try:
         spark = get_session(conf)
     except Exception as error:  # noqa: BLE001 (reported to the process that started the worker)
         reply(op="raised", id=None, error=describe(error))
         return 1
-    worker = make(spark)
+    worker = Worker(spark)
     reply(op="ready")
     for line in requests:
         if line.strip():

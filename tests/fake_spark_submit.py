@@ -7,12 +7,15 @@ import json
 import os
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 # Run as a file: the folder above holds the package `tests`.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from spark_runtime.application import Channel
+from spark_runtime.application import Channel, Host
+from spark_runtime.output import by_thread
 from tests import fake_worker
 
 OPTIONS = (
@@ -50,13 +53,18 @@ def serve(folder: Path) -> None:
     if message := os.environ.get("FAKE_WORKER_MISSING"):
         sys.exit(message)
     channel = Channel(folder)
-    with channel.take_output():
-        channel.reply(op="ready")
-        for line in channel.requests():
-            request = json.loads(line)
-            spec = json.loads(Path(request["spec"]).read_text())
-            state = fake_worker.run(spec, Path.cwd() / "journal")
-            channel.reply(op="finished", id=request["id"], state=state)
+    with channel.take_output(), by_thread():
+        Fake(channel).serve()
+
+
+class Fake(Host):
+    """Does run specs without Spark."""
+
+    def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
+        """Do the run spec of a request."""
+        spec = json.loads(Path(request["spec"]).read_text())
+        state = fake_worker.run(spec, Path.cwd() / "journal")
+        return {"op": "finished", "id": request["id"], "state": state}
 
 
 sys.exit(main())

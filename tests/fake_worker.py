@@ -63,6 +63,7 @@ def run(spec: dict[str, Any], journal: Path) -> str:
     parameters = spec.get("parameters", {})
     print(f"running {spec['run_id']} attempt {spec['attempt']}", flush=True)  # noqa: T201
     if action == "crash":
+        time.sleep(parameters.get("seconds", 0))
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "fail":
         error = {"class": "ValueError", "message": "no such column", "transient": False}

@@ -21,11 +21,11 @@ from rich.text import Text
 
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Reporter
+from lineage_backfill.ports import Reporter, Start
 from lineage_backfill.presentation.names import Names, keys_on_a_line
 from lineage_backfill.presentation.text import counted, safe
 from lineage_backfill.presentation.words import lasting
-from lineage_backfill.runs.simulate import Estimate
+from lineage_backfill.runs.simulate import Estimate, Spread
 
 _MARKS = {
     RunState.SUCCEEDED: ("✓", "green"),
@@ -50,6 +50,17 @@ class Remaining:
         self._work = {one.job: one.busy.p50 / one.runs for one in known if one.busy}
         self._total = self._left = sum(one.busy.p50 for one in known if one.busy)
         self._done = 0.0
+        start = None if estimate is None else estimate.start
+        self._start = start or Spread(p50=0.0, p90=0.0)
+        self._is_started = start is None
+        self._starting = self._spent = 0.0  # seconds of the start under way, and of those before
+
+    def starting(self, start: Start) -> None:
+        """Count the time of a start, which is not that of work."""
+        self._starting = 0.0 if start.is_over else start.seconds
+        if start.is_over:
+            self._is_started = True
+            self._spent += start.seconds
 
     def ended(self, job: JobRef, state: RunState) -> None:
         """Count a run that has ended or will not run."""
@@ -61,16 +72,27 @@ class Remaining:
     def in_words(self, elapsed: float) -> str:
         """Return the time left after `elapsed` seconds; empty if unknown.
 
-        It comes from past runs, or from the pace once enough of the work is done.
+        It comes from past runs, or from the pace once enough of the work is done. Until the engine
+        has started, the rest of its start counts, too.
         """
-        if self._makespan is None or not self._left:
+        if self._makespan is None or not (self._left or not self._is_started):
             return ""
-        share, left = self._done / self._total, self._left / self._total
+        share, left = (
+            (self._done / self._total, self._left / self._total) if self._total else (0, 0)
+        )
         if share >= _TELLING:
-            time_left = lasting(elapsed / share * left)
+            worked = elapsed - self._spent - self._starting
+            bounds = [worked / share * left] * 2
         else:
-            bounds = lasting(self._makespan.p50 * left), lasting(self._makespan.p90 * left)
-            time_left = " to ".join(dict.fromkeys(bounds))
+            start, whole = self._start, self._makespan
+            bounds = [(whole.p50 - start.p50) * left, (whole.p90 - start.p90) * left]
+        if not self._is_started:
+            starts = (self._start.p50, self._start.p90)
+            bounds = [
+                left + max(0.0, start - self._starting)
+                for left, start in zip(bounds, starts, strict=True)
+            ]
+        time_left = " to ".join(dict.fromkeys(map(lasting, bounds)))
         return f"{'at least' if self._at_least else 'about'} {time_left} left"
 
 
@@ -88,6 +110,7 @@ class PlainProgress(Reporter):
         self._total = self._ended = 0
         self._started: dict[str, float] = {}
         self._alike: Counter[tuple[RunState, JobRef, str]] = Counter()
+        self._is_starting = False
 
     def showing(self) -> AbstractContextManager[Any]:
         """Return the context within which progress is shown."""
@@ -101,6 +124,19 @@ class PlainProgress(Reporter):
 
     def waiting(self, what: str) -> None:
         self._line(f"  waiting: {safe(what)}", style="yellow")
+
+    def engine_starting(self, start: Start) -> None:
+        self._remaining.starting(start)
+        if start.is_over:
+            self._line(f"  started {start.what} in {lasting(start.seconds)}")
+            self._is_starting = False
+        elif not self._is_starting:
+            self._is_starting = True
+            self._line(f"  {self._starting(start)}")
+
+    def _starting(self, start: Start) -> str:
+        left = self._left()
+        return f"starting {start.what} ({lasting(start.seconds)}){f', {left}' if left else ''}"
 
     def backfill_extended(self, plan: Plan) -> None:
         more = len(plan.runs or ())
@@ -196,6 +232,15 @@ class LiveProgress(PlainProgress):
         super().backfill_started(backfill_id, plan, title)
         self._to_run = Counter(run.job for run in plan.runs or ())
         self._bars.update(self._whole, total=self._total, left=self._left())
+
+    def engine_starting(self, start: Start) -> None:
+        if start.is_over:
+            super().engine_starting(start)
+        else:
+            self._remaining.starting(start)
+        self._bars.update(
+            self._whole, left=self._left() if start.is_over else self._starting(start)
+        )
 
     def backfill_extended(self, plan: Plan) -> None:
         super().backfill_extended(plan)

@@ -33,11 +33,15 @@ _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How an application works: until it has no tool for `orphan_seconds`, for `max_runs` runs."""
+    """How an application works: `at_once` runs at the same time, `max_runs` in all.
+
+    It ends once it has no tool for `orphan_seconds`.
+    """
 
     key: str
     orphan_seconds: float
     max_runs: int
+    at_once: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,12 @@ class Requested:
         timer.start()
 
     def _kill(self) -> None:
-        if self.is_open:
-            kill(self.folder)
+        """Kill the application where it has not stopped this, once it does nothing else."""
+        while self.is_open:
+            _tell(self.folder, "close")
+            if _at_work(self.folder) <= {self.request}:
+                kill(self.folder)
+            time.sleep(_LONGEST)
 
     def answer(self) -> Mapping[str, Any] | None:
         """Return the reply to it, None as long as there is none."""
@@ -113,11 +121,12 @@ class Application:
         self.folder = folder
         self.key = key
         self.log_path = folder / "log.txt"
-        self.idle_since = time.monotonic()
+        terms = _read(folder / "application.json") or {}
+        self.has_own_logs = terms.get("at_once", 1) > 1  # of runs that go at the same time
         self._is_ready = False
         self._owner = owner
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: Requested | None = None
+        self._asked: dict[str, Requested] = {}
         self._is_ending = self._is_left = False
 
     @classmethod
@@ -138,6 +147,7 @@ class Application:
             secret=secrets.token_hex(16),
             orphan_seconds=terms.orphan_seconds,
             max_runs=terms.max_runs,
+            at_once=terms.at_once,
         )
         started = cls(folder, terms.key, owner)
         sign = LifeSign(folder / "alive")
@@ -172,8 +182,13 @@ class Application:
         terms = _read(requested.folder / "application.json") or {"key": ""}
         found = cls._take_over(requested.folder, terms["key"], lambda: requested.is_open)
         if found is not None:
-            found._asked, found._is_ready = requested, True
+            found._is_ready = True
+            found.follow(requested)
         return found
+
+    def follow(self, requested: Requested) -> None:
+        """Count a request of an earlier tool to what it works on."""
+        self._asked[requested.request] = requested
 
     @classmethod
     def _take_over(cls, folder: Path, key: str, is_so: Callable[[], bool]) -> Application | None:
@@ -189,14 +204,20 @@ class Application:
         return None
 
     @property
-    def is_busy(self) -> bool:
-        """Whether it starts, or works on a request."""
-        return not self._is_ready or (self._asked is not None and self._asked.answer() is None)
+    def is_new(self) -> bool:
+        """Whether this tool has started it."""
+        return self._process is not None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it has begun what it claimed last."""
-        return self._asked is not None and self._asked.is_taken
+    def is_busy(self) -> bool:
+        """Whether it starts, or works on a request."""
+        asked = list(self._asked.values())
+        return not self._is_ready or any(one.answer() is None for one in asked)
+
+    def has_begun(self, request: str) -> bool:
+        """Whether it has begun a request."""
+        asked = self._asked.get(request)
+        return asked is not None and asked.is_taken
 
     @property
     def has_ended(self) -> bool:
@@ -223,19 +244,33 @@ class Application:
 
     def claim(self, request: str) -> dict[str, Any]:
         """Return what tells another process who works on this request."""
-        self._asked = Requested(self.folder, request)
-        return self._asked.claim()
+        self._asked[request] = asked = Requested(self.folder, request)
+        return asked.claim()
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
-        asked = Requested(self.folder, request["id"])
+        asked = self._asked[request["id"]]
         _tell(self.folder, "inbox", f"{asked.request}.json", **request)
+        try:
+            reply = self._answer(asked)
+        finally:
+            if not self._is_left:
+                del self._asked[asked.request]
+        self._is_ending = self._is_ending or bool(reply.get("ends") or reply.get("is_last"))
+        if reply["op"] == "withdrawn":
+            raise EngineError(
+                "the attempt was given up by another executor",
+                hint="Nothing is lost: that one has taken the backfill over; `watch` follows it.",
+            )
+        return reply
+
+    def _answer(self, asked: Requested) -> Mapping[str, Any]:
         pause = _SHORTEST
         while True:
             lives = self._lives()
             reply = asked.answer()
             if reply is not None:
-                break
+                return reply
             if self._is_left:
                 raise WorkerDied("the application goes on without this engine")
             if not lives:
@@ -243,15 +278,12 @@ class Application:
                 raise kind(self._how_it_ended())
             time.sleep(pause)
             pause = min(1.1 * pause, _LONGEST)
-        self._is_ending = bool(reply.get("ends") or reply.get("is_last"))
-        if reply["op"] == "withdrawn":
-            raise NotBegun("the request was withdrawn by another executor")
-        return reply
 
-    def stop(self) -> None:
-        """Stop the run that it works on; other runs can be asked of it after that."""
-        if self._asked is not None:
-            self._asked.cancel()
+    def stop(self, request: str) -> None:
+        """Stop the run of a request; the others go on."""
+        asked = self._asked.get(request)
+        if asked is not None:
+            asked.cancel()
 
     def kill(self) -> None:
         """End it at once, with all its children."""
@@ -321,11 +353,16 @@ def _is_idle(folder: Path, key: str) -> bool:
     terms, ready = _read(folder / "application.json"), _signed(folder, "ready.json")
     if terms is None or terms["key"] != key or ready is None or ready["op"] != "ready":
         return False
-    answered = {path.name for path in (folder / "answers").glob("*.json")}
-    taken = {path.name for path in (folder / "taken").glob("*.json")}
-    is_free = taken <= answered and not any((folder / "inbox").glob("*.json"))
-    is_open = len(taken) < terms["max_runs"] and not (folder / "close").exists()
+    is_free = not _at_work(folder) and not any((folder / "inbox").glob("*.json"))
+    begun = sum(1 for _ in (folder / "taken").glob("*.json"))
+    is_open = begun < terms["max_runs"] and not (folder / "close").exists()
     return is_free and is_open and is_alive(folder)
+
+
+def _at_work(folder: Path) -> set[str]:
+    """Return the requests that an application has taken and not answered."""
+    answered = {path.stem for path in (folder / "answers").glob("*.json")}
+    return {path.stem for path in (folder / "taken").glob("*.json")} - answered
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:

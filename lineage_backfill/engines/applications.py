@@ -27,11 +27,12 @@ from lineage_backfill.ports import AttemptState, Engine, Outcome
 class ReuseSettings:
     """The settings of warm applications, beside those of spark-submit.
 
-    There are up to `slots` at once. One ends after it was idle for `idle_seconds`, had no tool for
-    `orphan_seconds`, or has done `max_runs_per_application` runs.
+    There are up to `slots` at once, each with up to `runs_at_once`. One ends after it was idle for
+    `idle_seconds`, had no tool for `orphan_seconds`, or has done `max_runs_per_application` runs.
     """
 
     slots: int = 1
+    runs_at_once: int = 1
     idle_seconds: float = 600
     orphan_seconds: float = 60
     max_runs_per_application: int = 1000
@@ -39,9 +40,9 @@ class ReuseSettings:
     def __post_init__(self) -> None:
         if self.orphan_seconds <= 0:
             raise ValueError(f"`orphan_seconds` must be more than 0, not {self.orphan_seconds}")
-        if self.max_runs_per_application < 1:
-            most = self.max_runs_per_application
-            raise ValueError(f"`max_runs_per_application` must be at least 1, not {most}")
+        for name in ("runs_at_once", "max_runs_per_application"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}")
 
 
 def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
@@ -60,7 +61,7 @@ def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
 
 
 class ReusingEngine(PoolEngine):
-    """Keeps warm applications on the cluster, which do one attempt after another.
+    """Keeps warm applications on the cluster, which do one attempt after another, or some at once.
 
     Attempts with other code, settings or files get other applications. The drivers are on this
     machine.
@@ -69,15 +70,21 @@ class ReusingEngine(PoolEngine):
     def __init__(
         self, reuse: ReuseSettings, *, project: Path, state_dir: Path, **settings: Any
     ) -> None:
-        super().__init__(slots=reuse.slots, idle_seconds=reuse.idle_seconds)
+        seats = {"slots": reuse.slots, "at_once": reuse.runs_at_once}
+        super().__init__(**seats, idle_seconds=reuse.idle_seconds)
         if settings.get("deploy_mode", "client") != "client":
             raise ValueError('`reuse` needs `deploy_mode = "client"`')
         self._reuse = reuse
+        if reuse.runs_at_once > 1:
+            fair = {"spark.scheduler.mode": "FAIR"}
+            settings = {**settings, "conf": {**fair, **settings.get("conf", {})}}
         self._submit = SparkSubmitEngine(project=project, state_dir=state_dir, **settings)
         self._environment: Mapping[str, str] = settings.get("env", {})
         self._folder = state_dir / "applications"
         self._entrypoints: dict[str, str] = {}  # one for each key
         self._packing = Lock()
+
+    worker_name = "an application on the cluster"
 
     def open(self) -> None:
         """Find program and jars, and pack the code; raises EnvironmentMissingError."""
@@ -112,7 +119,8 @@ class ReusingEngine(PoolEngine):
             self._entrypoints[key],
             ("application", "--folder", str(folder.resolve())),
         )
-        terms = Terms(key, self._reuse.orphan_seconds, self._reuse.max_runs_per_application)
+        reuse = self._reuse
+        terms = Terms(key, reuse.orphan_seconds, reuse.max_runs_per_application, reuse.runs_at_once)
         where = {"cwd": self._submit.project, "env": self._submit.environment}
         return Application.start(command, terms, folder, **where)
 
@@ -152,7 +160,14 @@ class ReusingEngine(PoolEngine):
 
     def taken_over(self, claim: Mapping[str, Any]) -> Application | None:
         """Return the application that works on an attempt, if it has lost its tool."""
-        return Application.at_work(_requested(claim)) if "request" in claim else None
+        if "request" not in claim:
+            return None
+        requested = _requested(claim)
+        for worker in self._seating.workers:
+            if isinstance(worker, Application) and worker.folder == requested.folder:
+                worker.follow(requested)
+                return worker
+        return Application.at_work(requested)
 
     def stop(self, claim: Mapping[str, Any]) -> None:
         """Let the application stop the run."""

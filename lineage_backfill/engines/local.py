@@ -66,8 +66,12 @@ class LocalEngine(PoolEngine):
 
     def open(self) -> None:
         """Start the first worker, if there is none; raises EnvironmentMissingError."""
-        if not self._workers:
-            self._threads.submit(lambda: self._give_back(self._take())).result()
+        if not self._seating.workers:
+            self._threads.submit(self._warm_up).result()
+
+    def _warm_up(self) -> None:
+        with self._seat():
+            pass
 
     def call(self, entrypoint: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Run `function(spark, **arguments)` of `module:function` in a worker, return its value.
@@ -79,7 +83,7 @@ class LocalEngine(PoolEngine):
     def _call(self, entrypoint: str, arguments: Mapping[str, Any]) -> Any:
         request = {"op": "call", "id": uuid.uuid4().hex, "entrypoint": entrypoint}
         try:
-            with self._worker() as worker:
+            with self._seat() as worker:
                 reply = worker.ask({**request, "arguments": dict(arguments)})
         except WorkerDied as error:
             raise EngineError(f"{entrypoint}: {error}") from error

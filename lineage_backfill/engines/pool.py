@@ -1,4 +1,4 @@
-"""Runs attempts in warm workers, one at a time in each; an engine of this sort starts them."""
+"""Runs attempts in warm workers; an engine of this sort starts them."""
 
 from __future__ import annotations
 
@@ -6,65 +6,22 @@ import threading
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group, read_from
 from lineage_backfill.engines.runtime import reconcile
+from lineage_backfill.engines.seating import Seating, Table, WarmWorker
 from lineage_backfill.engines.worker import WorkerDied
 from lineage_backfill.errors import BackfillError, EngineError
 from lineage_backfill.files import private
-from lineage_backfill.ports import AttemptState, Engine, Outcome
+from lineage_backfill.ports import AttemptState, Engine, Outcome, Start
 
 _TRIES = 3  # workers that may end before they begin an attempt
-
-
-class WarmWorker(Protocol):
-    """A process that answers requests, one at a time, by the protocol of `spark_runtime.worker`.
-
-    One worker does not do what needs another `key`. `idle_since` is by the monotonic clock.
-    """
-
-    key: str
-    idle_since: float
-    log_path: Path
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it starts, or works on a request."""
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has begun what it claimed last."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it takes no more requests."""
-
-    def wait_until_ready(self) -> None:
-        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
-
-    def claim(self, request: str) -> dict[str, Any]:
-        """Return what tells another process who works on this request."""
-
-    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
-
-    def stop(self) -> None:
-        """Stop what it works on, without waiting for that."""
-
-    def kill(self) -> None:
-        """End it at once, with all its children."""
-
-    def let_go(self) -> None:
-        """Wait for it no more; what it works on goes on."""
-
-    def close(self, patience: float = ...) -> None:
-        """End it; kill it if that takes more than `patience` seconds."""
 
 
 class NotBegun(WorkerDied):
@@ -78,6 +35,7 @@ class _Task:
     files: AttemptFiles
     outcome: Outcome | None = None
     worker: WarmWorker | None = None
+    request: str = ""  # what the worker was asked
     is_cancelled: bool = False
     took_worker: bool = False  # ended the worker, and was still told of
     mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -86,24 +44,26 @@ class _Task:
 class PoolEngine(Engine):
     """Up to `slots` warm workers, started when first needed; one that is idle for long ends.
 
-    A worker that dies is a failed attempt; the next one gets a new worker. The result file is the
-    truth: what it says counts, whatever became of the worker.
+    Each does up to `at_once` attempts at the same time. A worker that dies is a failed attempt; the
+    next one gets a new worker. The result file is the truth: what it says counts, whatever became
+    of the worker.
     """
 
     can_undo = True
 
-    def __init__(self, *, slots: int, idle_seconds: float) -> None:
+    #: What a worker is called while it starts.
+    worker_name = "a Spark worker"
+
+    def __init__(self, *, slots: int, idle_seconds: float, at_once: int = 1) -> None:
         if slots < 1:
             raise ValueError(f"`slots` must be at least 1, not {slots}")
         if idle_seconds <= 0:
             raise ValueError(f"`idle_seconds` must be more than 0, not {idle_seconds}")
-        self._slots = slots
         self._idle_seconds = idle_seconds
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="spark-worker")
+        self._threads = ThreadPoolExecutor(slots * at_once, thread_name_prefix="spark-worker")
         self._mutex = threading.Lock()
-        self._workers: list[WarmWorker] = []
-        # The one that worked last is last, and the first to work.
-        self._idle: list[WarmWorker] = []
+        self._seating = Seating(slots, at_once)
+        self._starts: dict[Table, tuple[float, float | None]] = {}  # begin and end
         self._reaper: threading.Thread | None = None
         self._tasks: dict[str, _Task] = {}
         self._inherited: dict[str, Mapping[str, Any]] = {}
@@ -192,12 +152,11 @@ class PoolEngine(Engine):
         if not works:
             reconcile(files)
             return handle
-        worker = self.taken_over(claim)
-        if worker is not None:
-            with self._mutex:
-                self._workers.append(worker)
+        with self._mutex:  # one worker may be at several attempts
+            worker = self.taken_over(claim)
+            table = None if worker is None else self._seating.seat(worker)
         self._inherited[handle] = claim
-        threading.Thread(target=self._watch, args=(handle, claim, worker), daemon=True).start()
+        threading.Thread(target=self._watch, args=(handle, claim, table), daemon=True).start()
         return handle
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
@@ -206,7 +165,7 @@ class PoolEngine(Engine):
     def poll(self, handle: str) -> Outcome:
         task = self._tasks.get(handle)
         if task is not None:
-            begun = task.worker is not None and task.worker.has_begun
+            begun = task.worker is not None and task.worker.has_begun(task.request)
             state = AttemptState.RUNNING if begun else AttemptState.QUEUED
             return task.outcome or Outcome(state=state)
         claim = self._inherited.get(handle)
@@ -230,7 +189,7 @@ class PoolEngine(Engine):
         with task.mutex:
             task.is_cancelled = True
             if task.worker is not None and task.outcome is None:
-                task.worker.stop()
+                task.worker.stop(task.request)
 
     def logs(self, handle: str) -> str:
         return AttemptFiles(Path(handle)).log()
@@ -241,8 +200,7 @@ class PoolEngine(Engine):
     def close(self) -> None:
         """End the idle workers; busy ones end once they are done."""
         self._closing.set()
-        with self._mutex:
-            workers, self._workers, self._idle = self._workers, [], []
+        workers = self._seating.close()
         busy = [worker for worker in workers if worker.is_busy]
         for worker in busy:
             worker.let_go()
@@ -251,93 +209,72 @@ class PoolEngine(Engine):
             if worker not in busy:
                 worker.close()
 
-    # Run in the pool's threads, one thread for each slot
-
-    def _take(self, key: str = "") -> WarmWorker:
-        """Return a worker that is ready: the one that was idle for the shortest time, or a new one.
-
-        So a cold one is started only while all warm ones work.
-        """
-        while True:
-            with self._mutex:
-                warm = next((one for one in reversed(self._idle) if one.key == key), None)
-                if warm is not None:
-                    self._idle.remove(warm)
-            if warm is None:
-                return self._new(key)
-            if not warm.has_ended:
-                return warm
-            self._drop(warm)
-
-    def _new(self, key: str, *, own: bool = False) -> WarmWorker:
-        self._make_room()
-        worker = self.new_worker(key, own=own)
+    def starts(self) -> Sequence[Start]:
         with self._mutex:
-            self._workers.append(worker)
-        try:
-            if self._closing.is_set():  # too late for `close` to have seen this one
-                worker.kill()
-            worker.wait_until_ready()
-        except BaseException:
-            self._drop(worker)
-            raise
-        return worker
+            now, found = time.monotonic(), dict(self._starts)
+            self._starts = {table: one for table, one in found.items() if one[1] is None}
+        return [
+            Start(what=self.worker_name, seconds=(end or now) - begin, is_over=end is not None)
+            for begin, end in found.values()
+        ]
 
-    def _make_room(self) -> None:
-        """End idle workers with other keys where there would be more workers than slots."""
-        with self._mutex:
-            spare = self._idle[: max(0, len(self._workers) + 1 - self._slots)]
-            self._idle = self._idle[len(spare) :]
-            self._workers = [one for one in self._workers if one not in spare]
-        for worker in spare:
-            worker.close()
-
-    def _give_back(self, worker: WarmWorker, *, is_last: bool = False) -> None:
-        with self._mutex:
-            if worker not in self._workers:
-                return  # `close` ends it
-            if is_last:
-                self._workers.remove(worker)
-            else:
-                worker.idle_since = time.monotonic()
-                self._idle.append(worker)
-            if self._reaper is None:
-                self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
-                self._reaper.start()
-        if is_last:
-            worker.close()
-
-    def _drop(self, worker: WarmWorker) -> None:
-        with self._mutex:
-            if worker not in self._workers:
-                return  # `close` ends it
-            self._workers.remove(worker)
-        worker.close(patience=0)
+    # Run in the pool's threads, one thread for each attempt at once
 
     @contextmanager
-    def _worker(self, key: str = "", *, own: bool = False) -> Iterator[WarmWorker]:
-        worker = self._new(key, own=True) if own else self._take(key)
+    def _seat(self, key: str = "", *, own: bool = False) -> Iterator[WarmWorker]:
+        """Give an attempt a worker that is ready: a warm one, or a new one."""
+        table = self._seating.take(key, own=own)
+        worker = table.worker or self._start_worker(table, own=own)
         try:
             yield worker
         except WorkerDied:
-            self._drop(worker)
+            self._drop(table)
             raise
         except BaseException:
-            self._give_back(worker)
+            self._give_back(table)
             raise
-        self._give_back(worker, is_last=own)
+        self._give_back(table)
+
+    def _start_worker(self, table: Table, *, own: bool) -> WarmWorker:
+        begin = time.monotonic()
+        with self._mutex:
+            self._starts[table] = (begin, None)
+        try:
+            worker = table.worker = self.new_worker(table.key, own=own)
+            if self._closing.is_set():  # too late for `close` to have seen this one
+                worker.kill()
+            worker.wait_until_ready()
+            with self._mutex:
+                self._starts[table] = (begin, time.monotonic())
+                if not worker.is_new:
+                    del self._starts[table]
+        except BaseException:
+            with self._mutex:
+                del self._starts[table]
+            self._drop(table)
+            raise
+        self._seating.ready(table)
+        return worker
+
+    def _give_back(self, table: Table) -> None:
+        self._seating.leave(table)
+        with self._mutex:
+            if self._reaper is None:
+                self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
+                self._reaper.start()
+
+    def _drop(self, table: Table) -> None:
+        # If it is not there any more, `close` or another attempt ends it.
+        if self._seating.remove(table) and table.worker is not None:
+            table.worker.close(patience=0)
 
     def _reap(self) -> None:
         """End workers that were idle for too long."""
         patience = self._idle_seconds
         while not self._closing.wait(patience):
             now = time.monotonic()
-            with self._mutex:
-                old = [one for one in self._idle if now - one.idle_since >= self._idle_seconds]
-                self._idle = [one for one in self._idle if one not in old]
-                self._workers = [one for one in self._workers if one not in old]
-                first = min((one.idle_since for one in self._idle), default=now)
-            patience = first + self._idle_seconds - now
+            old, next_since = self._seating.idle(now - self._idle_seconds)
+            patience = self._idle_seconds + (0 if next_since is None else next_since - now)
             for worker in old:
                 worker.close()
 
@@ -382,7 +319,7 @@ class PoolEngine(Engine):
         """Let a worker run the attempt; another one where that ends before it begins."""
         key, own = self.key(task.files), self.needs_own(task.files)
         for _ in range(_TRIES):
-            with suppress(NotBegun), self._worker(key, own=own) as worker:
+            with suppress(NotBegun), self._seat(key, own=own) as worker:
                 return self._work(task, worker)
         raise EngineError(
             f"{_TRIES} workers ended, one after another, before they began the attempt",
@@ -391,31 +328,35 @@ class PoolEngine(Engine):
 
     def _work(self, task: _Task, worker: WarmWorker) -> str | None:
         """Let the worker run the attempt; returns what it complained of, if it did."""
+        files, request = task.files, uuid.uuid4().hex
         start, end = worker.log_path.stat().st_size, None
-        request = uuid.uuid4().hex
         place = {"log": str(worker.log_path), "log_start": start}
-        task.files.claim({**worker.claim(request), **place})
+        if worker.has_own_logs:
+            place = {"log": str(files.log_path)}
+        files.claim({**worker.claim(request), **place})
         with task.mutex:
             if task.is_cancelled:
                 return None
-            task.worker = worker
+            task.worker, task.request = worker, request
         try:
-            reply = worker.ask({"op": "run", "id": request, "spec": str(task.files.spec_path)})
+            asked = {"op": "run", "id": request, "spec": str(files.spec_path)}
+            reply = worker.ask({**asked, "log": place["log"]} if worker.has_own_logs else asked)
             end = reply.get("log_end")
             task.took_worker = bool(reply.get("ends"))
         finally:
-            # A full disk takes the log, and not what was done.
-            with suppress(OSError), open(task.files.log_path, "wb", opener=private) as log:
-                log.write(read_from(worker.log_path, start, end))
+            if not worker.has_own_logs:
+                # A full disk takes the log, and not what was done.
+                with suppress(OSError), open(files.log_path, "wb", opener=private) as log:
+                    log.write(read_from(worker.log_path, start, end))
         if reply["op"] != "raised":
             return None
         return _with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
 
-    def _watch(self, handle: str, claim: Mapping[str, Any], worker: WarmWorker | None) -> None:
+    def _watch(self, handle: str, claim: Mapping[str, Any], table: Table | None) -> None:
         """Wait for the end of an attempt that an earlier executor had handed over."""
         self.wait(claim)
-        if worker is not None:
-            self._give_back(worker)
+        if table is not None:
+            self._give_back(table)
         self._listener(handle)
 
     def _begun(self, files: AttemptFiles) -> Mapping[str, Any] | None:

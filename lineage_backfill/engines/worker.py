@@ -22,6 +22,7 @@ from lineage_backfill.files import private, private_folder
 #: The command of a worker; `--reply-fd` and `--project` are added.
 SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
 _LOG_TAIL = 2_000  # characters
+_STOP = 5.0  # seconds that it has to end once it was told to
 
 
 class WorkerDied(Exception):
@@ -36,7 +37,8 @@ class Worker:
     """
 
     key = ""
-    has_begun = True
+    is_new = True
+    has_own_logs = False
 
     def __init__(
         self,
@@ -74,7 +76,6 @@ class Worker:
         self._replies = self._reply_end.makefile(encoding="utf-8")
         self.is_busy = True  # with starting
         self._is_ending = self._is_left = False
-        self.idle_since = 0.0  # by the monotonic clock
 
     @property
     def pid(self) -> int:
@@ -85,6 +86,10 @@ class Worker:
     def has_ended(self) -> bool:
         """Whether the process is no more, or has said that it ends."""
         return self._is_ending or self._process.poll() is not None
+
+    def has_begun(self, request: str) -> bool:
+        """Whether it has begun a request: at once."""
+        return True
 
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
@@ -118,8 +123,8 @@ class Worker:
                 self._is_ending = bool(reply.get("ends"))
                 return reply
 
-    def stop(self, patience: float = 5.0) -> None:
-        """Tell it to end, so that its lineage learns of that; kill what is left after `patience`.
+    def stop(self, request: str) -> None:
+        """Tell it to end, so that its lineage learns of that; kill what is left some seconds later.
 
         Does not wait. Children may outlive it until the process that waits closes it.
         """
@@ -129,7 +134,7 @@ class Worker:
                 self.kill()
 
         self._process.send_signal(signal.SIGTERM)
-        timer = threading.Timer(patience, kill)
+        timer = threading.Timer(_STOP, kill)
         timer.daemon = True
         timer.start()
 

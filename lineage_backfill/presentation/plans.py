@@ -293,8 +293,11 @@ def how_long(estimate: Estimate) -> str:
     unknown = len(estimate.unknown)
     work = sum(one.busy.p50 for one in estimate.jobs if one.busy)
     parts = [f"{'≥' if unknown else 'about'} {spread_in_words(estimate.makespan)}"]
-    if lasting(work) != lasting(estimate.makespan.p50):
+    start = 0.0 if estimate.start is None else estimate.start.p50
+    if work and lasting(work) != lasting(estimate.makespan.p50 - start):
         parts[0] += f" in parallel, {lasting(work)} one after the other"
+    if start:
+        parts[0] += f", {lasting(start)} of it to start the engine"
     if unknown:
         parts.append(f"{counted(unknown, 'job')} not estimated (fewer than {ENOUGH} past runs)")
     return "; ".join(parts)

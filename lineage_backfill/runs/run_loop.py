@@ -469,6 +469,7 @@ class RunLoop:
         attempt = self._running[token]
         if not outcome.state.is_final:
             return self._identified(attempt, handle)
+        self._mind_starts()
         del self._handles[engine, handle]
         self._known[token] = found = self._engines[engine].identify(handle)
         moves = self._finish_attempt(attempt, outcome)
@@ -622,8 +623,17 @@ class RunLoop:
             for run in self._scheduler.cancelled()
         ]
 
+    def _mind_starts(self) -> None:
+        """Tell of what engines start, and record how long that took."""
+        for name, engine in self._engines.items():
+            for start in engine.starts():
+                self._reporter.engine_starting(start)
+                if start.is_over:
+                    self._store.add_start(name, start.seconds, now=self._clock.now())
+
     def _share(self) -> list[Move]:
         """Share the caps with the other backfills of this run store."""
+        self._mind_starts()
         uses = self._scheduler.uses()
         try:
             now = self._store.time(self._clock.now())

@@ -120,13 +120,15 @@ class Estimate:
 
     `makespan` is from the first start to the last end if every run took its p50, or its p90; None
     where nothing is known of any job, and at the least that long where `unknown` names jobs: these
-    count for no time. `critical_path` led to the last end at p50; its waits and times add up to
-    that. Jobs stand in the order of their work, the most first.
+    count for no time. It includes the `start` of an engine, where past ones are known.
+    `critical_path` led to the last end at p50; its waits and times add up to that, less the start.
+    Jobs stand in the order of their work, the most first.
     """
 
     makespan: Spread | None
     critical_path: tuple[Step, ...]
     jobs: tuple[JobTime, ...]
+    start: Spread | None = None
 
     @property
     def unknown(self) -> tuple[JobRef, ...]:
@@ -158,6 +160,7 @@ class Estimate:
                 for one in self.jobs
             ],
             "unknown": [named(job) for job in self.unknown],
+            **({"start": self.start.to_dict()} if self.start else {}),
         }
 
 
@@ -169,11 +172,13 @@ def estimate(
     max_parallel: int,
     jobs: Mapping[JobRef, JobLimits] | None = None,
     pools: Mapping[str, int] | None = None,
+    starts: Callable[[str], Sequence[float]] = lambda _: (),
 ) -> Estimate:
     """Return how long the runs of a plan will take, from past runs of their jobs, newest first.
 
     Those `outside` of the run store count for jobs of which it knows too few. The caps and
-    priorities are those of the scheduler.
+    priorities are those of the scheduler. `starts` returns the seconds that past starts of an
+    engine took: the slowest engine's count once, before all runs.
     """
     known, others = _by_job(past), _by_job(outside)
     for job in others:
@@ -192,15 +197,20 @@ def estimate(
         took = {run.id: share(seconds.get((run.job, run.count), none)) for run in runs}
         return _play(Scheduler(runs, max_parallel=max_parallel, jobs=jobs, pools=pools), took)
 
-    makespan: Spread | None = None
+    started = [
+        sorted(found) for engine in {run.engine for run in runs} if (found := starts(engine or ""))
+    ]
+    begun = [Spread(p50=_quantile(one, 0.5), p90=_quantile(one, 0.9)) for one in started]
+    makespan = start = max(begun, key=lambda one: one.p50, default=None)
     path: Sequence[Step] = ()
     if seconds:
         typical, slow = play(lambda one: one.p50), play(lambda one: one.p90)
-        makespan = Spread(p50=typical.end, p90=slow.end)
+        before = start or Spread(p50=0, p90=0)
+        makespan = Spread(p50=before.p50 + typical.end, p90=before.p90 + slow.end)
         path = _critical_path(runs, typical)
     times = [_time(job, sizes, seconds, len(known[job])) for job, sizes in planned.items()]
     times.sort(key=lambda one: -one.busy.p50 if one.busy else math.inf)
-    return Estimate(makespan=makespan, critical_path=tuple(path), jobs=tuple(times))
+    return Estimate(makespan=makespan, critical_path=tuple(path), jobs=tuple(times), start=start)
 
 
 def _by_job(past: Iterable[PastRun]) -> dict[JobRef, list[PastRun]]:

@@ -45,6 +45,12 @@ class EmptyRunStore(RunStore):
     def past_runs(self, limit: int) -> tuple[PastRun, ...]:
         return ()
 
+    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
+        return
+
+    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
+        return ()
+
     def _unknown(self, backfill_id: str, *_: Any, **__: Any) -> NoReturn:
         raise unknown_backfill(backfill_id, ())
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001_tables", "0002_origins")
+REVISIONS = ("0001_tables", "0002_origins", "0003_starts")
 #: Revisions from before the first release: stores that they made are refused.
 UNRELEASED = ("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0002_drivers")
 VERSION_TABLE = "lb_version"
@@ -177,6 +177,17 @@ drivers = sa.Table(
     sa.Column("project", sa.String(200), nullable=False),
     sa.Column("target", sa.String(100), nullable=False),
     sa.Column("until", Instant, nullable=False),
+)
+
+#: How long engines took to start what they run attempts in.
+starts = sa.Table(
+    "lb_starts",
+    metadata,
+    sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
+    sa.Column("engine", sa.String(100), nullable=False),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Index("lb_starts_engine", "engine", "id"),
 )
 
 locks = sa.Table(

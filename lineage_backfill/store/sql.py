@@ -71,6 +71,7 @@ from lineage_backfill.store.schema import (
     outbox,
     pruned,
     runs,
+    starts,
     tails,
     traces,
 )
@@ -254,6 +255,16 @@ class SqlRunStore(RunStore):
             )
             for row in self._rows(query)
         )
+
+    def add_start(self, engine: str, seconds: float, *, now: datetime) -> None:
+        with self._write() as connection:
+            row = {"engine": engine, "at": now, "seconds": seconds}
+            connection.execute(sa.insert(starts).values(row))
+
+    def past_starts(self, engine: str, limit: int) -> tuple[float, ...]:
+        query = sa.select(starts.c.seconds).where(starts.c.engine == engine)
+        rows = self._rows(query.order_by(starts.c.id.desc()).limit(limit))
+        return tuple(row.seconds for row in rows)
 
     def acquire(
         self,

@@ -267,12 +267,14 @@ class Backfills:
                 for run in store.runs(record.id)
                 if not (run.state.is_good if again else run.state.is_final)
             }
-        runs = [
-            replace(run, upstream=tuple(one for one in run.upstream if one in ids))
-            for plan in plans
-            for run in plan.runs or ()
-            if run.id in ids
-        ]
+            runs = [
+                replace(run, upstream=tuple(one for one in run.upstream if one in ids))
+                for plan in plans
+                for run in plan.runs or ()
+                if run.id in ids
+            ]
+            engines = {run.engine for run in runs if run.engine}
+            starts = {one: store.past_starts(one, LOOKED_AT) for one in engines}
         declarations = self.workspace.project.declarations
         most = max_parallel or record.settings.max_parallel or declarations.limits.max_parallel
         return estimate(
@@ -281,6 +283,7 @@ class Backfills:
             max_parallel=most,
             jobs=self.workspace.limits_of(runs),
             pools=declarations.pools,
+            starts=lambda engine: starts.get(engine, ()),
         )
 
     def watch(

@@ -172,6 +172,8 @@ class Planning:
         with workspace.open_store() as store:
             ours = {record.id for record in store.backfills()}
             past = store.past_runs(LOOKED_AT)
+            engines = {run.engine for run in runs if run.engine}
+            starts = {one: store.past_starts(one, LOOKED_AT) for one in engines}
         others = [one for one in workspace.snapshot.history if one.backfill not in ours]
         jobs = {run.job for run in runs}
         return estimate(
@@ -181,6 +183,7 @@ class Planning:
             max_parallel=max_parallel or self._declarations.limits.max_parallel,
             jobs=workspace.limits_of(runs),
             pools=self._declarations.pools,
+            starts=lambda engine: starts.get(engine, ()),
         )
 
     def timeline(self, plan: Plan) -> Mapping[JobRef, Spans]:

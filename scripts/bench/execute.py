@@ -1,7 +1,7 @@
 """What running the demo's backfill costs, beside the same transformations written by hand.
 
     python scripts/bench/execute.py [--rounds N] [--submits N] [--folder DIR]
-        [--cluster MASTER [--each N]]
+        [--cluster MASTER [--each N] [--small N]]
 
 In one warm session and in turns: the backfill through the local engine, without fingerprints and
 with, and its runs by hand, as range jobs that read, compute and write and do nothing else. The rows
@@ -11,7 +11,8 @@ reported apart. Then where our own time goes, and what one spark-submit for each
 take: a few are timed, the rest is multiplied. Prints one JSON line for each.
 
 With --cluster, only the backfill is measured, in turns: through the local engine, in a warm
-application on that cluster and, in N of the rounds, in an application for each run.
+application on that cluster and, in N of the rounds, in an application for each run. With --small,
+N runs of one row each go through the first two instead, and the memory that they leave is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyspark
+import small_runs
 from rich.console import Console
 
 from lineage_backfill.demo.folder import prepare
@@ -260,12 +262,44 @@ def submits(bench: Bench, count: int) -> dict[str, Any]:
     }
 
 
+def small_ones(folder: Path, master: str, number: int) -> None:
+    """Do many small runs here and in a warm application, and print what they take and leave."""
+    small_runs.prepare(folder)
+    state = folder / "state"
+    local = {name: text for name, text in LOCAL_CONF.items() if name != "spark.master"}
+    engines = {
+        "local": create_engine(
+            "local",
+            {"conf": {**local, "spark.master": "local[1]"}},
+            project=folder,
+            state_dir=state / "local",
+        ),
+        "reused": create_engine(
+            "spark-submit",
+            {**cluster_settings(master, {}), "reuse": True},
+            project=folder,
+            state_dir=state / "cluster",
+        ),
+    }
+    try:
+        for found in small_runs.measure(folder, engines, number):
+            print_line(found)
+    finally:
+        for engine in engines.values():
+            engine.close()
+
+
+def cluster_settings(master: str, spark: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of an engine on the cluster, for small tables as here."""
+    alike = {name: text for name, text in LOCAL_CONF.items() if name.startswith(_ALIKE)}
+    conf = {**alike, **spark, **_ON_CLUSTER}
+    conf.pop("spark.master", None)
+    return {"master": master, "conf": conf, "env": {"SPARK_LOCAL_IP": "127.0.0.1"}}
+
+
 def on_cluster(bench: Bench, master: str, rounds: int, each: int) -> dict[str, Any]:
     """Run the backfill in turns here, in warm applications and in one for each run."""
-    alike = {name: text for name, text in LOCAL_CONF.items() if name.startswith(_ALIKE)}
-    conf = {**alike, **bench.project.spark, **_ON_CLUSTER}
-    conf.pop("spark.master", None)
-    settings = {"master": master, "conf": conf, "env": {"SPARK_LOCAL_IP": "127.0.0.1"}}
+    settings = cluster_settings(master, bench.project.spark)
     state = bench.project.root / ".lineage-backfill"
 
     def engine(**more: object) -> Engine:
@@ -369,9 +403,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="default: a temporary one")
     parser.add_argument("--cluster", metavar="MASTER", help="measure the backfill here and there")
     parser.add_argument("--each", type=int, default=1, help="rounds of an application for each run")
+    parser.add_argument("--small", type=int, metavar="N", help="measure small runs on the cluster")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        measure(options.folder or Path(temporary) / "demo", options)
+        folder = options.folder or Path(temporary) / "demo"
+        if options.small is None:
+            measure(folder, options)
+        elif options.cluster is None:
+            parser.error("--small needs --cluster")
+        else:
+            small_ones(folder, options.cluster, options.small)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -26,7 +27,8 @@ from tests.chaos.lake import SparkTables
 from tests.chaos.parquet_schedules import ParquetSchedule
 from tests.chaos.scenario import DAYS, Scenario, disturb_at_random
 from tests.chaos.schedules import Schedule, Templates, play
-from tests.chaos.world import INPUTS
+from tests.chaos.world import INPUTS, FileTables, Tables
+from tests.e2e.test_spark_submit import SCRIPT
 from tests.sessions import INTERPRETED
 
 _AT_ONCE = 12  # kills of one backfill at most
@@ -39,6 +41,9 @@ def main() -> int:
     parser.add_argument(
         "--schedules", type=int, metavar="N", help="play N random schedules of writes to one table"
     )
+    parser.add_argument(
+        "--engine", choices=["local", "cluster"], default="local", help="cluster: warm applications"
+    )
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args()
@@ -47,15 +52,23 @@ def main() -> int:
     if options.schedules is not None:
         return _play(options.schedules, options.seed, options.tables)
     kills = backfills = 0
-    with postgres.server() if options.store == "postgresql" else nullcontext() as server:
+    is_cluster = options.engine == "cluster"
+    real = is_cluster and options.tables != "files"
+    with ExitStack() as stack:
+        server = stack.enter_context(postgres.server()) if options.store == "postgresql" else None
+        master = stack.enter_context(_cluster()) if real else ""
         while kills < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="lb-chaos-"))
             with _store(folder, server) as url:
                 formats = dict.fromkeys(INPUTS, options.tables)
-                tables = SparkTables(folder, DAYS, formats) if options.tables != "files" else None
+                tables: Tables = (
+                    FileTables(folder, DAYS, cluster=is_cluster)
+                    if options.tables == "files"
+                    else SparkTables(folder, DAYS, formats, master=master)
+                )
                 scenario = Scenario(folder, url, tables)
                 wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))
-                patience = 0.6 if tables is None else 30.0
+                patience = 30.0 if options.tables != "files" else 3.0 if is_cluster else 0.6
                 disturb_at_random(scenario, chance, kills=wanted, patience=patience)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
                 scenario.check(rewritten=scenario.workers_killed)
@@ -64,6 +77,17 @@ def main() -> int:
             shutil.rmtree(folder)
             print(f"{kills} kills, {backfills} backfills: all as if undisturbed", flush=True)
     return 0
+
+
+@contextmanager
+def _cluster() -> Iterator[str]:
+    """Start a small standalone cluster; the address of its master."""
+    with tempfile.TemporaryDirectory(prefix="lb-cluster-") as folder:
+        up = subprocess.run([SCRIPT, "up", folder], stdout=subprocess.PIPE, text=True, check=True)
+        try:
+            yield up.stdout.strip()
+        finally:
+            subprocess.run([SCRIPT, "down", folder], check=True)
 
 
 #: Hundreds of schedules are worth compiling Spark itself for, unlike their queries.

@@ -15,11 +15,13 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
+from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
 from lineage_backfill.engines.local import LocalEngine
+from lineage_backfill.engines.pool import PoolEngine
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
-from lineage_backfill.ports import Lease, Move, RunStore
+from lineage_backfill.ports import Engine, Lease, Move, RunStore
 from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.runs.executor import Executor, SystemClock
 from lineage_backfill.runs.notifying import Notices, NotifyingStore
@@ -133,12 +135,10 @@ class DisturbedStore(SqlRunStore):
             self.reach(f"after {step}")
 
 
-class DisturbedEngine(LocalEngine):
-    """The local engine, in whose process something happens around its calls."""
+class Disturbed(PoolEngine):
+    """An engine in whose process something happens around its calls."""
 
-    def __init__(self, reach: Disturbance, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.reach = reach
+    reach: Disturbance
 
     def submit(self, spec_path: Path, token: str) -> str:
         self.reach("before submit")
@@ -152,6 +152,26 @@ class DisturbedEngine(LocalEngine):
             listener(handle)
 
         super().listen(told)
+
+
+class DisturbedLocal(Disturbed, LocalEngine):
+    """The local engine, disturbed."""
+
+
+class DisturbedCluster(Disturbed, ReusingEngine):
+    """Warm applications of spark-submit, disturbed."""
+
+
+def _engine(reach: Disturbance, *, cluster: bool = False, **settings: Any) -> Engine:
+    engine: DisturbedLocal | DisturbedCluster
+    if cluster:
+        slots = {"slots": settings.pop("slots", 1)}
+        reuse = ReuseSettings(**slots, orphan_seconds=5)
+        engine = DisturbedCluster(reuse, **settings)
+    else:
+        engine = DisturbedLocal(**settings)
+    engine.reach = reach
+    return engine
 
 
 def drive(what: Drive) -> None:
@@ -180,12 +200,11 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
 
     settings = what.tables.settings()
     kills = ",".join(f"{step} {number}" for step, number in what.worker_kills)
-    engine = DisturbedEngine(
+    engine = _engine(
         reach,
         project=what.folder,
         state_dir=what.folder / "state",
-        env={"WORKER_KILLS": kills},
-        **settings,
+        **{**settings, "env": {**settings.get("env", {}), "WORKER_KILLS": kills}},
     )
     store = DisturbedStore(what.store, reach)
     clock = JumpingClock(reach)
@@ -200,7 +219,10 @@ def _drive(what: Drive, reach: Disturbance) -> BackfillState:
     )
     try:
         if what.backfill_id is not None:
-            return executor.resume(what.backfill_id)
+            state = executor.resume(what.backfill_id)
+            # A run that was killed twice in warm applications has failed for good.
+            is_failed = state is BackfillState.FAILED and settings.get("cluster")
+            return executor.retry(what.backfill_id) if is_failed else state
         backfill_id = executor.start(what.plan)
         (what.folder / "id.new").write_text(backfill_id)
         (what.folder / "id.new").replace(what.folder / "id")

@@ -12,6 +12,7 @@ from spark_runtime.parquetlog import ParquetLog
 from spark_runtime.session import get_session
 from spark_runtime.state import TableLog
 from tests.chaos.world import INPUTS, OUTSIDE, Contents, expected
+from tests.e2e.test_spark_submit import SETTINGS
 from tests.sessions import INTERPRETED
 
 JOBS = '''
@@ -36,8 +37,9 @@ def reach(step, spark=None):
         with Path(f"reached {name}").open("ab", buffering=0) as file:
             file.write(b".")
             if file.tell() in numbers:
-                gateway = None if spark is None else spark.sparkContext._gateway
-                os.kill(gateway.proc.pid if who else os.getpid(), signal.SIGKILL)
+                started = spark and getattr(spark.sparkContext._gateway, "proc", None)
+                jvm = started.pid if started else os.getppid()  # spark-submit starts Python
+                os.kill(jvm if who else os.getpid(), signal.SIGKILL)
 
 
 write_partitions, write_result_file = writer.write_partitions, attempt.write_result
@@ -93,6 +95,7 @@ class SparkTables:
     days: Sequence[str]
     formats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(INPUTS, "delta"))
     entrypoint: str = "chaos_jobs:{job}"
+    master: str = ""
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -115,7 +118,10 @@ class SparkTables:
             writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
-        """One worker, on two threads."""
+        """One worker, on two threads; or one warm application on the cluster at `master`."""
+        if self.master:
+            conf = {**SETTINGS["conf"], **INTERPRETED}
+            return {**SETTINGS, "conf": conf, "master": self.master, "cluster": True}
         conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1", **INTERPRETED}
         return {"conf": conf}
 

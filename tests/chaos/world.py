@@ -142,7 +142,7 @@ class Tables(Protocol):
         """Make them as they are before a backfill."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the local engine whose workers write them."""
+        """Return the settings of the engine whose workers write them, with `cluster` a warm one."""
 
     def read(self) -> Contents:
         """Return what they hold."""
@@ -162,6 +162,8 @@ class FileTables:
     days: Sequence[str]
     entrypoint: str = "fake:succeed"
     formats: Mapping[str, str] = field(default_factory=dict)
+    #: Whether warm applications do the work, by a spark-submit without Spark.
+    cluster: bool = False
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -181,7 +183,16 @@ class FileTables:
 
     def settings(self) -> dict[str, Any]:
         """Two workers, started without what they do not need."""
-        return {"command": (sys.executable, "-S", str(FAKE_WORKER)), "slots": 2}
+        if not self.cluster:
+            return {"command": (sys.executable, "-S", str(FAKE_WORKER)), "slots": 2}
+        program = self.folder / "spark" / "bin" / "spark-submit"
+        if not program.exists():  # one that runs cannot be written
+            program.parent.mkdir(parents=True)
+            fake = FAKE_WORKER.with_name("fake_spark_submit.py")
+            program.write_text(f"#!{sys.executable}\n{fake.read_text()}")
+            program.chmod(0o755)
+        given = {"spark_home": str(self.folder / "spark"), "master": "spark://none:1", "jars": []}
+        return {**given, "slots": 2, "cluster": True}
 
     def read(self) -> Contents:
         """Read all files; what a dead writer left aside is no partition."""

@@ -575,6 +575,14 @@ def test_past_runs_tell_how_long_each_job_took(store: RunStore) -> None:
     assert [one.seconds for one in store.past_runs(9) if one.job.name == "a"] == [3, 2, 1]
 
 
+def test_past_starts_of_an_engine_are_kept_the_newest_first(store: RunStore) -> None:
+    for number, engine in enumerate(("cluster", "other", "cluster", "cluster")):
+        store.add_start(engine, number + 0.5, now=NOW + timedelta(seconds=number))
+    assert store.past_starts("cluster", 2) == (3.5, 2.5)
+    assert store.past_starts("cluster", 9) == (3.5, 2.5, 0.5)
+    assert store.past_starts("else", 9) == ()
+
+
 def test_runs_are_counted_by_state_for_several_backfills_at_once(store: RunStore) -> None:
     lease = create(store, count=3)
     create(store, "b-2", count=1)

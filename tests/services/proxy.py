@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a Unix socket, whose network can be cut."""
+"""A TCP proxy in front of a Unix socket or a port, whose network can be cut."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import time
 
 
 class Proxy:
-    """Forwards connections to a Unix socket; while it is cut, not a byte goes through."""
+    """Forwards connections to a Unix socket or address; while cut, not a byte goes through."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._listening = socket.create_server(("127.0.0.1", 0))
+    def __init__(
+        self, target: str | tuple[str, int], listen: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        self._target = target
+        self._listening = socket.create_server(listen)
         self.port: int = self._listening.getsockname()[1]
         self._cut = threading.Event()
         self._over = threading.Event()
@@ -48,9 +50,10 @@ class Proxy:
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 near, _ = self._listening.accept()
-                far = socket.socket(socket.AF_UNIX)
+                is_path = isinstance(self._target, str)
+                far = socket.socket(socket.AF_UNIX if is_path else socket.AF_INET)
                 try:
-                    far.connect(self._path)
+                    far.connect(self._target)
                 except OSError:
                     near.close()
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,12 +18,14 @@ import pytest
 from lineage_backfill.engines import create_engine
 from lineage_backfill.ports import AttemptState
 from spark_runtime.deltalog import DeltaLog
-from tests.e2e.test_spark_submit import SCRIPT, Bench
+from tests.e2e.test_spark_submit import SCRIPT, SETTINGS, Bench
+from tests.services.proxy import Proxy
 
 JOBS = """
 import json
 import os
 import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -81,6 +84,40 @@ def leaky(context: RunContext):
     spark.udf.register("twice", twice)
     context_.setLocalProperty("mine", "left")
     spark.catalog.setCurrentDatabase("other")
+    return frame
+
+
+def meet(context: RunContext, where: str) -> None:
+    Path(f"{where}-{context.keys[0].key}").touch()
+    until = time.monotonic() + 120
+    while len(list(Path().glob(f"{where}-*"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@job(output="days", batch="range")
+def together(context: RunContext):
+    spark, key = context.spark, str(context.keys[0].key)
+    name = "d" + key.replace("-", "")
+    spark.conf.set("mine", key)
+    frame = days(context)
+    frame.createOrReplaceTempView("mine")
+    spark.udf.register("whose", lambda: key)
+    spark.sql(f"create database if not exists {name}")
+    spark.catalog.setCurrentDatabase(name)
+    meet(context, "begun")
+    spark.createDataFrame([(1,)], "n long").count()
+    sessions = spark, SparkSession.builder.getOrCreate(), SparkSession.getActiveSession()
+    found = {
+        "conf": [one.conf.get("mine", None) for one in sessions],
+        "view": spark.table("mine").first()[0],
+        "function": spark.sql("select whose()").first()[0],
+        "database": spark.catalog.currentDatabase(),
+        "group": spark.sparkContext.getLocalProperty("spark.jobGroup.id"),
+        "pool": spark.sparkContext.getLocalProperty("spark.scheduler.pool"),
+    }
+    print("FOUND " + json.dumps(found), flush=True)
+    meet(context, "found")
     return frame
 """
 
@@ -243,6 +280,76 @@ def test_an_application_outlives_its_tool_and_the_next_one_goes_on_with_it(bench
     assert state_of(bench, after) is AttemptState.SUCCEEDED
     assert len(applications(bench) - before) == 1
     assert {"t-adopted", "t-after-adopted"} <= tokens(bench)
+
+
+@pytest.fixture
+def fair(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Bench, tuple[Proxy, Proxy]]]:
+    """An application that does two runs at once, whose network can be cut."""
+    ports = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            ports.append(free.getsockname()[1])
+    proxies = [Proxy(("127.0.0.1", port), ("127.0.0.2", port)) for port in ports]
+    names = ("spark.driver.port", "spark.driver.blockManager.port")
+    network = {"spark.driver.host": "127.0.0.2", "spark.driver.bindAddress": "127.0.0.1"}
+    conf = {**SETTINGS["conf"], **network, **dict(zip(names, map(str, ports), strict=True))}
+    settings = {"conf": conf, "reuse": True, "runs_at_once": 2, "orphan_seconds": 20}
+    folder = tmp_path_factory.mktemp("fair")
+    fair = Bench(folder, bench.settings["master"], JOBS, **settings)
+    yield fair, (proxies[0], proxies[1])
+    fair.engine.close()
+    for proxy in proxies:
+        proxy.close()
+
+
+def test_runs_at_once_share_an_application_whose_network_fails(
+    fair: tuple[Bench, tuple[Proxy, Proxy]],
+) -> None:
+    bench, proxies = fair
+    days = ("2024-03-01", "2024-03-02")
+    handles = [bench.submit("together", "days", day, name=f"at-{day}") for day in days]
+    bench.wait(*handles)
+    pools = set()
+    for handle, day in zip(handles, days, strict=True):
+        log = bench.engine.logs(handle)
+        assert bench.engine.poll(handle).state is AttemptState.SUCCEEDED, log
+        (line,) = [line for line in log.splitlines() if "FOUND" in line]
+        found = json.loads(line.partition("FOUND ")[2])
+        pools.add(found.pop("pool"))
+        assert found == {
+            "conf": [day, day, day],
+            "view": day,
+            "function": day,
+            "database": "d" + day.replace("-", ""),
+            "group": f"t-at-{day}",
+        }
+    assert pools == {"seat-0", "seat-1"}
+
+    beside = bench.submit("slow", "days", "2024-03-03", name="beside")
+    stopped = bench.submit("idle", "days", "2024-03-04", name="stopped")
+    for handle in (beside, stopped):
+        wait_until_begun(bench, handle)
+    bench.engine.cancel(stopped)
+    bench.wait(beside, stopped)
+    assert bench.engine.poll(stopped).state is AttemptState.CANCELLED
+    assert bench.engine.poll(beside).state is AttemptState.SUCCEEDED, bench.engine.logs(beside)
+
+    for number, fault in enumerate(("cut", "reset")):
+        handle = bench.submit("slow", "days", f"2024-03-0{5 + number}", name=fault)
+        wait_until_begun(bench, handle)
+        time.sleep(2)
+        for proxy in proxies:
+            getattr(proxy, fault)()
+        time.sleep(5)
+        assert bench.engine.poll(handle).state is AttemptState.RUNNING
+        for proxy in proxies:
+            proxy.heal()
+        assert state_of(bench, handle) is AttemptState.SUCCEEDED, bench.engine.logs(handle)
+    assert len(applications(bench)) == 1
+    expected = {*(f"t-at-{day}" for day in days), "t-beside", "t-cut", "t-reset"}
+    assert tokens(bench) == expected
 
 
 def taken(claim: dict[str, str]) -> bool:

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.cli.progress import Remaining, progress
+from lineage_backfill.cli.progress import LiveProgress, Remaining, progress
 from lineage_backfill.model import BackfillState, JobRef, RunState
-from lineage_backfill.ports import PastRun
+from lineage_backfill.ports import PastRun, Start
 from lineage_backfill.runs.simulate import Estimate, estimate
 from lineage_backfill.runs.watching import _Watch
 from lineage_backfill.workspace.backfills import Backfills
@@ -137,6 +137,78 @@ def test_what_is_left(
     for job, state in ended:
         remaining.ended(job, state)
     assert remaining.in_words(elapsed) == said
+
+
+#: What is known of past starts and runs, a start under way, the work done, and what is said.
+STARTS: list[tuple[str, tuple[float, ...], tuple[float, ...], list[Start], int, str]] = [
+    ("a start is part of it", (12, 12), TEN, [], 0, "at least 1 min left"),
+    ("how far they differ, too", (12, 40), TEN, [], 0, "at least 1 min to 1.5 min left"),
+    ("less once it goes on", (12, 12), TEN, [Start(what="x", seconds=7)], 0, "at least 55 s left"),
+    (
+        "never less than the work",
+        (12,),
+        TEN,
+        [Start(what="x", seconds=70)],
+        0,
+        "at least 50 s left",
+    ),
+    ("it alone is known", (12, 12), (), [], 0, "at least 12 s left"),
+    (
+        "it is over",
+        (12, 12),
+        TEN,
+        [Start(what="x", seconds=20, is_over=True)],
+        0,
+        "at least 50 s left",
+    ),
+    (
+        "it is not the pace of the work",
+        (12, 12),
+        TEN,
+        [Start(what="x", seconds=20, is_over=True)],
+        2,
+        "at least 1 min left",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "starts", "past", "starting", "done", "said"), STARTS, ids=[one[0] for one in STARTS]
+)
+def test_what_is_left_with_a_start(
+    what: str,
+    starts: tuple[float, ...],
+    past: tuple[float, ...],
+    starting: list[Start],
+    done: int,
+    said: str,
+) -> None:
+    known = [PastRun(job=A, count=1, seconds=one) for one in past]
+    remaining = Remaining(estimate(RUNS, known, max_parallel=1, starts=lambda _: starts))
+    for start in starting:
+        remaining.starting(start)
+    for _ in range(done):
+        remaining.ended(A, RunState.SUCCEEDED)
+    assert remaining.in_words(60) == said
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_says_that_the_engine_starts_and_how_long_it_took(terminal: bool) -> None:
+    plan = plans.real()
+    file = io.StringIO()
+    console = Console(file=file, width=160, markup=False, highlight=False, force_terminal=terminal)
+    reporter = progress(console, estimate(plan.runs or (), [], max_parallel=4))
+    what = "an application on the cluster"
+    with reporter.showing():
+        reporter.backfill_started("b-1", plan, "")
+        for seconds in (1, 12):
+            reporter.engine_starting(Start(what=what, seconds=seconds))
+        if isinstance(reporter, LiveProgress):
+            reporter._bars.refresh()
+        reporter.engine_starting(Start(what=what, seconds=13, is_over=True))
+    said = file.getvalue()
+    assert f"starting {what} ({12 if terminal else 1} s)" in " ".join(said.split())
+    assert f"started {what} in 13 s" in said
 
 
 def test_without_an_estimate_nothing_is_said_to_be_left() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from lineage_backfill.engines.application import Application, Requested, Terms, 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
 from lineage_backfill.errors import EngineError
 from lineage_backfill.ports import AttemptState
-from spark_runtime.application import Channel
+from spark_runtime.application import Channel, Host
 from tests.contract.test_engine import Bench, make
 
 FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
@@ -42,7 +42,23 @@ class Folder:
     def begun(self) -> list[str]:
         """Be the application until it ends; return what it has begun."""
         with closing(Channel(self.path)) as channel:
-            return [json.loads(line)["id"] for line in channel.requests()]
+            recorder = Recorder(channel)
+            assert recorder.serve() == 0
+        return recorder.begun
+
+
+class Recorder(Host):
+    """An application that does nothing, and remembers what it was asked."""
+
+    def __init__(self, channel: Channel, wait: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(channel)
+        self.begun: list[str] = []
+        self._wait = wait
+
+    def answer(self, request: Mapping[str, Any], seat: int) -> Mapping[str, Any]:
+        self.begun.append(request["id"])
+        self._wait(request["id"])
+        return {"op": "finished", "id": request["id"], "seat": seat}
 
 
 def test_an_application_that_has_lost_its_tool_ends(tmp_path: Path) -> None:
@@ -123,7 +139,70 @@ def test_a_foreign_file_ends_stops_and_withdraws_nothing(tmp_path: Path, place: 
     (tmp_path / place).touch()
     folder.ask("a")
     with closing(Channel(tmp_path)) as channel:
-        assert [channel.is_cancelled() for _ in channel.requests()] == [False]
+        assert not channel.is_cancelled("a")
+    assert folder.begun() == ["a"]
+    assert folder.answer("a")["op"] == "finished"
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_it_does_as_many_at_once_as_it_may(tmp_path: Path, at_once: int) -> None:
+    folder = Folder(tmp_path, at_once=at_once, orphan_seconds=0.3)
+    for name in "abcd":
+        folder.ask(name)
+    most: list[int] = []
+    at_work: set[str] = set()
+
+    def work(name: str) -> None:
+        at_work.add(name)
+        most.append(len(at_work))
+        time.sleep(0.4)
+        at_work.remove(name)
+
+    with closing(Channel(tmp_path)) as channel:
+        owner = LifeSign(tmp_path / "owner").give()
+        threading.Timer(2.5, owner.close).start()
+        assert Recorder(channel, work).serve() == 0
+    assert max(most) == at_once
+    assert {folder.answer(name)["seat"] for name in "abcd"} == set(range(at_once))
+
+
+def test_a_run_that_takes_long_does_not_make_its_application_an_orphan(tmp_path: Path) -> None:
+    """Its tool dies right before the end of the run: the next one finds it warm."""
+    folder = Folder(tmp_path, orphan_seconds=0.8)
+    owner = LifeSign(tmp_path / "owner").give()
+
+    def work(name: str) -> None:
+        if name == "a":
+            time.sleep(1)
+            owner.close()
+            threading.Timer(0.3, folder.ask, ["b"]).start()
+
+    folder.ask("a")
+    with closing(Channel(tmp_path)) as channel:
+        recorder = Recorder(channel, work)
+        assert recorder.serve() == 0
+    assert recorder.begun == ["a", "b"]
+
+
+def test_cancel_stops_one_of_the_runs_that_go_at_once(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, at_once=2)
+    for name in "ab":
+        folder.ask(name)
+
+    def work(name: str) -> None:
+        until = time.monotonic() + (1 if name == "b" else 20)
+        while time.monotonic() < until:
+            time.sleep(0.01)
+
+    with closing(Channel(tmp_path)) as channel:
+        cancel = json.dumps({"secret": "s"})
+        place = tmp_path / "cancel" / "a"
+        threading.Timer(0.3, place.write_text, [cancel]).start()
+        began = time.monotonic()
+        assert Recorder(channel, work).serve() == 0
+    assert time.monotonic() - began < 10
+    assert folder.answer("a")["op"] == "raised"
+    assert folder.answer("b")["op"] == "finished"
 
 
 def test_a_foreign_answer_is_not_believed(bench: Bench) -> None:
@@ -195,7 +274,7 @@ def test_a_run_that_ends_two_applications_has_failed(bench: Bench, action: str) 
     outcomes = []
     for attempt in (1, 2):
         path = attempt_of(bench, action, attempt)
-        handle = bench.engine.submit(path, f"t-{attempt + 1}")
+        handle = bench.engine.submit(path, f"t-deadly-{attempt}")
         assert bench.wait(handle) is AttemptState.FAILED
         outcomes.append(bench.engine.poll(handle).transient)
         bench.engine.close()  # the next tool knows it as well
@@ -206,12 +285,16 @@ def test_a_run_that_ends_two_applications_has_failed(bench: Bench, action: str) 
     bench.engine.close()
 
 
-def attempt_of(bench: Bench, action: str, attempt: int) -> Path:
+def attempt_of(
+    bench: Bench, action: str, attempt: int, run: str = "deadly", **parameters: object
+) -> Path:
     """Write the spec of an attempt where the executor does, beside those before it."""
-    path = bench.spec(action, token=f"t-{attempt + 1}", attempt=attempt)
+    path = bench.spec(action, token=f"t-{run}-{attempt}", attempt=attempt, **parameters)
     folder = bench.folder / "runs" / "all"
     folder.mkdir(exist_ok=True)
-    return path.rename(folder / f"r-deadly-{attempt}.spec.json")
+    text = path.read_text().replace("result.json", f"result-{run}-{attempt}.json")
+    path.write_text(text)
+    return path.rename(folder / f"r-{run}-{attempt}.spec.json")
 
 
 def test_the_next_tool_goes_on_with_an_application(bench: Bench) -> None:
@@ -261,3 +344,86 @@ def test_terms_are_those_of_the_settings(tmp_path: Path) -> None:
     terms = json.loads((folder / "application.json").read_text())
     assert (terms["key"], terms["orphan_seconds"], terms["max_runs"]) == ("k", 7.5, 3)
     started.close()
+
+
+@pytest.fixture
+def fair(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(make("reuse", tmp_path, runs_at_once=2), tmp_path)
+    yield bench
+    bench.engine.close()
+
+
+def test_runs_meet_in_one_application_and_keep_their_logs_apart(fair: Bench) -> None:
+    """The second one waits for the application that the first one starts."""
+    handles = {fair.submit("meet", token=token) for token in ("t-1", "t-2")}
+    assert {fair.ended.get(timeout=20) for _ in handles} == handles
+    assert len(applications(fair)) == 1
+    for handle in handles:
+        assert fair.engine.poll(handle).state is AttemptState.SUCCEEDED
+        assert fair.engine.logs(handle).count("running r-1") == 1
+        assert Path(handle).with_name("log.txt").stat().st_mode & 0o077 == 0
+
+
+def test_what_runs_beside_a_run_that_ends_their_application_may_run_again(fair: Bench) -> None:
+    handles = [
+        fair.engine.submit(attempt_of(fair, "sleep", 1, "innocent"), "t-innocent-1"),
+        fair.engine.submit(attempt_of(fair, "crash", 1, "deadly", seconds=1), "t-deadly-1"),
+    ]
+    assert {fair.ended.get(timeout=20) for _ in handles} == set(handles)
+    assert [fair.engine.poll(handle).transient for handle in handles] == [True, True]
+    handles = [
+        fair.engine.submit(attempt_of(fair, "succeed", 2, "innocent"), "t-innocent-2"),
+        fair.engine.submit(attempt_of(fair, "crash", 2, "deadly"), "t-deadly-2"),
+    ]
+    assert {fair.ended.get(timeout=20) for _ in handles} == set(handles)
+    good, bad = (fair.engine.poll(handle) for handle in handles)
+    assert (good.state, bad.state) == (AttemptState.SUCCEEDED, AttemptState.FAILED)
+    assert "ended two applications" in (bad.error or "")
+    assert not bad.transient
+    assert len(applications(fair)) == 3
+
+
+def test_cancel_of_one_run_leaves_the_one_beside_it(fair: Bench) -> None:
+    other = fair.submit("sleep", token="t-1", seconds=2)
+    stopped = fair.submit("sleep", token="t-2", seconds=60)
+    for handle in (other, stopped):
+        while fair.engine.poll(handle).state is AttemptState.QUEUED:
+            time.sleep(0.01)
+    fair.engine.cancel(stopped)
+    states = {}
+    for _ in range(2):
+        handle = fair.ended.get(timeout=40)
+        states[handle] = fair.engine.poll(handle).state
+    assert states == {other: AttemptState.SUCCEEDED, stopped: AttemptState.CANCELLED}
+    assert len(applications(fair)) == 1
+
+
+def test_the_next_tool_goes_on_with_all_runs_of_an_application(fair: Bench) -> None:
+    paths = [fair.spec("sleep", token=f"t-{n}", seconds=3) for n in range(2)]
+    for n, path in enumerate(paths):
+        handle = fair.engine.submit(path, f"t-{n}")
+        while fair.engine.poll(handle).state is AttemptState.QUEUED:
+            time.sleep(0.01)
+    fair.engine.close()
+    later = Bench(make("reuse", fair.folder, runs_at_once=2), fair.folder)
+    assert [later.engine.find(path, f"t-{n}") for n, path in enumerate(paths)] == list(
+        map(str, paths)
+    )
+    # Both seats are taken: this one waits, and no second application is started for it.
+    third = later.submit("succeed", token="t-3")
+    for _ in range(3):
+        assert later.engine.poll(later.ended.get(timeout=20)).state is AttemptState.SUCCEEDED
+    assert later.engine.poll(third).state is AttemptState.SUCCEEDED
+    assert len(applications(fair)) == 1
+    later.engine.close()
+
+
+def test_an_application_is_not_closed_under_a_run_when_another_was_its_last(tmp_path: Path) -> None:
+    settings = {"runs_at_once": 2, "max_runs_per_application": 2}
+    bench = Bench(make("reuse", tmp_path, **settings), tmp_path)
+    handles = [bench.submit("sleep", token="t-1", seconds=3)]
+    handles += [bench.submit("succeed", token=token) for token in ("t-2", "t-3")]
+    assert {bench.ended.get(timeout=20) for _ in handles} == set(handles)
+    assert {bench.engine.poll(handle).state for handle in handles} == {AttemptState.SUCCEEDED}
+    bench.engine.close()
+    assert len(applications(bench)) == 2

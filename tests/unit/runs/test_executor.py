@@ -33,6 +33,7 @@ from lineage_backfill.ports import (
     Outcome,
     Reporter,
     RunStore,
+    Start,
     Submission,
 )
 from lineage_backfill.project.run_rules import RunWindow
@@ -73,6 +74,9 @@ class Told(Reporter):
     def waiting(self, what: str) -> None:
         self.lines.append(f"waiting {what}")
         self.on_waiting()
+
+    def engine_starting(self, start: Start) -> None:
+        self.lines.append(f"starting {start.what} {start.seconds} {start.is_over}")
 
     def run_started(self, run: PlannedRun, attempt: int) -> None:
         self.lines.append(f"started {run.id} {attempt}")
@@ -124,6 +128,23 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def start(bench: Bench, engine: FakeEngine, plan: Plan = DIAMOND) -> tuple[Executor, str]:
     executor = bench.executor(engine)
     return executor, executor.start(plan, Submission(submitted_by="ann", reason="bad hours"))
+
+
+def test_what_engines_start_is_told_of_and_how_long_it_took_is_kept(bench: Bench) -> None:
+    made = [
+        Start(what="an application", seconds=2),
+        Start(what="an application", seconds=12, is_over=True),
+    ]
+
+    class Starting(FakeEngine):
+        def starts(self) -> list[Start]:
+            return [made.pop(0)] if made else []
+
+    executor, backfill_id = start(bench, Starting())
+    assert executor.drive(backfill_id) is BackfillState.SUCCEEDED
+    assert bench.store.past_starts("fake", 9) == (12,)
+    told = [line for line in bench.told.lines if "an application" in line]
+    assert told == ["starting an application 2 False", "starting an application 12 True"]
 
 
 def in_background(

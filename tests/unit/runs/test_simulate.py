@@ -102,6 +102,24 @@ def test_where_nothing_is_known_no_time_is_named() -> None:
         assert (found.makespan, found.critical_path) == (None, ())
 
 
+def test_the_start_of_the_slowest_engine_counts_once() -> None:
+    runs = [
+        planned_run("a", engine="x"),
+        planned_run("b", engine="y"),
+        planned_run("c", engine="y"),
+    ]
+    starts = {"x": (1.0, 2.0), "y": (8.0, 20.0, 9.0)}
+    found = estimate(
+        runs, past("a", 4, 4, 4), max_parallel=1, starts=lambda one: starts.get(one, ())
+    )
+    assert found.start == Spread(p50=9, p90=20)
+    assert found.makespan == Spread(p50=13, p90=24)
+    assert found.to_dict()["start"] == {"p50": 9, "p90": 20}
+    unknown = estimate(runs, [], max_parallel=1, starts=lambda one: starts.get(one, ()))
+    assert unknown.makespan == Spread(p50=9, p90=20)
+    assert "start" not in estimate(runs, [], max_parallel=1).to_dict()
+
+
 def test_runs_outside_of_the_store_count_where_it_knows_few() -> None:
     runs = [planned_run("a"), planned_run("b")]
     own = [*past("a", 1, 1, 1), *past("b", 1)]

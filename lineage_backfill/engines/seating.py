@@ -1,0 +1,231 @@
+"""Which warm worker does which attempt: the seats of all workers of one engine.
+
+Threads ask for seats, and get them in the order in which they ask.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lineage_backfill.errors import EngineError
+
+
+class WarmWorker(Protocol):
+    """A process that answers requests by the protocol of `spark_runtime.worker`.
+
+    One worker does not do what needs another `key`. One that `has_own_logs` writes what an attempt
+    prints into the log of that attempt.
+    """
+
+    key: str
+    log_path: Path
+    has_own_logs: bool
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this engine has started it."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it starts, or works on a request."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it takes no more requests."""
+
+    def has_begun(self, request: str) -> bool:
+        """Whether it has begun what it claimed."""
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+
+    def claim(self, request: str) -> dict[str, Any]:
+        """Return what tells another process who works on this request."""
+
+    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
+
+    def stop(self, request: str) -> None:
+        """Stop what it works on for a request, without waiting for that."""
+
+    def kill(self) -> None:
+        """End it at once, with all its children."""
+
+    def let_go(self) -> None:
+        """Wait for it no more; what it works on goes on."""
+
+    def close(self, patience: float = ...) -> None:
+        """End it; kill it if that takes more than `patience` seconds."""
+
+
+@dataclass(eq=False)
+class Table:
+    """A worker, or the place of one that is not started yet, and its seats that are taken."""
+
+    key: str
+    seats: int
+    taken: int = 0
+    worker: WarmWorker | None = None
+    is_ready: bool = False
+    is_ending: bool = False  # once the last of its seats is given back
+    idle_since: float = 0.0  # by the monotonic clock
+
+    @property
+    def free(self) -> int:
+        """The number of seats that are left."""
+        return self.seats - self.taken
+
+
+@dataclass(eq=False, slots=True)
+class _Wish:
+    key: str
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """What a wish gets: a seat at a table, or a new table where `spare` ones make room."""
+
+    table: Table | None = None
+    spare: tuple[Table, ...] = ()
+
+
+class Seating:
+    """At most `slots` workers, each with `seats` for as many attempts at once."""
+
+    def __init__(self, slots: int, seats: int) -> None:
+        self._slots, self._seats = slots, seats
+        self._changed = threading.Condition()
+        self._tables: list[Table] = []  # the one that worked last is last, and the first to work
+        self._waiting: list[_Wish] = []
+        self.is_closed = False
+
+    def take(self, key: str, *, own: bool = False) -> Table:
+        """Take a seat, and wait for it; at a table without a worker, start that and call `ready`.
+
+        A new worker is started only where all warm ones with this key are full, and with `own`,
+        which takes all of its seats. Idle workers with another key end to make room.
+        Raises EngineError once the seating is closed.
+        """
+        wish = _Wish(key, own)
+        with self._changed:
+            self._waiting.append(wish)
+            try:
+                while (seat := self._seat_of(wish)) is None:
+                    if self.is_closed:
+                        raise EngineError("the engine was closed", hint="Run again.")
+                    self._changed.wait()
+                table = seat.table
+                if table is None:
+                    table = Table(key, 1 if own else self._seats, is_ending=own)
+                    self._tables = [one for one in self._tables if one not in seat.spare]
+                    self._tables.append(table)
+                table.taken += 1
+            finally:
+                self._waiting.remove(wish)
+                self._changed.notify_all()
+        for one in seat.spare:
+            if one.worker is not None:
+                one.worker.close()
+        if table.worker is not None and table.is_ready and table.worker.has_ended:
+            table.is_ending = True
+            self.leave(table)
+            return self.take(key, own=own)
+        return table
+
+    def _seat_of(self, mine: _Wish) -> _Seat | None:
+        """Return what a wish gets now, after all that were made before it; None to wait."""
+        open_ = [table for table in self._tables if not table.is_ending]
+        free = {table: table.free for table in open_ if table.is_ready}
+        coming = Counter[str]()
+        for table in open_:
+            coming[table.key] += 0 if table.is_ready else table.free
+        room = self._slots - len(self._tables)
+        for wish in self._waiting:
+            with_key = (one for one in reversed(free) if one.key == wish.key and free[one] > 0)
+            at = None if wish.own else next(with_key, None)
+            seat: _Seat | None = None
+            if at is not None:
+                free[at] -= 1
+                seat = _Seat(at)
+            elif not wish.own and coming[wish.key]:
+                coming[wish.key] -= 1
+            else:
+                idle = [one for one in free if free[one] == one.seats]
+                spare = tuple(idle[: max(0, 1 - room)])
+                if room + len(spare) > 0:
+                    room += len(spare) - 1
+                    free = {one: number for one, number in free.items() if one not in spare}
+                    coming[wish.key] += 0 if wish.own else self._seats - 1
+                    seat = _Seat(spare=spare)
+            if wish is mine:
+                return seat
+        return None
+
+    def ready(self, table: Table) -> None:
+        """Let a started worker be given to others, too."""
+        with self._changed:
+            table.is_ready = True
+            self._changed.notify_all()
+
+    def seat(self, worker: WarmWorker) -> Table:
+        """Take a seat of a worker, which may be a new one, for what it does already."""
+        with self._changed:
+            table = next((one for one in self._tables if one.worker is worker), None)
+            if table is None:
+                table = Table(worker.key, self._seats, worker=worker, is_ready=True)
+                self._tables.append(table)
+            table.taken += 1
+            return table
+
+    def leave(self, table: Table) -> None:
+        """Give a seat back; a worker that is ending is closed after the last one."""
+        with self._changed:
+            table.taken -= 1
+            table.idle_since = time.monotonic()
+            if table in self._tables:
+                self._tables.remove(table)
+                self._tables.append(table)
+            self._changed.notify_all()
+            is_over = table.is_ending and not table.taken
+        if is_over and self.remove(table) and table.worker is not None:
+            table.worker.close()
+
+    def remove(self, table: Table) -> bool:
+        """Forget a worker; False if that was done before."""
+        with self._changed:
+            is_here = table in self._tables
+            if is_here:
+                self._tables.remove(table)
+            self._changed.notify_all()
+            return is_here
+
+    def idle(self, since: float) -> tuple[Sequence[WarmWorker], float | None]:
+        """Forget and return workers that are idle since then; and since when the next one is."""
+        with self._changed:
+            idle = [one for one in self._tables if one.is_ready and one.taken == 0]
+            old = [one for one in idle if one.idle_since <= since]
+            self._tables = [one for one in self._tables if one not in old]
+            later = [one.idle_since for one in idle if one not in old]
+            return [one.worker for one in old if one.worker is not None], min(later, default=None)
+
+    @property
+    def workers(self) -> list[WarmWorker]:
+        """All workers, also those that start."""
+        with self._changed:
+            return [one.worker for one in self._tables if one.worker is not None]
+
+    def close(self) -> list[WarmWorker]:
+        """Give no more seats; return all workers, and forget them."""
+        with self._changed:
+            self.is_closed = True
+            found = [one.worker for one in self._tables if one.worker is not None]
+            self._tables = []
+            self._changed.notify_all()
+            return found
