@@ -144,7 +144,7 @@ class LineageBuilder:
         There is no such run, or its START is not known and it names inputs or outputs alone.
         """
         found = self._jobs[job.namespace, job.name]
-        last = found.last_completed
+        last = found.last_completed(self._jobs)
         if not last:
             return found.declared is None
         return any(
@@ -153,12 +153,12 @@ class LineageBuilder:
 
     def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
         """Return (namespace, name) of what the job reads and writes by what was said so far."""
-        now = self._jobs[job.namespace, job.name].edges().now
+        now = self._jobs[job.namespace, job.name].edges(self._jobs).now
         return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
 
     def is_united(self, job: JobRef) -> bool:
         """Return whether what several runs under one parent run named counts as the last run."""
-        return len(self._jobs[job.namespace, job.name].edges().whole) > 1
+        return len(self._jobs[job.namespace, job.name].edges(self._jobs).whole) > 1
 
     def completed_at(self, job: JobRef) -> datetime | None:
         """Return when the last completed run of the job ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -199,26 +199,32 @@ class Job:
         """Whether it is an action of a Spark application."""
         return bool(self.spark) and "APPLICATION" not in self.spark
 
-    def edges(self) -> Edges:
-        """Return what the job names now and ever named; runs of one parent run are one run."""
+    def edges(self, jobs: Mapping[Name, Job]) -> Edges:
+        """Return what the job names now and ever named; runs of one parent run are one run.
+
+        That run replaces earlier ones once it is whole: a parent run that is known, of `jobs`, has
+        completed; where none is, no run beside those that completed has failed.
+        """
         if len(self.runs) == 1 and not self.declared:  # as most jobs of a first read
             (only,) = self.runs.values()
             if self._counts(only):
                 return Edges(only.run_io, only.run_io)
-        together, ended, chosen = self._together()
+        together, ended, chosen = self._together(jobs)
         named = {run.run_io for run in self.runs.values()}
         if self.declared:
             named.add(self.declared[1])
-        counted = {run.run_io for run in chosen}
-        whole = frozenset(run.run_io for run in chosen if run.completed)
+        counted = list(chosen)
+        for is_part, runs in together:
+            later = (run for run in runs if ended is None or run.last > ended)
+            if any(is_part or not run.completed for run in later):
+                counted += runs
+        current = {run.run_io for run in counted}
         if self.declared and not chosen:
-            counted = {self.declared[1]}
-        for runs in together:
-            if any(not run.completed and (ended is None or run.last > ended) for run in runs):
-                counted.update(run.run_io for run in runs)
-        now = _union(counted)
-        ever = reduce(or_, named - counted - {NOTHING}, now)
+            current.add(self.declared[1])
+        now = _union(current)
+        ever = reduce(or_, named - current - {NOTHING}, now)
         is_cleared = ended is not None and now == NOTHING != ever
+        whole = frozenset(run.run_io for run in counted if run.completed)
         return Edges(now, ever, is_cleared, whole)
 
     def _counts(self, run: Run) -> bool:
@@ -228,26 +234,48 @@ class Job:
         told = self.facets.get("jobType")
         return told is not None and told[1] == "STREAM"  # which ends in no other way
 
-    @property
-    def last_completed(self) -> list[Run]:
-        """The completed runs that count as the last one; none where a job event came later."""
-        return [run for run in self._together()[2] if run.completed]
+    def last_completed(self, jobs: Mapping[Name, Job]) -> list[Run]:
+        """Return the completed runs that count as the last one; none if a job event came later."""
+        return [run for run in self._together(jobs)[2] if run.completed]
 
-    def _together(self) -> tuple[Collection[list[Run]], datetime | None, list[Run]]:
-        """Return the runs of each parent run, when the last one completed, and its runs.
+    def _together(
+        self, jobs: Mapping[Name, Job]
+    ) -> tuple[list[tuple[bool, list[Run]]], datetime | None, list[Run]]:
+        """Return the runs of each parent run, when the last whole one completed, and its runs.
 
-        A run without a parent is by itself.
+        With those of each comes whether it is not whole. A run without a parent is by itself.
         """
         together: dict[str, list[Run]] = {}
+        failed: dict[str, list[Run]] = {}
+        for run_id, run in self.runs.items():
+            found = together if self._counts(run) else failed
+            found.setdefault(run.parent or run_id, []).append(run)
+        above = jobs.get(self.parent[1]) if self.parent else None
+        # One run of each name is whole by itself, whatever becomes of its parent.
+        is_shared = len(self.runs) > len({*together, *failed})
+        parents = above.runs if above and is_shared else {}
         last = (self.declared[0], "") if self.declared else None
         chosen = ""
-        for run_id, run in self.runs.items():
-            if self._counts(run):
-                key = run.parent or run_id
-                together.setdefault(key, []).append(run)
-                if run.completed and (last is None or (run.completed, key) > last):
-                    last, chosen = (run.completed, key), key
-        return together.values(), last and last[0], together.get(chosen, [])
+        groups = []
+        for key, runs in together.items():
+            parent = parents.get(key)
+            ended = max((run.completed for run in runs if run.completed), default=None)
+            if parent is not None and parent.started:
+                is_part = not parent.completed
+            else:
+                is_part = not _has_all(runs, failed.get(key, ()))
+            if ended and not is_part and (last is None or (ended, key) > last):
+                last, chosen = (ended, key), key
+            groups.append((is_part, runs))
+        return groups, last and last[0], together.get(chosen, [])
+
+
+def _has_all(runs: Iterable[Run], failed: Iterable[Run]) -> bool:
+    """Return whether completed runs name all that failed ones beside them did, as retries do."""
+    named = _union(run.run_io for run in runs if run.completed)
+    return all(
+        run.run_io.reads <= named.reads and run.run_io.writes <= named.writes for run in failed
+    )
 
 
 def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> bool:

@@ -157,7 +157,7 @@ class Reading:
         renamed = self._renamed(aliases)
         edges: dict[Name, Edges] = {}
         if any(dataset.told for dataset in self.datasets.values()):
-            edges = {name: job.edges() for name, job in self.jobs.items()}
+            edges = {name: job.edges(self.jobs) for name, job in self.jobs.items()}
         writers = Counter(dataset for one in edges.values() for dataset in one.ever.writes)
         parents = {name: job.parent[1] for name, job in self.jobs.items() if job.parent}
         sound = _acyclic(parents)
@@ -168,7 +168,7 @@ class Reading:
                 if not renamed or run.run_io.avoids(renamed):
                     nodes.append(node)
                     continue
-            found = edges.get(name) or job.edges()
+            found = edges.get(name) or job.edges(self.jobs)
             if found.is_cleared:
                 self.said.append(
                     f"the last completed run of {job.ref} named no datasets; older runs did"

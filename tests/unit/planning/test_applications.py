@@ -153,7 +153,7 @@ def test_init_drafts_the_application(
     assert "map_partitions_parallel_collection" not in drafted
     asked = ["impact", "--job", "nightly.overwrite_by_expression_exec_v1"]
     assert main(asked) == 64
-    assert "is a part of shop:nightly" in capsys.readouterr().err
+    assert "is part of shop:nightly" in capsys.readouterr().err
 
 
 def under_airflow(*, outlet: str = "") -> list[dict[str, Any]]:
