@@ -473,13 +473,14 @@ def _by_dimension(
 ) -> tuple[MappingSpec, dict[str, MappingSpec]]:
     """Return what holds for the time dimension, and what for static ones by name."""
     overrides = dict(spec.dimensions)
-    known = {axis.name for axis in (*upstream.statics, *run.statics)}
     times = {axis.name for axis in (upstream.time, run.time) if axis is not None}
+    known = times.union(axis.name for axis in (*upstream.statics, *run.statics)) - {""}
     for name in overrides:
-        if name not in known | times:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none: their keys are plain"
             raise DeclarationError(
                 f"the mapping names the dimension {name!r}, which neither side has",
-                hint="the dimensions are " + ", ".join(sorted(known | times)),
+                hint=f"the dimensions are {names}",
             )
     time_spec = spec
     for name in sorted(times & set(overrides)):

@@ -165,8 +165,7 @@ def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> 
 def _parse_box(
     calendar: Calendar, item: Mapping[str, Any], warn: Callable[[str], None]
 ) -> PartitionSet:
-    names = set(calendar.order)
-    if set(item) != names:
+    if not item or set(item) != set(calendar.order):
         wanted = ", ".join(calendar.order) or "none: its keys are plain"
         raise KeyFormatError(
             f"the key {dict(item)!r} does not name the dimensions of its calendar",

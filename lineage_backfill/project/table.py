@@ -74,6 +74,8 @@ class Table:
         value = self._typed(key, str, "a string")
         if value is not None and not value.strip():
             raise self.error(f"`{key}` is empty", hint="Give it a value or leave it out.")
+        if value is not None and "\0" in value:  # no path holds one, and no name
+            raise self.error(f"`{key}` holds a NUL character", hint="Remove it.")
         return value
 
     def need(self, key: str) -> str:

@@ -502,6 +502,14 @@ def test_a_contradiction_is_an_error_that_says_what_to_do(
     assert refused.value.hint
 
 
+def test_the_hint_names_only_dimensions_that_have_a_name() -> None:
+    spec = MappingSpec(dimensions=(("planet", MappingSpec(kind="all")),))
+    for run, names in ((SALES, "day, region"), (DAYS, "none: their keys are plain")):
+        with pytest.raises(DeclarationError) as refused:
+            build(DAYS, run, spec)
+        assert refused.value.hint == f"the dimensions are {names}"
+
+
 @pytest.mark.parametrize("given_keys", [["2024-W24"], [5], [None], [{"day": "2024-06-01"}]])
 def test_a_function_that_names_no_keys_is_refused(given_keys: list[Any]) -> None:
     spec = MappingSpec(kind="python", function=lambda key: given_keys)

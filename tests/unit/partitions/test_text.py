@@ -133,6 +133,12 @@ def test_what_fits_no_key_is_refused(
     assert refused.value.exit_code == 64
 
 
+@pytest.mark.parametrize("of", [HOURS, REGIONS, SALES])
+def test_a_box_that_names_no_dimension_is_refused(of: Calendar) -> None:
+    with pytest.raises(KeyFormatError, match="does not name the dimensions"):
+        parse(of, ({},))
+
+
 def test_partitioned_data_needs_keys_and_the_whole_none() -> None:
     assert len(parse(WHOLE, None)) == 1
     with pytest.raises(KeyFormatError, match="no keys were given"):

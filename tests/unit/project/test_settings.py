@@ -210,6 +210,11 @@ def test_the_whole_file_as_the_formats_document_shows_it(tmp_path: Path) -> None
         ("[[job]]\nname='j'\nschedule='0 22-2 * * *'", "end lies before its start", "list both"),
         ("[[job]]\nname='j'\nschedule=''", "`schedule` is empty", ""),
         (
+            "[[dataset]]\nname='a'\nlocation=\"a\\u0000\"",
+            '[[dataset]] "a": `location` holds a NUL character',
+            "Remove it",
+        ),
+        (
             "[[job]]\nname='j'\nschedule='@daily'\nschedule_zone='Europe/Berlni'",
             "`schedule_zone` 'Europe/Berlni' is not a time zone",
             "Berlin",
