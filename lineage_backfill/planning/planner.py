@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
@@ -201,16 +201,7 @@ class Planning:
             self._warn(
                 "--columns says nothing of a job that is run again: it makes all columns anew"
             )
-        for ref in changed:
-            node = snapshot.datasets.get(ref)
-            if node is not None and node.fields:
-                known = set(map(str.casefold, node.fields))
-                unknown = [one for one in sorted(columns) if known.isdisjoint(column_parts(one))]
-                if unknown:
-                    raise UnknownNameError(
-                        f"dataset {ref} has no column {', '.join(unknown)}",
-                        hint=f"its columns are {', '.join(node.fields[:12])}",
-                    )
+        self._check_columns(changed)
         dirty = dict.fromkeys(changed, columns)
         for job in self._root_jobs:
             # A job that runs again makes all of its outputs anew.
@@ -227,6 +218,26 @@ class Planning:
             names = sorted({str(job) for job, _ in blind})
             self._warn(f"kept, for lack of column lineage: {few(names, str)}")
         return missed
+
+    def _check_columns(self, changed: Iterable[DatasetRef]) -> None:
+        """Refuse columns that a changed dataset lacks; warn where only its readers tell them."""
+        snapshot = self.resolver.snapshot
+        for ref in changed:
+            node = snapshot.datasets.get(ref)
+            read = {edge.input_column for edge in snapshot.column_edges if edge.input == ref}
+            known = (node and node.fields) or sorted(read - {ALL})
+            parts = {part for one in known for part in column_parts(one)}
+            unknown = [c for c in self.request.columns if parts.isdisjoint(column_parts(c))]
+            if not known or not unknown:
+                continue
+            names = ", ".join(sorted(unknown))
+            if node is None or not node.fields:
+                self._warn(f"no reader of {ref} is known to use {names}, only {few(known, str)}")
+                continue
+            raise UnknownNameError(
+                f"dataset {ref} has no column {names}",
+                hint=f"its columns are {few(known, str, 12)}",
+            )
 
     def _restraints(self) -> Constraints:
         request = self.request

@@ -82,14 +82,19 @@ def _newest(calendar: Any) -> KeySet | None:
 def scheduled(folder: Path) -> str | list[RunSpec]:
     """Return what the scheduled runs of the newest keys are told, or why they are refused."""
     try:
-        found = configuration.load_project(folder)
-        edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
-        job = declare(found, "j", entrypoint="jobs:j", **edges)
-        return run_specs(job, found, StartRequest(), NOW, batch="key")
+        return started(folder, StartRequest(), batch="key")
     except NothingToRunError:
         return []
     except BackfillError as error:
         return error.message.removeprefix("job w:j: ")
+
+
+def started(folder: Path, request: StartRequest, **how: Any) -> list[RunSpec]:
+    """Return what the runs are told that a request starts without a plan."""
+    found = configuration.load_project(folder)
+    edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
+    job = declare(found, "j", entrypoint="jobs:j", **edges)
+    return run_specs(job, found, request, NOW, **how)
 
 
 def outcome(text: str) -> str | None:
@@ -196,6 +201,15 @@ def test_what_is_missing_counts_alike_on_both_sides(tmp_path: Path, word: str) -
     for runs in (planned(tmp_path), scheduled(tmp_path)):
         assert not isinstance(runs, str)
         assert {source.on_missing for run in runs for source in run.inputs} == {word}
+
+
+def test_a_named_day_that_has_only_begun_reads_its_own_input(tmp_path: Path) -> None:
+    text = project(RAW, OUT, {}, {}, {"dataset": '"out"', "lookback": "1"})
+    (tmp_path / "lineage-backfill.toml").write_text(text)
+    (run,) = started(tmp_path, StartRequest(keys=["2024-04-01"]))
+    days = ["2024-03-31", "2024-04-01"]
+    assert [part.key for part in run.inputs[0].partitions or ()] == days
+    assert [part.key for part in run.outputs[0].scope] == days
 
 
 def test_an_input_that_nothing_declares_is_refused_by_both(tmp_path: Path) -> None:

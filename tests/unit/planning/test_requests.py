@@ -560,6 +560,22 @@ def test_an_unknown_column_is_refused_with_those_there_are() -> None:
     assert "price, size" in caught.value.hint
 
 
+def test_a_column_that_only_readers_could_tell_is_warned_about_where_none_reads_it() -> None:
+    edge = ColumnEdge(
+        job=job("j"),
+        input=dataset("a"),
+        input_column="Price",
+        output=dataset("b"),
+        output_column="sum",
+    )
+    held = LineageSnapshot.of(lines(("j", "a", "b")), column_edges=[edge])
+    said = "no reader of w:a is known to use prize, only Price"
+    for column, warned in (("price", False), ("price.net", False), ("prize", True)):
+        made = plan(request({"a": "2024-03-10"}, columns=(column,)), held, DAYS)
+        assert bool(made.runs) is not warned
+        assert (said in made.warnings) is warned
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 WRONG = [

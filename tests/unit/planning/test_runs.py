@@ -48,6 +48,16 @@ def test_a_key_is_the_batch_where_nothing_is_declared() -> None:
     assert [run.count for run in runs_of(made, "j")] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("lag", ["", ", data_lag = 2"])
+def test_a_run_of_the_running_day_writes_every_hour_that_has_begun(lag: str) -> None:
+    """Rows of an hour that is not complete are the run's too: out of its scope they would fail."""
+    toml = f"""dataset = [
+      {{ name = "raw", grain = "day", data_lag = -1 }}, {{ name = "hours", grain = "hour"{lag} }} ]
+    job = [{{ name = "j", grain = "day", data_lag = -1 }}]"""
+    (run,) = runs_of(plan(request({"raw": "2024-04-01"}), "raw > j > hours", toml), "j")
+    assert [shown(part.keys or ()) for part in run.writes] == ["2024-04-01T00..2024-04-01T12"]
+
+
 def test_ranges_of_product_keys_are_ranges_of_boxes() -> None:
     made = plan(
         request({"sales": "day=2024-03-10..2024-03-12/region=a,day=2024-03-12/region=b"}),
