@@ -71,7 +71,7 @@ class FakeAirflow:
     def _advance(self, run: dict[str, Any], tasks: dict[str, dict[str, Any]]) -> None:
         above = "success"
         for task in tasks.values():
-            if task["state"] is None and above == "success":
+            if task["state"] is None and (above == "success" or task["map_index"] > 0):
                 self._begin(run, task)
             elif task["state"] == "running":
                 self._end(run, task)
@@ -229,13 +229,14 @@ class FakeAirflow:
         self.tasks[dag, body["dag_run_id"]] = {
             name: {
                 "id": uuid4().hex,
-                "task_id": name,
+                "task_id": name.partition("[")[0],
+                "map_index": int(name.partition("[")[2].rstrip("]") or -1),
                 "dag_id": dag,
                 "dag_run_id": body["dag_run_id"],
                 **dict.fromkeys(("state", "note", "start_date", "end_date")),
                 "try_number": 0,
             }
-            for name in DAGS[dag]
+            for name in (["build[0]", "build[1]"] if dag == "mapped" else DAGS[dag])
         }
         return run
 
@@ -255,9 +256,10 @@ class FakeAirflow:
 
     def patch_task(self, dag: str, run: str, task: str, body: dict[str, Any]) -> Answer:
         """Set the state or the note of a task."""
-        found = self.tasks[dag, run][task]
-        found |= {"note": body["note"]} if "note" in body else {"state": body["new_state"]}
-        return 200, {"task_instances": [found]}
+        found = [one for one in self.tasks[dag, run].values() if one["task_id"] == task]
+        for one in found:
+            one.update({"note": body["note"]} if "note" in body else {"state": body["new_state"]})
+        return 200, {"task_instances": found}
 
     def list_tasks(self, body: dict[str, Any]) -> Answer:
         """Return the task instances of some runs."""
@@ -265,19 +267,31 @@ class FakeAirflow:
             task
             for (dag, run), tasks in self.tasks.items()
             if dag in body["dag_ids"] and run in body["dag_run_ids"]
-            for name, task in tasks.items()
-            if name in body.get("task_ids", [name])
+            for task in tasks.values()
+            if task["task_id"] in body.get("task_ids", [task["task_id"]])
         ]
         begin = body["page_offset"]
         page = found[begin : begin + body["page_limit"]]
         return 200, {"task_instances": page, "total_entries": len(found)}
+
+    def list_runs(self, body: dict[str, Any]) -> Answer:
+        """Return the runs of some DAGs in some states."""
+        found = [
+            run
+            for (dag, _), run in self.runs.items()
+            if dag in body["dag_ids"] and run["state"] in body["states"]
+        ]
+        begin = body["page_offset"]
+        page = found[begin : begin + body["page_limit"]]
+        return 200, {"dag_runs": page, "total_entries": len(found)}
 
     def clear(self, dag: str, body: dict[str, Any]) -> Answer:
         """Let tasks run again; by default nothing happens, and the answer is 200 all the same."""
         place = dag, body["dag_run_id"]
         if place not in self.runs:
             return 404, {"detail": f"Dag Run id {place[1]} not found in dag {dag}"}
-        tasks = [t for name, t in self.tasks[place].items() if name in body.get("task_ids", [])]
+        wanted = body.get("task_ids", [])
+        tasks = [task for task in self.tasks[place].values() if task["task_id"] in wanted]
         if body.get("dry_run", True) or body.get("only_failed", True):
             return 200, {"task_instances": tasks}
         if any(task["state"] == "running" for task in tasks) and body["prevent_running_task"]:
@@ -326,6 +340,7 @@ class FakeAirflow:
             f"POST {one}/dagRuns": lambda dag: self.create(dag, body),
             f"POST {one}/clearTaskInstances": lambda dag: self.clear(dag, body),
             "POST /dags/~/dagRuns/~/taskInstances/list": lambda: self.list_tasks(body),
+            "POST /dags/~/dagRuns/list": lambda: self.list_runs(body),
             "GET /assets": lambda: self.assets(query["dag_ids"]),
             "GET /assets/events": lambda: self.asset_events(query),
             "POST /backfills": lambda: self.backfill(body),
@@ -338,7 +353,7 @@ class FakeAirflow:
                 dag, name, task, body
             ),
             f"GET {run}/taskInstances/([^/]+)/logs/\\d+": lambda dag, name, task: self.log(
-                self.tasks[dag, name][task]
+                next(t for t in self.tasks[dag, name].values() if t["task_id"] == task)
             ),
         }
         for pattern, does in routes.items():

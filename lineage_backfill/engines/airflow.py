@@ -39,6 +39,8 @@ from lineage_backfill.engines.airflow_slice import (
     decide,
     in_force,
     slice_of,
+    tries_of,
+    views_of,
 )
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
@@ -53,7 +55,6 @@ _log = logging.getLogger(__name__)
 #: So long a new run waits in Airflow while its other tasks are marked.
 HOLD = timedelta(seconds=60)
 _ROUNDS = 4  # looks at a run that others change meanwhile
-_OFTEN = 4  # polls between two looks at runs whose tasks have not started
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
 _OF_A_KEY = 100  # runs of a key that are looked at, the newest
 _CONFLICT = requests.codes.conflict
@@ -76,6 +77,16 @@ class _Attempt:
     @property
     def handle(self) -> str:
         return str(self.files.spec_path)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The DAG and the id of the run."""
+        return self.task.dag, self.run["dag_run_id"] if self.run else ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a task has not started, which the state of its run may explain."""
+        return len(self.views) < len(self.task.tasks) or any(one.is_waiting for one in self.views)
 
 
 class AirflowEngine(Engine):
@@ -230,7 +241,7 @@ class AirflowEngine(Engine):
                     self._api.patch(where, {"new_state": "failed"})
 
     def logs(self, handle: str) -> str:
-        """Return the logs of the last tries of the attempt's tasks."""
+        """Return the logs of the attempt's tries, the earlier ones first."""
         one = self._watched.get(handle)
         return AttemptFiles(Path(handle)).log() + ("" if one is None else self._log(one))
 
@@ -287,10 +298,10 @@ class AirflowEngine(Engine):
         """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
         runs = self._find_runs(one)
         names = [run["dag_run_id"] for run in runs]
-        views: dict[str, list[TaskView]] = {name: [] for name in names}
+        views: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
         if runs:
-            for found in self._api.task_instances([one.task.dag], names, one.task.tasks):
-                views[found["dag_run_id"]].append(TaskView.of(found))
+            found = self._api.task_instances([one.task.dag], names, one.task.tasks)
+            views |= {name: of for (_, name), of in views_of(found).items()}
         one.run = choose(runs, views, one.mark)
         one.views = () if one.run is None else views[one.run["dag_run_id"]]
         one.others = {
@@ -480,56 +491,48 @@ class AirflowEngine(Engine):
     # What comes of it
 
     def _watch(self) -> None:
-        rounds = 0
         while not self._closing.wait(self._poll):
-            rounds += 1
             with self._lock:
                 under_way = list(self._watched.values())
             try:
-                self._look_at(under_way, looks_closely=rounds % _OFTEN == 0)
+                self._look_at(under_way)
             except ServiceUnreachableError as error:
                 _log.warning("%s; asked again in %g s", error, self._poll)
             except EngineError as error:
                 _log.warning("%s: %s", self._api.url, error)
 
-    def _look_at(self, under_way: Sequence[_Attempt], *, looks_closely: bool) -> None:
-        """Look at all attempts with one question; closely at those in doubt."""
+    def _look_at(self, under_way: Sequence[_Attempt]) -> None:
+        """Look at all attempts with two questions at most; closely at those in doubt."""
         known = [one for one in under_way if one.run is not None]
-        found: dict[tuple[str, str], list[TaskView]] = {}
+        found: Mapping[tuple[str, str], Sequence[TaskView]] = {}
         if known:
             dags = sorted({one.task.dag for one in known})
             runs = sorted({one.run["dag_run_id"] for one in known if one.run})
             tasks = sorted({task for one in known for task in one.task.tasks})
-            for answer in self._api.task_instances(dags, runs, tasks):
-                place = answer["dag_id"], answer["dag_run_id"]
-                found.setdefault(place, []).append(TaskView.of(answer))
+            found = views_of(self._api.task_instances(dags, runs, tasks))
+        for one in known:
+            views = found.get(one.place, ())
+            one.views = [view for view in views if view.task in one.task.tasks]
+        waiting = sorted({one.task.dag for one in known if one.waits})
+        active = {
+            (run["dag_id"], run["dag_run_id"]): str(run["state"])
+            for run in (self._api.active_runs(waiting) if waiting else ())
+        }
         for one in under_way:
             if self._closing.is_set():
                 return
-            self._look_at_one(one, found, looks_closely=looks_closely)
+            self._look_at_one(one, active.get(one.place) if one.waits else "running")
 
-    def _look_at_one(
-        self,
-        one: _Attempt,
-        found: Mapping[tuple[str, str], list[TaskView]],
-        *,
-        looks_closely: bool,
-    ) -> None:
+    def _look_at_one(self, one: _Attempt, state: str | None) -> None:
+        """Go on with an attempt; `state` is that of its run, None where that is not active."""
         with one.busy, self._failed(one):
             if one.handle not in self._watched:
                 return
-            run = one.run
-            if run is None:
+            if one.run is None or (state is None and not one.is_cancelled):
                 self._advance(one)
                 return
-            views = found.get((one.task.dag, run["dag_run_id"]), [])
-            one.views = [view for view in views if view.task in one.task.tasks]
-            step = decide({**run, "state": "running"}, one.views, one.task, one.mark)
-            starts_not = len(one.views) < len(one.task.tasks) or any(
-                view.is_waiting for view in one.views
-            )
-            in_doubt = step.act in (Act.CLEAR, Act.ADOPT) or (starts_not and looks_closely)
-            if in_doubt and not one.is_cancelled:
+            step = decide({**one.run, "state": state or "failed"}, one.views, one.task, one.mark)
+            if step.act in (Act.CLEAR, Act.ADOPT) and not one.is_cancelled:
                 self._advance(one)
             else:
                 self._settle(one, step)
@@ -608,17 +611,19 @@ class AirflowEngine(Engine):
         return errors[-1].removeprefix(_RAISED) if errors else ""
 
     def _log(self, one: _Attempt) -> str:
-        """Return the logs of the last tries as they are now; what cannot be read is left out."""
+        """Return the logs of the attempt's tries; what cannot be read is left out."""
         run = one.run
         if run is None:
             return ""
         lines: list[str] = []
-        for view in one.views:
-            if view.tries and one.mark.before(run, view) is not None:
-                place = f"{_run_path(run)}/taskInstances/{segment(view.task)}/logs/{view.tries}"
-                with suppress(EngineError, ServiceUnreachableError):
-                    answer = self._api.get(place, {"full_content": "true"})
-                    lines += (line for entry in answer["content"] for line in _lines(entry))
+        for view, number in tries_of(run, one.views, one.mark):
+            query = {"full_content": "true", "map_index": view.index}
+            place = f"{_run_path(run)}/taskInstances/{segment(view.task)}/logs/{number}"
+            with suppress(EngineError, ServiceUnreachableError):
+                content = self._api.get(place, query)["content"]
+                part = f"[{view.index}]" if view.index >= 0 else ""
+                lines.append(f"task {view.task}{part}, try {number}:")
+                lines += (line for entry in content for line in _lines(entry))
         return "".join(f"{line}\n" for line in lines)
 
 

@@ -120,18 +120,24 @@ class AirflowApi:
         self, dags: Sequence[str], runs: Sequence[str], tasks: Sequence[str] = ()
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the task instances of some runs, of all tasks where none are named."""
-        wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs), "page_limit": _PAGE}
+        wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs)}
         if tasks:
             wanted["task_ids"] = list(tasks)
+        yield from self._listed("dagRuns/~/taskInstances", {**wanted, "order_by": "id"})
+
+    def active_runs(self, dags: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        """Yield the queued and running runs of some DAGs."""
+        wanted = {"dag_ids": list(dags), "states": ["queued", "running"], "order_by": "id"}
+        yield from self._listed("dagRuns", wanted)
+
+    def _listed(self, what: str, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the entries of a list that is asked for in a body, page by page."""
+        member = {"dagRuns": "dag_runs"}.get(what, "task_instances")
         offset = 0
         while True:
-            answer = self._ask(
-                "POST",
-                "/dags/~/dagRuns/~/taskInstances/list",
-                body={**wanted, "page_offset": offset, "order_by": "id"},
-                again=True,
-            ).json()
-            found = answer["task_instances"]
+            body = {**wanted, "page_limit": _PAGE, "page_offset": offset}
+            answer = self._ask("POST", f"/dags/~/{what}/list", body=body, again=True).json()
+            found = answer[member]
             yield from found
             offset += len(found)
             if not found or offset >= answer["total_entries"]:

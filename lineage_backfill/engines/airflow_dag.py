@@ -101,11 +101,6 @@ class Dag:
                 raise EngineError(
                     f"DAG {self.id} has no task {name}", hint=f"Correct `task`; it has {known}."
                 )
-            if self.tasks[name]["is_mapped"]:
-                raise EngineError(
-                    f"task {name} of DAG {self.id} is mapped, which is not supported",
-                    hint="Run it with engine `command`, or from another task.",
-                )
         at = slice_.logical_date
         if at is None:
             return

@@ -6,7 +6,7 @@ Nothing here asks or changes anything: the same answers of Airflow always give t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -21,6 +21,7 @@ from lineage_backfill.project.run_rules import read_length
 PREFIX = "lb__"
 _SHIFTED = re.compile(r"logical_date\s*\+\s*(\S+)")
 _MOST = 1000  # characters of a note
+_LOGGED = 20  # instances of a mapped task whose logs are kept
 #: What a note says of tasks that were under way: started by others, or by an earlier attempt.
 _ADOPTED, _CONTINUED = "adopted", "continued"
 #: Task states that may still become another one.
@@ -124,7 +125,11 @@ def shift(kind: str) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task instance as Airflow shows it."""
+    """One task of a run as Airflow shows it; a mapped one has `parts`, an instance each.
+
+    `tries` and `before` of a mapped task are the sums of its instances: `before` counts the tries
+    before the present ones.
+    """
 
     task: str
     state: str | None
@@ -132,6 +137,8 @@ class TaskView:
     note: str
     started: datetime | None
     ended: datetime | None
+    index: int = -1
+    parts: tuple[TaskView, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> TaskView:
@@ -143,6 +150,28 @@ class TaskView:
             note=answer["note"] or "",
             started=instant(answer["start_date"]),
             ended=instant(answer["end_date"]),
+            index=answer.get("map_index", -1),
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence[TaskView]) -> TaskView:
+        """Return the instances of one task as one.
+
+        It runs as long as one of them has not ended, and fails where one has failed.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        live = [one for one in parts if one.state != "removed"] or parts
+        begun = [one.started for one in live if one.started and not one.is_waiting]
+        ended = [one.ended for one in live if one.ended and not one.is_active]
+        return cls(
+            task=parts[0].task,
+            state=_state_of(live),
+            tries=sum(one.tries for one in parts),
+            note=max((one.note for one in parts), key=len),  # one that was added has none
+            started=min(begun, default=None),
+            ended=max(ended, default=None),
+            parts=tuple(sorted(parts, key=lambda one: one.index)),
         )
 
     @property
@@ -158,7 +187,39 @@ class TaskView:
     @property
     def before(self) -> int:
         """The number of tries before the present one; its number is set when it is scheduled."""
-        return self.tries if self.state is None else self.tries - 1
+        if self.parts:
+            return sum(one.before for one in self.parts)
+        return self.tries if self.state in (None, "removed") else self.tries - 1
+
+    @property
+    def live(self) -> Sequence[TaskView]:
+        """The instances that run; a mapped task may have had others, and may skip some."""
+        return [one for one in self.parts if one.state not in ("removed", "skipped")] or [self]
+
+    def has_run_since(self, before: int) -> bool:
+        """Whether each instance has had a try after the first `before` ones."""
+        return self.tries >= before + len(self.live)
+
+
+def _state_of(parts: Sequence[TaskView]) -> str | None:
+    active = [one for one in parts if one.is_active]
+    if active:
+        return active[0].state if all(one.is_waiting for one in active) else "running"
+    states = {one.state for one in parts}
+    broken = states - {"success", "skipped"}
+    return min(broken, key=str) if broken else "success" if "success" in states else "skipped"
+
+
+def views_of(answers: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[TaskView]]:
+    """Return the tasks in an answer by the DAG and the id of their run."""
+    found: dict[tuple[str, str], dict[str, list[TaskView]]] = {}
+    for answer in answers:
+        tasks = found.setdefault((answer["dag_id"], answer["dag_run_id"]), {})
+        tasks.setdefault(answer["task_id"], []).append(TaskView.of(answer))
+    return {
+        place: [TaskView.together(parts) for parts in tasks.values()]
+        for place, tasks in found.items()
+    }
 
 
 class Act(Enum):
@@ -323,9 +384,12 @@ class Mark:
 
     def will_count(self, view: TaskView, *, has_ended: bool) -> bool:
         """Whether what others have started does what the attempt is for."""
-        if view.is_waiting:
-            return not has_ended
-        return self.counts(view) and (view.is_active or view.state == "success")
+        return all(
+            not has_ended
+            if one.is_waiting
+            else self.counts(one) and (one.is_active or one.state == "success")
+            for one in view.live
+        )
 
     @property
     def run_note(self) -> str:
@@ -347,6 +411,20 @@ class Mark:
         return note
 
 
+def tries_of(
+    run: Mapping[str, Any], views: Sequence[TaskView], mark: Mark
+) -> Iterator[tuple[TaskView, int]]:
+    """Yield each try of an attempt that has a log; of a mapped task the last ones, failed first."""
+    for view in views:
+        before = mark.before(run, view)
+        if before is None:
+            continue
+        if not view.parts:
+            yield from ((view, number) for number in range(before + 1, view.tries + 1))
+        failed_first = sorted(view.parts, key=lambda one: (one.state == "success", one.index))
+        yield from ((one, one.tries) for one in failed_first[:_LOGGED] if one.tries)
+
+
 def _judged(
     run: Mapping[str, Any], wanted: Sequence[TaskView], befores: Sequence[int], *, has_ended: bool
 ) -> Step:
@@ -355,7 +433,7 @@ def _judged(
             continue
         if view.state != "success":
             return Step(Act.FAIL, f"task {view.task} is {view.state} after try {view.tries}")
-        if view.tries <= before:
+        if not view.has_run_since(before):
             return Step(Act.FAIL, f"task {view.task} was marked a success and has not run")
     if any(view.is_active for view in wanted):
         if has_ended and all(not view.is_active or view.state is None for view in wanted):
