@@ -23,6 +23,7 @@ from lineage_backfill.lineage.facets import (
     dependencies,
     interval,
     is_drop,
+    is_of,
     is_of_spark,
     parent_run_id,
     parse_time,
@@ -136,7 +137,7 @@ class LineageBuilder:
     def is_silent(self, job: JobRef) -> bool:
         """Return whether no run of the job has completed so far and none named a dataset."""
         runs = self._jobs[job.namespace, job.name].runs.values()
-        return not any(run.completed or run.run_io != NOTHING for run in runs)
+        return not any((run.completed and not run.is_mark) or run.run_io != NOTHING for run in runs)
 
     def is_open(self, job: JobRef) -> bool:
         """Return whether events may be missing that say what the last completed run named.
@@ -163,7 +164,8 @@ class LineageBuilder:
     def completed_at(self, job: JobRef) -> datetime | None:
         """Return when the last completed run of the job ended."""
         runs = self._jobs[job.namespace, job.name].runs.values()
-        return max((run.completed for run in runs if run.completed), default=None)
+        ends = (run.completed for run in runs if run.completed and not run.is_mark)
+        return max(ends, default=None)
 
     def run_ids(self, job: JobRef) -> list[str]:
         """Return the ids of a job's runs, the one of the newest event last."""
@@ -336,6 +338,7 @@ class LineageBuilder:
                 failure = facets.get("errorMessage")
                 kept["airflow"] = {**airflow, "errorMessage": failure} if failure else airflow
         else:
+            run.marked |= is_of("airflow", facets)  # its tries tell of themselves
             if arguments := facets.get("airflow_runArgs"):
                 run.manual |= was_triggered(arguments)
             ours = facets.get("lineageBackfill_run")

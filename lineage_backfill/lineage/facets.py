@@ -170,11 +170,14 @@ def spark_job_type(facet: Any) -> str:
 
 def is_of_spark(facets: Any) -> bool:
     """Return whether the facets of a run are those of Spark's listener before it sent `jobType`."""
-    if "spark_version" in facets:
-        return True
+    return "spark_version" in facets or is_of("spark", facets)
+
+
+def is_of(name: str, facets: Any) -> bool:
+    """Return whether the facets of a run name this processing engine, in small letters."""
     engine = facets.get("processing_engine")
-    name = engine.get("name") if isinstance(engine, dict) else None
-    return isinstance(name, str) and name.casefold() == "spark"
+    told = engine.get("name") if isinstance(engine, dict) else None
+    return isinstance(told, str) and told.casefold() == name
 
 
 def run_backfill(facet: Any) -> str | None:

@@ -151,8 +151,8 @@ class Run:
 
     #: What events say of it.
     MEMBERS = (
-        *("backfill", "completed", "run_io", "last", "manual", "nominal", "partition_key"),
-        *("parent", "rank", "started", "wrote"),
+        *("backfill", "completed", "run_io", "last", "manual", "marked", "nominal"),
+        *("parent", "partition_key", "rank", "started", "wrote"),
     )
     __slots__ = (*MEMBERS, "record")
 
@@ -168,7 +168,13 @@ class Run:
         self.partition_key: str | None = None
         self.backfill: str | None = None
         self.parent: str | None = None  # the id of the run that started it
+        self.marked = False  # an event tells its end, and nothing of a try
         self.record: ObservedRun | None = None
+
+    @property
+    def is_mark(self) -> bool:
+        """Return whether a task of Airflow has not run: someone has only set its state."""
+        return self.marked and self.started is None and self.run_io is NOTHING
 
 
 class Job:
@@ -229,6 +235,8 @@ class Job:
 
     def _counts(self, run: Run) -> bool:
         """Return whether a run makes edges: a failed one does where the job is a stream."""
+        if run.is_mark:
+            return False
         if run.completed or run.rank == 0:
             return True
         told = self.facets.get("jobType")

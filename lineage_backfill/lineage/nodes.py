@@ -215,7 +215,8 @@ class Reading:
             if len(runs) > 1:
                 runs.sort(key=lambda one: (one[1].last, one[0]))
             for run_id, run in runs:
-                yield run.record or run_record(job, run_id, run)
+                if not run.is_mark:
+                    yield run.record or run_record(job, run_id, run)
 
     def _after(self) -> dict[Name, tuple[JobRef, ...]]:
         """Return what each job is started after, as itself or the other one tells."""

@@ -206,6 +206,42 @@ def test_tasks_of_airflow_are_jobs_below_their_dag_with_the_ids_of_their_facet(
     assert edges(airflow, "orders_daily.load", "legacy") == "db.raw > db.orders"
 
 
+#: What the provider sends where a person or a program marks a task as success or skipped.
+_MARK = {
+    "eventType": "COMPLETE",
+    "eventTime": "2030-01-01T00:00:00Z",
+    "job": {"namespace": "prod", "name": "kinds.by_ol_dataset"},
+    "run": {
+        "runId": "01a1c2c1-2400-7186-9890-d3f22298b464",
+        "facets": {
+            "nominalTime": {"nominalStartTime": "2029-12-31T00:00:00Z"},
+            "parent": {
+                "job": {"namespace": "prod", "name": "kinds"},
+                "run": {"runId": "01a1c2c1-2400-72e5-b009-fcc8ab784359"},
+            },
+            "processing_engine": {"name": "Airflow", "version": "3.3.2"},
+        },
+    },
+    "inputs": [],
+    "outputs": [],
+}
+
+
+def test_a_task_that_was_only_marked_has_not_run(airflow: LineageSnapshot) -> None:
+    events = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+    for marked in (build(*events, _MARK), build(_MARK, *events)):
+        name = "kinds.by_ol_dataset"
+        assert edges(marked, name, "prod") == edges(airflow, name, "prod") == "orders > revenue"
+        assert runs(marked, name) == runs(airflow, name)
+        assert marked.warnings == airflow.warnings
+
+
+def test_a_try_without_datasets_still_takes_edges_away(airflow: LineageSnapshot) -> None:
+    events = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+    start = {**_MARK, "eventType": "START", "eventTime": "2029-12-31T23:00:00Z"}
+    assert edges(build(*events, start, _MARK), "kinds.by_ol_dataset", "prod") != "orders > revenue"
+
+
 def test_dags_of_airflow_have_no_edges(airflow: LineageSnapshot) -> None:
     dags = [node for node in airflow.jobs.values() if not node.airflow]
     assert {node.ref.name for node in dags} == {node.ref.name.partition(".")[0] for node in dags}
