@@ -754,6 +754,42 @@ class AirflowSuite:
         lines = place.started("slow.build", hour)
         assert [(line["run"], line["try"]) for line in lines] == [(run, 1), (run, 2)]
 
+    def test_the_script_of_a_plan_does_what_the_plan_says_and_goes_on_where_it_ended(
+        self, place: Place, tmp_path: Path, hour: datetime
+    ) -> None:
+        hours = [hour, place.fresh()]
+        place.start("one", hours[0], theirs := f"theirs-{uuid4().hex}")
+        until(lambda: place.state("one", theirs) == "success")
+        (tmp_path / "lineage-backfill.toml").write_text(
+            PROJECT.format(url="http://127.0.0.1:9", dag="one", task="build")  # it is not asked
+        )
+        keys = ",".join(f"{one:%Y-%m-%dT%H}" for one in hours)
+        tool = [sys.executable, "-m", "lineage_backfill", "impact", "raw", "--partitions", keys]
+        script = subprocess.check_output([*tool, "--format", "airflow"], cwd=tmp_path, text=True)
+        login = {"username": "op", "password": "op"}
+        token = requests.post(f"{place.url}/auth/token", json=login, timeout=60).json()
+        env = {"AIRFLOW_URL": place.url, "AIRFLOW_TOKEN": token["access_token"]}
+        run = ["bash", "-c", script]
+        told = subprocess.check_output(run, env={**os.environ, **env}, text=True, timeout=120)
+        assert f'clear ["build"] in run {theirs} of DAG one' in told
+        again = subprocess.check_output(run, env={**os.environ, **env}, text=True, timeout=120)
+        assert again.count("done before") == len(hours)
+        tries = [[line["try"] for line in place.started("one.build", one)] for one in hours]
+        assert tries == [[1, 2], [1]]
+        (place.folder / "fails").touch()
+        script = script.replace("lb__", "lb__x")  # a later plan
+        failed = subprocess.run(
+            ["bash", "-c", script],
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert failed.returncode == 1
+        assert f"failed, see run {theirs} of DAG one" in failed.stderr
+        assert len(place.started("one.build", hours[1])) == 1
+
     def test_what_is_refused_is_not_waited_for(self, desk: Desk) -> None:
         with pytest.raises(EngineError, match="DAG paused is paused"):
             desk.engine().live(JobRef("n", "paused.build"))

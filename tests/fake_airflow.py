@@ -270,8 +270,8 @@ class FakeAirflow:
             for task in tasks.values()
             if task["task_id"] in body.get("task_ids", [task["task_id"]])
         ]
-        begin = body["page_offset"]
-        page = found[begin : begin + body["page_limit"]]
+        begin = body.get("page_offset", 0)
+        page = found[begin : begin + body.get("page_limit", 100)]
         return 200, {"task_instances": page, "total_entries": len(found)}
 
     def list_runs(self, body: dict[str, Any]) -> Answer:

@@ -346,6 +346,7 @@ class Format(StrEnum):
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"
+    AIRFLOW = "airflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,5 +52,7 @@ def show_as(
             terminal.page(found, console)
         case Format.MARKDOWN:
             terminal.give(formats.markdown(plan, beside, listing))
+        case Format.AIRFLOW:
+            terminal.give("".join(f"{line}\n" for line in workspace.airflow_script(plan)))
         case Format.MERMAID | Format.DOT | Format.SVG:
             terminal.give(draw.WRITERS[form](drawing(plan, most=most)))

@@ -67,7 +67,17 @@ def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
             hint='Give the job `batch = "key"`.',
         )
     (key,) = keys
-    label, start, end = key["key"], instant(key.get("start")), instant(key.get("end"))
+    return slice_for(kind, job, key["key"], instant(key.get("start")), instant(key.get("end")))
+
+
+def slice_for(
+    kind: str,
+    job: str,
+    label: str | Mapping[str, str],
+    start: datetime | None,
+    end: datetime | None,
+) -> Slice:
+    """Return the slice of a run key of a job; raises EngineError where it has no such slice."""
     if kind == "conf":
         return Slice()
     if kind.startswith("partition_key"):

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.airflow_script import plan_script
 from lineage_backfill.engines.live import LiveCommand
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.families import Family
@@ -225,8 +226,12 @@ class Workspace:
             self.snapshot, self.project.declarations, now=self.now, functions=self.functions
         )
 
-    def _airflow_task(self, job: JobRef) -> DagTasks | None:
-        """Return the task that does a job: as declared, else as its lineage tells."""
+    def _airflow_task(self, job: JobRef, *, by_lineage: bool = False) -> DagTasks | None:
+        """Return the task that does a job: as declared, else as its lineage tells.
+
+        Where a timetable has intervals, Airflow itself tells so: `by_lineage` is for those who
+        cannot ask it.
+        """
         declared = self._jobs.find(job)
         named = declared.airflow if declared is not None else None
         node = self.snapshot.jobs.get(job)
@@ -238,8 +243,19 @@ class Workspace:
             named = DagTasks(dag=seen.dag, tasks=(seen.task,))
         if seen is not None and seen.dag == named.dag and kind in (None, "partition_key"):
             told = slice_of(seen.timetable or {}) or ""
-            kind = told if told.startswith("partition_key") else kind
+            kind = (
+                told if told.startswith("partition_key") else kind or (by_lineage and told) or None
+            )
         return replace(named, slice=kind)
+
+    def airflow_script(self, plan: Plan) -> Iterator[str]:
+        """Yield the lines of a script that runs a plan by Airflow's REST API."""
+        resolver = self.resolver_of(plan)
+        return plan_script(
+            plan,
+            lambda job: resolver.job(job).calendar,
+            lambda job: self._airflow_task(job, by_lineage=True),
+        )
 
     def live_keys(
         self, engines: Mapping[str, Engine]
