@@ -754,7 +754,7 @@ class AirflowSuite:
         lines = place.started("slow.build", hour)
         assert [(line["run"], line["try"]) for line in lines] == [(run, 1), (run, 2)]
 
-    def test_the_script_of_a_plan_does_what_the_plan_says_and_goes_on_where_it_ended(
+    def test_the_script_of_a_plan_does_what_the_plan_says_and_continues_where_it_ended(
         self, place: Place, tmp_path: Path, hour: datetime
     ) -> None:
         hours = [hour, place.fresh()]

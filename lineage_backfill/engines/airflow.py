@@ -524,7 +524,7 @@ class AirflowEngine(Engine):
             self._look_at_one(one, active.get(one.place) if one.waits else "running")
 
     def _look_at_one(self, one: _Attempt, state: str | None) -> None:
-        """Go on with an attempt; `state` is that of its run, None where that is not active."""
+        """Take the next step; `state` is that of the run, None where that is not active."""
         with one.busy, self._failed(one):
             if one.handle not in self._watched:
                 return
