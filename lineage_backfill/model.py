@@ -126,8 +126,8 @@ BACKFILL_MOVES: dict[BackfillState, frozenset[BackfillState]] = {
     # To itself where a tail is driven, or the driver before was killed.
     BackfillState.RUNNING: frozenset(BackfillState) - {BackfillState.SCHEDULED},
     BackfillState.SUCCEEDED: frozenset(),
-    BackfillState.FAILED: frozenset({BackfillState.RUNNING}),
+    BackfillState.FAILED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
     BackfillState.PAUSED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
     BackfillState.INTERRUPTED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
-    BackfillState.CANCELLED: frozenset({BackfillState.RUNNING}),
+    BackfillState.CANCELLED: frozenset({BackfillState.SCHEDULED, BackfillState.RUNNING}),
 }

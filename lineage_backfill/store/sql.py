@@ -85,6 +85,16 @@ _ADDRESSES = "Use sqlite:///FILE, or postgresql+psycopg://… with the extra `po
 #: Seconds that a writer waits for another one.
 BUSY_TIMEOUT = 30.0
 
+#: Within about half a minute, a server that is gone without a word is one that does not answer.
+#: Options of libpq, in seconds, but the last one; those of the address come first.
+_LIMITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
+
 #: The advisory lock under which the tables are made; any number that others do not use.
 _MIGRATION = 5_622_016_142
 
@@ -558,7 +568,8 @@ def _connect(url: str) -> sa.Engine:
                 hint=_ADDRESSES,
             )
         if parsed.get_backend_name() != "sqlite":
-            return sa.create_engine(parsed)
+            own = {name: value for name, value in _LIMITS.items() if name not in parsed.query}
+            return sa.create_engine(parsed, connect_args=own)
     except (SQLAlchemyError, ImportError, ValueError) as error:
         raise StoreError(
             f"the run store {redacted(url)} cannot be opened: {error}", hint=_ADDRESSES
@@ -653,11 +664,9 @@ def _unusable(url: sa.URL, cause: BaseException) -> BackfillError:
 
 
 def _is_outage(cause: BaseException) -> bool:
-    """Whether an error of a driver says that its server cannot be asked (DB-API 2.0, PEP 249)."""
-    return type(cause).__name__ in ("OperationalError", "InterfaceError") or (
-        # psycopg's own: admin shutdown, crash shutdown, cannot connect now
-        str(getattr(cause, "sqlstate", None) or "").startswith(("08", "57P"))
-    )
+    """Whether an error of a driver says that its server cannot serve now (DB-API 2.0, PEP 249)."""
+    kinds = {kind.__name__ for kind in type(cause).__mro__}  # psycopg has one below for each cause
+    return not kinds.isdisjoint(("OperationalError", "InterfaceError"))
 
 
 def _exists(backfill_id: str) -> sa.Select[Any]:

@@ -534,9 +534,9 @@ def test_a_scheduled_backfill_is_paused_and_cancelled_like_any_other(
     bench.told.on_waiting = lambda: bench.store.request_control(backfill_id, control, now=NOW)
     assert executor.drive(backfill_id) is state
     assert engine.submitted == []
-    if control is ControlRequest.PAUSE:  # it still has its time
-        bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))
-        assert executor.resume(backfill_id) is BackfillState.SUCCEEDED
+    bench.told.on_waiting = lambda: setattr(clock, "shift", timedelta(hours=2))  # it still has it
+    again = executor.resume if control is ControlRequest.PAUSE else executor.retry
+    assert again(backfill_id) is BackfillState.SUCCEEDED
 
 
 def test_a_backfill_that_expires_starts_nothing_more(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +22,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from lineage_backfill.cli.main import main
-from lineage_backfill.errors import ConflictError, StoreError, UnknownNameError
+from lineage_backfill.errors import (
+    ConflictError,
+    StoreError,
+    StoreUnreachableError,
+    UnknownNameError,
+)
 from lineage_backfill.model import JobRef, RunState
 from lineage_backfill.ports import AttemptState, EngineRun, Lease, Move, Origin, RunStore
 from lineage_backfill.store import schema, sql, upgrade
@@ -249,3 +255,23 @@ def test_a_writer_waits_for_another_one(url: str, tmp_path: Path) -> None:
     thread.join(10)
     assert done.is_set()
     store.close()
+
+
+def test_a_database_that_accepts_and_says_nothing_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert sql._LIMITS["connect_timeout"] == 10
+    monkeypatch.setitem(sql._LIMITS, "connect_timeout", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/runs"
+        began = time.monotonic()
+        with pytest.raises(StoreUnreachableError, match="does not answer"):
+            SqlRunStore(url)
+    assert time.monotonic() - began < 30
+
+
+def test_an_address_may_set_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+    monkeypatch.setattr(sa, "create_engine", lambda _url, connect_args: given.update(connect_args))
+    sql._connect("postgresql+psycopg://me@db/runs?connect_timeout=60")
+    assert given.keys() == sql._LIMITS.keys() - {"connect_timeout"}
