@@ -304,6 +304,13 @@ def _alone(
             # The run was just ending when they were cleared, and they would never run.
             return Step(Act.CLEAR, mark.note(wanted))
         return _judged(run, wanted, [before or 0 for before in befores], has_ended=has_ended)
+    return _not_begun(run, wanted, mark, has_ended=has_ended)
+
+
+def _not_begun(
+    run: Mapping[str, Any], wanted: Sequence[TaskView], mark: Mark, *, has_ended: bool
+) -> Step:
+    """Return what to do with the wanted tasks of a run where the attempt has not begun."""
     if any(view.is_active and not view.is_waiting and not mark.counts(view) for view in wanted):
         return Step(Act.WAIT, f"run {run['dag_run_id']} began before its inputs were written")
     if all(mark.will_count(view, has_ended=has_ended) for view in wanted):

@@ -290,30 +290,32 @@ class PoolEngine(Engine):
     def _outcome(self, task: _Task) -> Outcome:
         """Run the attempt; what the result file says counts before all else."""
         died = said = None
-        if not (task.is_cancelled or self._closing.is_set()):
+        if not self._is_stopped(task):
             try:
                 said = self._hand_over(task)
             except WorkerDied as error:
                 died = str(error)
-            except BackfillError as error:
-                said = _with_hint(error.message, error.hint)
-                return Outcome(state=AttemptState.FAILED, error=said, transient=True)
-            except OSError as error:
-                said = f"the attempt cannot be handed to a worker: {error}"
-                return Outcome(state=AttemptState.FAILED, error=said, transient=True)
+            except (BackfillError, OSError) as error:
+                return _not_handed_over(error)
         outcome = task.files.outcome()
         if died or (outcome is not None and outcome.transient):
             outcome = reconcile(task.files) or outcome  # Spark may have died after the commit
-        is_stopped = task.is_cancelled or self._closing.is_set()
-        if is_stopped and (outcome is None or outcome.state is not AttemptState.SUCCEEDED):
+        if outcome is not None and outcome.state is AttemptState.SUCCEEDED:
+            return outcome
+        if self._is_stopped(task):
             return Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
-        if died and outcome is None:
-            return self.died(task.files, died)
-        if outcome is not None and outcome.transient and (died or task.took_worker):
+        if outcome is None:
+            if died:
+                return self.died(task.files, died)
+            message = said or "the worker finished the attempt and left no result file"
+            return Outcome(state=AttemptState.FAILED, error=message)
+        if outcome.transient and (died or task.took_worker):
             verdict = self.died(task.files, outcome.error or "")
             return outcome if verdict.transient else verdict
-        message = said or "the worker finished the attempt and left no result file"
-        return outcome or Outcome(state=AttemptState.FAILED, error=message)
+        return outcome
+
+    def _is_stopped(self, task: _Task) -> bool:
+        return task.is_cancelled or self._closing.is_set()
 
     def _hand_over(self, task: _Task) -> str | None:
         """Let a worker run the attempt; another one where that ends before it begins."""
@@ -362,6 +364,14 @@ class PoolEngine(Engine):
     def _begun(self, files: AttemptFiles) -> Mapping[str, Any] | None:
         claim = files.claimed_by()
         return claim if claim is not None and self.was_begun(claim) else None
+
+
+def _not_handed_over(error: BackfillError | OSError) -> Outcome:
+    if isinstance(error, BackfillError):
+        said = _with_hint(error.message, error.hint)
+    else:
+        said = f"the attempt cannot be handed to a worker: {error}"
+    return Outcome(state=AttemptState.FAILED, error=said, transient=True)
 
 
 def complaint(error: Mapping[str, Any]) -> str:

@@ -148,8 +148,7 @@ class Seating:
             coming[table.key] += 0 if table.is_ready else table.free
         room = self._slots - len(self._tables)
         for wish in self._waiting:
-            with_key = (one for one in reversed(free) if one.key == wish.key and free[one] > 0)
-            at = None if wish.own else next(with_key, None)
+            at = None if wish.own else _table_for(wish.key, free)
             seat: _Seat | None = None
             if at is not None:
                 free[at] -= 1
@@ -229,3 +228,8 @@ class Seating:
             self._tables = []
             self._changed.notify_all()
             return found
+
+
+def _table_for(key: str, free: dict[Table, int]) -> Table | None:
+    """Return the last worker of a key that has a free seat."""
+    return next((one for one in reversed(free) if one.key == key and free[one] > 0), None)
