@@ -198,17 +198,13 @@ def fields(facet: Any) -> tuple[str, ...]:
 
 def tags(facet: Any) -> tuple[str, ...]:
     """Return the tags of a `tags` facet: the key, or `key=value` where the value says more."""
-    return tuple(
-        sorted(
-            {
-                tag["key"]
-                if tag.get("value") in (None, "", "true")
-                else f"{tag['key']}={tag['value']}"
-                for tag in _items(facet, "tags")
-                if not tag.get("field")
-            }
-        )
-    )
+    found = set()
+    for tag in _items(facet, "tags"):
+        if not tag.get("field"):
+            key, value = _word(tag["key"]), tag.get("value")
+            more = "" if value is None else _word(value)
+            found.add(key if more in ("", "true") else f"{key}={more}")
+    return tuple(sorted(found))
 
 
 def processing(facet: Any) -> str | None:
@@ -337,7 +333,16 @@ def _day_or_hour(text: Any) -> str | None:
 
 
 def _names(facet: Any, member: str) -> tuple[str, ...]:
-    return tuple(sorted({str(item["name"]) for item in _items(facet, member)}))
+    return tuple(sorted({_word(item["name"]) for item in _items(facet, member)}))
+
+
+def _word(value: Any) -> str:
+    """Return a text, number or truth value as text; raises TypeError for anything else."""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise TypeError(f"neither a text nor a number: {value!r:.80}")
+    return value
 
 
 def _count(facet: Any, member: str) -> int:

@@ -436,6 +436,29 @@ def test_columns_of_united_runs_are_united_unless_one_of_them_sends_none() -> No
     assert inputs(of_a, append(2, "b", {})) == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ({"key": 5}, ("5",)),
+        ({"key": "tier", "value": 1}, ("tier=1",)),
+        ({"key": "gold", "value": True}, ("gold",)),
+        ({"key": "gold", "value": False}, ("gold=false",)),
+        ({"key": None}, ()),
+        ({"key": ["x"]}, ()),
+        ({"key": "x", "value": {"a": 1}}, ()),
+    ],
+)
+def test_tags_that_are_no_texts_become_texts_or_are_reported(
+    tag: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    made = event("COMPLETE", 1, writes="a")
+    made["outputs"][0]["facets"] = {"tags": {"tags": [tag]}}
+    snapshot = build(made)
+    assert snapshot.datasets[DatasetRef("d", "a")].tags == expected
+    said = () if expected else ("d:a: its facet `tags` cannot be read; left out",)
+    assert snapshot.warnings == said
+
+
 def test_a_completed_run_without_datasets_clears_the_edges_and_is_reported() -> None:
     snapshot = build(COMPLETE, event("COMPLETE", 20, run="r2"))
     assert (node(snapshot).reads, words(node(snapshot).former_reads)) == ((), "a b")
