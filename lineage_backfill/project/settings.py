@@ -130,7 +130,9 @@ def _read_path(table: Table, key: str, base: Path) -> Path | None:
 
 def _read_globs(table: Table, key: str, base: Path) -> tuple[str, ...] | None:
     globs = table.texts(key)
-    return globs and tuple(str(base / Path(glob).expanduser()) for glob in globs)
+    return globs and tuple(
+        glob if "://" in glob else str(base / Path(glob).expanduser()) for glob in globs
+    )
 
 
 def _read_store(table: Table, key: str, base: Path) -> str | None:
@@ -250,7 +252,7 @@ _SPECS: dict[str, _Spec] = {
         help="address of a Marquez to read the lineage from", read=_read_web, refers=True
     ),
     "lineage.events": _Spec(
-        help="files, folders and globs of OpenLineage events", read=_read_globs, parse=_paths
+        help="files, folders, globs and URLs of OpenLineage events", read=_read_globs, parse=_paths
     ),
     "lineage.snapshot": _Spec(help="a saved lineage snapshot", read=_read_path),
     "lineage.outbox": _Spec(

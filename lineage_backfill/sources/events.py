@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from lineage_backfill.errors import LineageError
+from lineage_backfill.errors import EnvironmentMissingError, LineageError
 from lineage_backfill.lineage.build import LineageBuilder
 from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
@@ -40,12 +41,26 @@ _PATIENCE, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GZIP_MAGIC = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # of byte order
 
 
+@dataclass(frozen=True, slots=True)
+class EventFile:
+    """A file of events: its name for messages, its size in bytes, and how it is opened.
+
+    One that `is_named` is read whatever its name ends with.
+    """
+
+    name: str
+    size: int
+    open: Callable[[], BinaryIO]
+    is_named: bool = False
+
+
 class EventSource:
-    """Lineage from files, directories and globs of OpenLineage events.
+    """Lineage from files, directories and globs of OpenLineage events, here or at a URL.
 
     Memory grows with jobs, datasets and runs. A line that is no event is a LineageError naming file
     and line; with `allow_torn` a last line that is cut off is left out, with a warning. Events of
@@ -65,7 +80,7 @@ class EventSource:
 
     def size(self) -> int:
         """Return how many bytes there are to read; raises LineageError where there is no file."""
-        return sum(file.stat().st_size for path in self._paths for file in _files(path, []))
+        return sum(file.size for path in self._paths for file in _files(path, []))
 
     def sample(self, most: int) -> list[Any]:
         """Return up to so many events, the same number of each file; raises LineageError."""
@@ -91,7 +106,7 @@ class EventSource:
         with collector_paused():
             for path in self._paths:
                 for file in _files(path, warnings):
-                    _log.info("reading %s, %d bytes", file, file.stat().st_size)
+                    _log.info("reading %s, %d bytes", file.name, file.size)
                     torn = warnings if self._allow_torn else None
                     _fold(file, add, torn, warnings)
         # As of the newest event: the same files give the same snapshot, whenever they are read.
@@ -108,21 +123,15 @@ def _take(part: list[Any], most: int, event: Any) -> None:
         raise _EnoughError
 
 
-def _files(path: str, warnings: list[str]) -> list[Path]:
-    # pathlib takes no absolute patterns.
-    found = [path] if Path(path).exists() else glob.glob(path, recursive=True)  # noqa: PTH207
-    files: list[Path] = []
-    for one in map(Path, sorted(found)):
-        if not one.is_dir():
-            files.append(one)
-            continue
-        for file in sorted(one.rglob("*")):
-            if file.is_file() and not file.name.startswith("."):
-                name = file.name.removesuffix(".gz")
-                if name.endswith(SUFFIXES) and not name.endswith(_BESIDE):
-                    files.append(file)
-                else:
-                    warnings.append(f"{file}: not read, as its name is not that of an event file")
+def _files(path: str, warnings: list[str]) -> list[EventFile]:
+    found = _stored(path) if _URL.match(path) else list(_local(path))
+    files: list[EventFile] = []
+    for file in found:
+        name = file.name.removesuffix(".gz")
+        if file.is_named or (name.endswith(SUFFIXES) and not name.endswith(_BESIDE)):
+            files.append(file)
+        else:
+            warnings.append(f"{file.name}: not read, as its name is not that of an event file")
     if not files:
         raise LineageError(
             f"no lineage events at {path}",
@@ -131,11 +140,34 @@ def _files(path: str, warnings: list[str]) -> list[Path]:
     return files
 
 
+def _local(path: str) -> Iterator[EventFile]:
+    # pathlib takes no absolute patterns.
+    found = [path] if Path(path).exists() else glob.glob(path, recursive=True)  # noqa: PTH207
+    for one in map(Path, sorted(found)):
+        is_named = not one.is_dir()
+        for file in [one] if is_named else sorted(one.rglob("*")):
+            if file.exists() if is_named else file.is_file() and not file.name.startswith("."):
+                opener = partial(cast(Any, file.open), "rb", buffering=_CHUNK)
+                yield EventFile(str(file), file.stat().st_size, opener, is_named)
+
+
+def _stored(url: str) -> list[EventFile]:
+    try:
+        store = import_module("lineage_backfill.sources.object_store")
+    except ModuleNotFoundError as error:
+        raise EnvironmentMissingError(
+            f"{url} needs {error.name}, which is not installed",
+            hint="Install it: pip install 'lineage-backfill[object-store]'",
+        ) from error
+    files: list[EventFile] = store.files_at(url)
+    return files
+
+
 @dataclass(slots=True)
 class _Place:
     """Where in a file the reader stands, for messages."""
 
-    file: Path
+    file: str
     line: int = 1
 
     def __str__(self) -> str:
@@ -143,17 +175,17 @@ class _Place:
 
 
 def _fold(
-    file: Path,
+    file: EventFile,
     add: Callable[[Any], None],
     torn: list[str] | None,
     warnings: list[str],
     read: Callable[[bytes], Any] = parse_event,
 ) -> None:
     """Add the events of a file; a last line that is cut off is an error, or noted in `torn`."""
-    place, tombstones = _Place(file), 0
-    try:
-        with _open(file) as stream:
-            for value in _values(stream, place, torn, read):
+    place, tombstones = _Place(file.name), 0
+    with _opened(file) as raw:
+        try:
+            for value in _values(_unpacked(raw), place, torn, read):
                 if type(value) is dict and "eventTime" in value:
                     add(value)
                     continue
@@ -162,22 +194,33 @@ def _fold(
                         tombstones += 1
                     else:
                         add(event)
-    except LineageError as error:
-        raise LineageError(f"{place}: {error}", hint=error.hint or _HINT) from error
-    except (ValueError, RecursionError) as error:
-        raise LineageError(f"{place}: not JSON: {error}", hint=_HINT) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise LineageError(
-            f"{place}: cannot be read on from here: {error}", hint="Copy the file again."
-        ) from error
+        except LineageError as error:
+            raise LineageError(f"{place}: {error}", hint=error.hint or _HINT) from error
+        except (ValueError, RecursionError) as error:
+            raise LineageError(f"{place}: not JSON: {error}", hint=_HINT) from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise LineageError(
+                f"{place}: cannot be read on from here: {error}", hint="Copy the file again."
+            ) from error
     if tombstones:
-        warnings.append(f"{file}: records without a value (tombstones of Kafka): {tombstones:,}")
+        warnings.append(
+            f"{file.name}: records without a value (tombstones of Kafka): {tombstones:,}"
+        )
 
 
-def _open(file: Path) -> BinaryIO:
-    with file.open("rb") as raw:
-        packed = raw.read(2) == _GZIP_MAGIC
-    return cast(BinaryIO, gzip.open(file) if packed else file.open("rb", buffering=_CHUNK))
+def _opened(file: EventFile) -> BinaryIO:
+    try:
+        return file.open()
+    except OSError as error:
+        raise LineageError(
+            f"{file.name}: cannot be read: {error.strerror}", hint="Check its permissions."
+        ) from error
+
+
+def _unpacked(raw: BinaryIO) -> BinaryIO:
+    packed = raw.read(2) == _GZIP_MAGIC
+    raw.seek(0)
+    return cast(BinaryIO, gzip.open(raw)) if packed else raw
 
 
 def _values(
