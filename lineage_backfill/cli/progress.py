@@ -68,6 +68,7 @@ class Remaining:
         self._left = max(0.0, self._left - work)
         if state in _RAN:
             self._done += work
+            self._is_started = True  # perhaps one that an earlier executor has left
 
     def in_words(self, elapsed: float) -> str:
         """Return the time left after `elapsed` seconds; empty if unknown.

@@ -117,7 +117,7 @@ class Seating:
         with self._changed:
             self._waiting.append(wish)
             try:
-                while (seat := self._seat_of(wish)) is None:
+                while (seat := self._seat_of(wish)) is None or self.is_closed:
                     if self.is_closed:
                         raise EngineError("the engine was closed", hint="Run again.")
                     self._changed.wait()

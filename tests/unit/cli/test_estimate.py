@@ -153,6 +153,7 @@ STARTS: list[tuple[str, tuple[float, ...], tuple[float, ...], list[Start], int, 
         "at least 50 s left",
     ),
     ("it alone is known", (12, 12), (), [], 0, "at least 12 s left"),
+    ("a warm engine was there", (12, 12), (), [], 1, ""),
     (
         "it is over",
         (12, 12),
