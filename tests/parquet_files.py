@@ -17,9 +17,10 @@ SCHEMA = {
 }
 
 
-def transaction(token: str, run: str | None = None) -> Transaction:
+def transaction(token: str, run: str | None = None, version: int = 1) -> Transaction:
     """The first attempt of a run, of one of its own unless another run is named."""
-    return Transaction(app_id=run or token, version=1, metadata={"token": token, "run_id": "r"})
+    metadata = {"token": token, "run_id": "r"}
+    return Transaction(app_id=run or token, version=version, metadata=metadata)
 
 
 def publish(
@@ -30,6 +31,7 @@ def publish(
     run: str | None = None,
     *,
     adds: bool = False,
+    version: int = 1,
 ) -> int:
     """Replace the days of the scope by one file a day, or add it; the file says who wrote it.
 
@@ -52,7 +54,7 @@ def publish(
                 left[values] = Held(rows=len(files))
             return replace(record, schema=SCHEMA, found=now.others, left=left)
 
-        return log.publish(transaction(token, run), staging, make, adds=adds)
+        return log.publish(transaction(token, run, version), staging, make, adds=adds)
 
 
 def _folder(day: str) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import shutil
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +114,26 @@ def test_what_others_did_between_two_versions_is_not_undone_with_them(log: Parqu
     publish(log, "three", "d1", scope="d1")
     log.undo([2, 5], transaction("undo:rest"))  # what they did is gone by then
     assert seen(log) == OLD
+
+
+def test_no_attempt_writes_or_undoes_below_a_fence(log: ParquetLog) -> None:
+    """The fence is a version of its own, and no lower one is recorded after it."""
+    fence = replace(transaction("", run="job"), version=7, metadata={"fence": 2})
+    log.fence(fence)
+    (commit,) = log.commits(1, 2)
+    assert (commit.touched, commit.metadata, log.state().transactions["job"]) == (
+        frozenset(),
+        fence.metadata,
+        7,
+    )
+    for lower in (7, 6):
+        log.fence(replace(fence, version=lower))
+        with pytest.raises(StaleAttemptError, match="overtaken"):
+            publish(log, "zombie", "d1", scope="d1 d2", run="job", version=lower)
+        log.undo([1], replace(fence, version=lower))
+    assert (seen(log), log.latest_version()) == (OLD, 2)
+    publish(log, "next", "d1", scope="d1", run="job", version=8)
+    assert seen(log) == OLD | {"d1": "next d1"}
 
 
 def test_a_living_writers_staging_is_left_alone_and_its_attempt_is_its_own(
