@@ -221,9 +221,7 @@ class DeltaStorage:
                 hint=f"set {_APPEND_ONLY} = false",
             )
         scopes = self._versions_of(commits)
-        name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-        # Delta refuses versions older than a week even where, as was checked, all files are there.
-        with setting(self._spark, name, "false"), self._alone():
+        with self._alone():
             rows: DataFrame | None = None
             for version, scope in scopes.items():
                 held = as_of(self.log.state(version), state, self.held(version, scope))

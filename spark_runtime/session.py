@@ -34,11 +34,16 @@ _MEANING: Mapping[str, str] = {
     "spark.sql.caseSensitive": "false",
 }
 
-#: Without these a literal or a write could mean another partition; they hold while one is read or
-#: written.
+#: Other names of the zone in which it is always the time of UTC; clusters set one of them.
+_UTC = frozenset({"etc/utc", "etc/gmt", "gmt", "z", "+00:00"})
+
+#: Without these a literal or a write could mean another partition, rows of a damaged file would be
+#: left out silently, or a version whose files are all there be refused for its age; they hold while
+#: a table is read or written.
 _WRITING: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
@@ -46,6 +51,7 @@ _WRITING: Mapping[str, str] = {
     "spark.databricks.delta.replaceWhere.dataColumns.enabled": "true",
     "spark.databricks.delta.retentionDurationCheck.enabled": "true",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 SAFE_CONF: Mapping[str, str] = {**_MEANING, **_WRITING}
 
@@ -187,7 +193,8 @@ def assert_safe(spark: SparkSession) -> None:
     """Raise SessionError unless the session has the settings that its frames' meaning rests on."""
     for name, expected in _MEANING.items():
         actual = effective(spark, name)
-        if actual is None or actual.lower() != expected.lower():
+        is_utc = expected == "UTC" and (actual or "").lower() in _UTC
+        if actual is None or not (is_utc or actual.lower() == expected.lower()):
             raise SessionError(
                 f"the session has {name} = {actual}, a safe write needs {expected}",
                 hint=f"start Spark with --conf {name}={expected}, or before the run makes its first"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_runtime.checks import WriteOptions
 from spark_runtime.errors import SessionError, UnexpectedPartitionError
 from spark_runtime.session import (
     SAFE_CONF,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 UNSAFE = {
     "spark.sql.variable.substitute": "true",
     "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
@@ -94,6 +96,17 @@ def test_what_the_rows_of_a_job_mean_is_checked(spark: SparkSession, name: str) 
         assert_safe(mine)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "GMT", "Z", "+00:00"])
+def test_every_name_of_utc_is_that_zone(spark: SparkSession, zone: str) -> None:
+    mine = spark.newSession()
+    mine.conf.set("spark.sql.session.timeZone", zone)
+    assert_safe(mine)
+    (row,) = mine.sql(
+        "SELECT TIMESTAMP'2024-07-01 12:00:00' = TIMESTAMP'2024-07-01T12:00:00Z'"
+    ).collect()
+    assert row[0]
+
+
 def settings_of(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.conf.get(name, None) for name in SAFE_CONF}
 
@@ -119,6 +132,24 @@ def test_a_write_is_safe_in_any_session_and_leaves_it_as_it_was(
     made.write(frame.where("n = 1"), [odd], run_id="r-2")
     assert made.rows() == sorted([(odd, 1), ("b", 2)], key=repr)
     assert settings_of(spark) == before
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_rows_of_a_damaged_file_are_never_left_out(
+    spark: SparkSession, table: Callable[..., Any], unsafe: None, kind: str
+) -> None:
+    """A merge reads what its partitions hold; without those rows nothing is written."""
+    made = table("ds", kind=kind)
+    frame = spark.createDataFrame([("a", 1, 0), ("b", 2, 0)], "ds STRING, id INT, n INT")
+    made.write(frame, ["a", "b"], run_id="r-1")
+    (file,) = Path(made.path, "ds=a").glob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"PAR1" + bytes(len(whole) - 4))
+    before = made.version
+    new = spark.createDataFrame([("a", 3, 0)], frame.schema)
+    with pytest.raises(Exception, match=r"FAILED_READ_FILE|not a Parquet file"):
+        made.write(new, ["a"], WriteOptions(merge_on=("id",)), mode="merge", run_id="r-2")
+    assert made.version == before
 
 
 def test_a_write_that_fails_leaves_the_session_as_it_was(

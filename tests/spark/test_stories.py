@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lineage_backfill.errors import SpecError
+from lineage_backfill.runspec.values import InputSpec, Target
 from spark_runtime.checks import Audit, WriteOptions
 from spark_runtime.errors import (
     RuntimeFailure,
@@ -25,6 +26,9 @@ from spark_runtime.errors import (
     TableError,
     UnexpectedPartitionError,
 )
+from spark_runtime.reader import Inputs
+from spark_runtime.session import guarded
+from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
 
 if TYPE_CHECKING:
@@ -292,7 +296,7 @@ def test_without_partitions_an_empty_result_leaves_an_empty_table(
 
 
 @story(GITHUB + "delta-io/delta/pull/5022")
-def test_what_a_week_old_table_held_can_be_put_back(
+def test_what_a_week_old_table_held_can_be_read_and_put_back(
     spark: SparkSession, make_table: Callable[..., Any], tmp_path: Path, url: str
 ) -> None:
     """Delta refuses to read versions older than a week, whether their files are there or not."""
@@ -302,6 +306,12 @@ def test_what_a_week_old_table_held_can_be_put_back(
     for file in (Path(made.path) / "_delta_log").glob("*.json"):
         os.utime(file, (long_ago, long_ago))
     made.write(spark.createDataFrame([("1", 1)], "k STRING, n INT"), ["1"], run_id="r-2")
+    target = {name: getattr(made.target, name) for name in Target.__slots__}
+    pinned = InputSpec(**target, partitions=None, version=1)
+    with guarded(spark):  # as a run reads an input to which others commit meanwhile
+        read = Inputs(spark, (pinned,), Tables(spark)).read("t")
+    assert read is not None
+    assert [tuple(row) for row in read.collect()] == [("1", 0)]
     undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
     assert made.rows() == [("1", 0)]
 
