@@ -29,6 +29,7 @@ from spark_runtime.errors import (
 from spark_runtime.locks import LIMIT, TIMEOUT_SETTING, exclusively
 from spark_runtime.merge import HELD, NEW, Match
 from spark_runtime.places import local_path, place
+from spark_runtime.schema import no_rows
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, seconds, setting, unsorted
 from spark_runtime.state import Commit, TableState, Transaction
@@ -196,8 +197,8 @@ class DeltaStorage:
             if state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 return
             fields = StructType.fromJson(dict(state.schema)).fields
-            given = [StructField(f.name, f.dataType) for f in fields if f.name != state.numbered]
-            nothing = self._spark.createDataFrame([], StructType(given))
+            given = StructType([field for field in fields if field.name != state.numbered])
+            nothing = no_rows(self._spark, given)
             try:
                 with self._alone(), interpreted(self._spark, 0):
                     append(nothing, self.log.location, transaction)
@@ -451,7 +452,7 @@ class NewDeltaTable(DeltaStorage):
     def held(self, version: int, scope: Collection[Pattern] | None = None) -> DataFrame:
         """Return no rows where the table does not exist yet."""
         if version < 0:
-            return self._spark.createDataFrame([], self._schema)
+            return no_rows(self._spark, self._schema)
         return super().held(version, scope)
 
     def publish(self, rows: DataFrame, publication: Publication) -> int:

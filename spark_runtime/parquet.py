@@ -26,6 +26,7 @@ from spark_runtime.parquetlog import (
     Record,
     list_partitions,
 )
+from spark_runtime.schema import no_rows
 from spark_runtime.state import Commit, TableState, Transaction
 from spark_runtime.storage import Publication, Rows
 from spark_runtime.values import Pattern, Values
@@ -154,7 +155,7 @@ def _read(
     """Read partitions; the types of all columns are given, none is guessed from a folder's name."""
     folders = [_url(root / name) for folders in partitions for name in folders]
     if not folders:
-        return spark.createDataFrame([], schema)
+        return no_rows(spark, schema)
     reader = spark.read.schema(schema).option("basePath", _url(root))
     # A value may hold characters that a path pattern is made of.
     frame = reader.option("__globPaths__", "false").parquet(*folders)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -25,6 +25,12 @@ _GENERATED = "delta.generationExpression"
 
 #: How many digits the integers of each type may have.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return no rows of this schema; reading them starts no process of Python, as a list does."""
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
+    return spark.range(0).select(*columns)
 
 
 @dataclass(frozen=True, slots=True)
