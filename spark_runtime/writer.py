@@ -588,10 +588,11 @@ def _by_partition(
     frame: DataFrame, columns: Sequence[PartitionColumn], aggregates: Sequence[Column]
 ) -> dict[Values, dict[str, Any]]:
     """Return aggregates by partition."""
-    names = [F.col(quoted(column.name)) for column in columns]
-    counted = frame.groupBy(*names).agg(*aggregates)
-    texts = [name.cast("string").alias(f"__key{i}") for i, name in enumerate(names)]
+    # Grouped under names of ours: a column may be called like one of the aggregates.
+    keys = [F.col(quoted(c.name)).alias(f"__key{i}") for i, c in enumerate(columns)]
+    counted = frame.groupBy(*keys).agg(*aggregates)
+    texts = [F.col(name).cast("string").alias(name) for name in counted.columns[: len(keys)]]
     return {
         tuple(column.found(row[f"__key{i}"]) for i, column in enumerate(columns)): row.asDict()
-        for row in counted.select(*texts, *counted.columns[len(names) :]).collect()
+        for row in counted.select(*texts, *counted.columns[len(keys) :]).collect()
     }

@@ -11,6 +11,7 @@ import pytest
 from lineage_backfill.model import DatasetRef
 from lineage_backfill.runspec.values import Target
 from spark_runtime.changes import changes
+from spark_runtime.checks import WriteOptions
 from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import TableError, UnexpectedPartitionError
 from spark_runtime.tables import Tables
@@ -64,6 +65,21 @@ def test_an_odd_partition_is_left_alone(
     else:
         assert made.write(odd, [text], run_id="r-2").partitions[0].rows == 1
     assert numbers(made) == ([1, 3] if kind == "DATE" else [3, 4])
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("names", [("__rows", "__low"), ("__key1", "__key0"), ("held", "new")])
+def test_a_column_may_be_called_like_what_is_counted(
+    spark: SparkSession, table: Callable[..., Any], names: tuple[str, str], kind: str
+) -> None:
+    made, first, second = table(*names, kind=kind), *names
+    frame = spark.sql(f"SELECT p {first}, '1' {second}, 3 n FROM VALUES ('a'), ('b') AS t(p)")
+    scope = [{first: p, second: "1"} for p in "ab"]
+    result = made.write(frame, scope)
+    assert [one.rows for one in result.partitions] == [1, 1]
+    merging = WriteOptions(merge_on=names)
+    made.write(frame.selectExpr(*names, "4 AS n"), scope, merging, mode="merge", run_id="r-2")
+    assert made.rows() == [("a", "1", 4), ("b", "1", 4)]
 
 
 def test_an_odd_partition_within_an_open_scope_is_named(
