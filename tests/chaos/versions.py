@@ -191,7 +191,10 @@ class Checks:
                 if day in one.touched and one.version not in open_ and not self._is_settled(one)
             ]
             if others:
-                self._check_told(commit, f"{commit} puts {day} back over {others}")
+                problem = f"{commit} puts {day} back over {others}"
+                # It may come over what it could not see: between its look and Delta's own.
+                assert all(one.version > commit.ours["seen"] for one in others), problem
+                self._check_told(commit, problem)
         assert self.rows[commit.version] == Counter(expected), f"{commit} puts back other rows"
 
     def _check_told(self, commit: Commit, problem: str) -> None:
@@ -250,12 +253,20 @@ class Checks:
             assert stands, f"{end.name} was taken back"
             foreign = self._foreign(run, run.scope, end.since, made.version - 1)
             assert not foreign, f"{end.name} has overlooked {foreign}"
-        elif made is not None and stands:  # given up, or kept from taking it back
+        elif made is not None and stands and self._says_what_stands(end):
+            # It came over what it could not see: between its look, once its rows were staged, and
+            # Delta's own. By the time it saw that, others had built on it, or a later attempt had
+            # begun.
+            assert end.staged is not None
+            unseen = self._foreign(run, run.scope, end.staged, made.version - 1)
             later = self._foreign(run, run.scope, made.version, until)
-            is_known = self._says_what_stands(end) and (later or self._is_given_up(end, until))
-            assert isinstance(end.error, StaleAttemptError) or is_known, (
-                f"{end.name} left {made}: {end.error!r}"
-            )
+            assert unseen, f"{end.name} left {made}: {end.error!r}"
+            assert later or self._is_given_up(end, until), f"{end.name} left {made}: {end.error!r}"
+        elif (
+            made is not None and stands
+        ):  # given up; the later attempt replaces it or takes it back
+            is_stale = isinstance(end.error, StaleAttemptError) and self._is_given_up(end, until)
+            assert is_stale, f"{end.name} left {made}: {end.error!r}"
         if end.error is not None and end is self._last(run) and not self._is_told(end):
             assert run.mode != "overwrite", repr(end.error)
             assert isinstance(end.error, WriteConflictError), repr(end.error)
