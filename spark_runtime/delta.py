@@ -32,7 +32,7 @@ from spark_runtime.places import local_path, place
 from spark_runtime.schema import no_rows
 from spark_runtime.scope import describe, predicate
 from spark_runtime.session import interpreted, keeps_shuffles, seconds, setting, unsorted
-from spark_runtime.state import Commit, TableState, Transaction
+from spark_runtime.state import Commit, TableState, Transaction, is_numbered
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
 
@@ -197,7 +197,7 @@ class DeltaStorage:
             if state.transactions.get(transaction.app_id, -1) >= transaction.version:
                 return
             fields = StructType.fromJson(dict(state.schema)).fields
-            given = StructType([field for field in fields if field.name != state.numbered])
+            given = StructType([field for field in fields if not is_numbered(field.metadata)])
             nothing = no_rows(self._spark, given)
             try:
                 with self._alone(), interpreted(self._spark, 0):

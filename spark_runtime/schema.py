@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from lineage_backfill.project.declarations import OnDrift
 from lineage_backfill.runspec.values import NULL_DIRECTORY
 from spark_runtime.errors import SchemaMismatchError
-from spark_runtime.state import EXPLICIT, IDENTITY, TableState
+from spark_runtime.state import IDENTITY, TableState, is_numbered
 from spark_runtime.values import CHAR_TYPE, quoted
 
 _GENERATED = "delta.generationExpression"
@@ -114,7 +114,7 @@ def _present(
     problems: list[str],
     drift: list[str],
 ) -> _Column:
-    if IDENTITY in field.metadata and not field.metadata.get(EXPLICIT):
+    if is_numbered(field.metadata):
         problems.append(f"{field.name} is numbered by the table itself")
     cast = None
     kind, wanted = column.dataType.simpleString(), field.dataType.simpleString()

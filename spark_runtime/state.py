@@ -15,7 +15,7 @@ P = TypeVar("P")
 _UNDO = "undo:"
 #: What the schema says of a column that the table numbers, and of one that rows may number too.
 IDENTITY = "delta.identity.start"
-EXPLICIT = "delta.identity.allowExplicitInsert"
+_EXPLICIT = "delta.identity.allowExplicitInsert"
 
 #: Something that holds rows: its path and the id of its deletion vector, if it has one.
 File = tuple[str, str | None]
@@ -80,12 +80,9 @@ class TableState:
 
     @property
     def numbered(self) -> str | None:
-        """The column that only the table itself may number."""
-        for field_ in self.schema.get("fields", ()):
-            metadata = field_.get("metadata") or {}
-            if IDENTITY in metadata and not metadata.get(EXPLICIT):
-                return str(field_["name"])
-        return None
+        """The first column that only the table itself may number."""
+        fields = self.schema.get("fields", ())
+        return next((str(f["name"]) for f in fields if is_numbered(f.get("metadata") or {})), None)
 
     def contents(self, values: Pattern) -> Contents:
         """What a partition holds."""
@@ -214,6 +211,11 @@ class TableLog(Protocol):
 
     def ever_written(self, state: TableState) -> set[Values]:
         """Return the partitions that were written by a version, as far as the log tells."""
+
+
+def is_numbered(metadata: Mapping[str, Any]) -> bool:
+    """Whether only the table itself may number a column with this metadata."""
+    return IDENTITY in metadata and not metadata.get(_EXPLICIT)
 
 
 def undo_token(token: str) -> str:

@@ -148,16 +148,17 @@ def test_a_table_that_numbers_its_rows_is_written_and_not_undone(
     made = table("day")
     spark.sql(
         f"CREATE TABLE delta.`{made.path}` (day STRING, id BIGINT GENERATED ALWAYS AS IDENTITY, "
-        "n INT) USING delta PARTITIONED BY (day)"
+        "n INT, more BIGINT GENERATED ALWAYS AS IDENTITY) USING delta PARTITIONED BY (day)"
     )
     frame = spark.createDataFrame([("d1", 1), ("d2", 2)], "day STRING, n INT")
     first = made.write(frame, ["d1", "d2"])
-    again = made.write(frame.where("day = 'd1'"), ["d1"], run_id="r-2")
-    assert [(day, n) for day, _id, n in made.rows()] == [("d1", 1), ("d2", 2)]
+    made.write(frame.where("day = 'd1'"), ["d1"], run_id="r-2")
+    again = made.write(frame.where("day = 'd1'"), ["d1"], run_id="r-2", attempt=2)
+    assert [(day, n) for day, _id, n, _more in made.rows()] == [("d1", 1), ("d2", 2)]
     # The numbers are new, the rows are not: a reader need not run again for them.
     assert again.partitions[0].fingerprint == first.partitions[0].fingerprint
     with pytest.raises(UndoRefusedError, match="'id'"):
-        undo_runs(spark, tokens=["b-1-r-2-1"], location=made.path)
+        undo_runs(spark, tokens=["b-1-r-2-2"], location=made.path)
     with pytest.raises(SchemaMismatchError, match="id is numbered by the table itself"):
         made.write(frame.selectExpr("day", "1L AS id", "n"), ["d1", "d2"], run_id="r-3")
 
