@@ -514,10 +514,10 @@ class _Write:
         refuse_stale(self.before, self.run)
         own = [c for c in self.log.commits(first, self.before.version) if is_of(c, self.run)]
         attempts = standing(own, self.before)
-        if has_begun and self._adds and not attempts and self.before.first_read > 0:
+        if has_begun and self._builds_on and not attempts and self.before.first_read > 0:
             raise WriteConflictError(
-                f"an earlier attempt of this run may have added its rows to {self.output.dataset}, "
-                "and the log does not reach back to where: whether they are there is not known",
+                f"an earlier attempt of this run may have written to {self.output.dataset}, "
+                "and the log does not reach back to where: whether its rows are there is not known",
                 hint="look for them, and start the run as a new one",
             )
         try:
@@ -530,7 +530,7 @@ class _Write:
         except UndoRefusedError as error:
             if self._builds_on:
                 raise WriteConflictError(
-                    f"an earlier attempt of this run has added its rows, and {error.message}",
+                    f"an earlier attempt of this run has written its rows, and {error.message}",
                     hint="take out the rows of one of the two, and start the run as a new one",
                 ) from error
             # What it wrote is replaced.
@@ -538,8 +538,8 @@ class _Write:
 
     @property
     def _builds_on(self) -> bool:
-        """Whether what is written depends on the rows that are there."""
-        return self.output.mode in ("append", "merge")
+        """Whether what the table then holds depends on the rows that are there."""
+        return self.output.mode in ("append", "merge") or self.output.on_empty == "keep"
 
     @property
     def _names(self) -> dict[str, str]:

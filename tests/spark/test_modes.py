@@ -68,6 +68,19 @@ def test_rows_that_are_held_have_nothing_in_a_column_that_a_merge_adds(
     assert made.rows() == expected
 
 
+def test_what_is_kept_is_not_what_an_earlier_attempt_has_written(
+    spark: SparkSession, filled: Any
+) -> None:
+    """A retry leaves partitions without rows as they were before the run, not after it."""
+    before = filled.rows()
+    first = rows(spark, ("d1", 5, 1, "x"), ("d2", 5, 1, "x"))
+    filled.write(first, ["d1", "d2"], on_empty="keep")
+    filled.write(first.where("day = 'd1'"), ["d1", "d2"], on_empty="keep", attempt=2)
+    assert filled.rows() == [("d1", 5, 1, "x"), ("d2", 3, 10, "c")]
+    filled.write(first.where("false"), ["d1", "d2"], on_empty="keep", attempt=3)
+    assert filled.rows() == before
+
+
 def test_a_merge_keeps_to_its_scope_and_needs_a_key(spark: SparkSession, filled: Any) -> None:
     with pytest.raises(Unexpected, match="day=d2"):
         filled.write(rows(spark, ("d2", 3, 99, "x")), ["d1"], BY_ID, mode="merge")
