@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -31,7 +31,7 @@ from spark_runtime.merge import HELD, NEW, Match
 from spark_runtime.places import local_path, place
 from spark_runtime.schema import no_rows
 from spark_runtime.scope import describe, predicate
-from spark_runtime.session import interpreted, keeps_shuffles, seconds, setting, unsorted
+from spark_runtime.session import interpreted, keeps_shuffles, seconds, session_like, unsorted
 from spark_runtime.state import Commit, TableState, Transaction, is_numbered
 from spark_runtime.storage import Publication
 from spark_runtime.values import PartitionColumn, Pattern, Values, quoted
@@ -334,7 +334,8 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
     }
     if publication.written is not None:  # then the rows are kept already
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
-    spark = rows.sparkSession
+    # For MERGE these are settings of a session; no other write of the run's own may have them.
+    spark = session_like(rows.sparkSession, settings)
     scope = predicate(publication.before.columns, publication.scope, HELD)
     merging = (
         DeltaTable.forPath(spark, location)
@@ -348,10 +349,7 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
         quoted(name): f"{NEW}.{quoted(name)}" for name in rows.columns
     }
     merging = merging.whenMatchedUpdate(match.replaces, values).whenNotMatchedInsert(values=values)
-    with ExitStack() as scoped:
-        for name, value in settings.items():
-            scoped.enter_context(setting(spark, name, value))
-        merging.execute()
+    merging.execute()
 
 
 def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:

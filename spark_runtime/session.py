@@ -235,6 +235,14 @@ def session_of_its_own(spark: SparkSession, *, alone: bool = True) -> Iterator[S
                     rdd.unpersist()
 
 
+def session_like(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """Return a new session with the settings of another, and these besides."""
+    copy = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in conf.items():
+        copy.conf.set(name, value)
+    return copy
+
+
 def _make_default(spark: SparkSession, *, alone: bool) -> None:
     kind = type(spark)
     in_jvm = kind._get_j_spark_session_class(spark._jvm)

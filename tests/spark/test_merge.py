@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from spark_runtime import checks
 from spark_runtime.checks import WriteOptions
+from spark_runtime.deltalog import DeltaLog
 from spark_runtime.errors import (
     CheckFailedError,
     ConstraintError,
@@ -209,6 +214,35 @@ def test_the_session_is_as_it_was_after_a_merge(
         made.write(rows(spark, ("d1", 1, 1, "b")), ["d1"], BY_ID, mode="merge", run_id="r-2")
         assert spark.conf.get(name) == "mine"
     assert made.state().tokens.keys() >= {"b-1-r-1-1", "b-1-r-2-1"}
+
+
+def test_others_write_in_the_same_session_during_a_merge_as_ever(
+    spark: SparkSession, table: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Delta skips a write of a transaction that a table has, and a merge names its own."""
+    made, other = table("day"), str(tmp_path / "other")
+    made.write(rows(spark, ("d1", 1, 1, "a")), ["d1"], run_id="r-0")
+    begun, goes_on = tmp_path / "begun", tmp_path / "goes on"
+
+    def waiting(value: str) -> str:
+        begun.touch()
+        until = time.monotonic() + 120
+        while not goes_on.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return value
+
+    new = rows(spark, ("d1", 1, 2, "b")).withColumn("v", F.udf(waiting, "string")("v"))
+    with setting(spark, SETTING, "false"), ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(made.write, new, ["d1"], BY_ID, mode="merge")
+        while not begun.exists() and not merging.done():
+            time.sleep(0.02)
+        for _ in range(2):
+            spark.range(1).write.format("delta").mode("append").save(other)
+        goes_on.touch()
+        merging.result()
+    assert spark.read.format("delta").load(other).count() == 2
+    assert DeltaLog(other).state().transactions == {}
+    assert made.rows() == [("d1", 1, 2, "b")]
 
 
 @pytest.mark.parametrize(
