@@ -276,11 +276,6 @@ def _know_threads(kind: Any) -> None:
         kind.getActiveSession = classmethod(lambda _: getattr(_own, "session", None) or active())
 
 
-#: By session: how many reads and writes are under way, and what its settings were before.
-_guarded: dict[str, tuple[int, Mapping[str, str | None]]] = {}
-_guarding = Lock()
-
-
 @contextmanager
 def guarded(spark: SparkSession | None) -> Iterator[None]:
     """Let a session have the settings of a safe read or write meanwhile, and its own afterwards.
@@ -290,25 +285,8 @@ def guarded(spark: SparkSession | None) -> Iterator[None]:
     if spark is None:
         yield
         return
-    session = str(spark._jsparkSession.sessionUUID())
-    with _guarding:
-        count, before = _guarded.get(session, (0, {}))
-        if not count:
-            wrong = [name for name, safe in _WRITING.items() if effective(spark, name) != safe]
-            before = {name: spark.conf.get(name, None) for name in wrong}
-            for name in wrong:
-                spark.conf.set(name, _WRITING[name])
-        _guarded[session] = count + 1, before
-    try:
+    with settings(spark, _WRITING):
         yield
-    finally:
-        with _guarding:
-            count, before = _guarded.pop(session)
-            if count > 1:
-                _guarded[session] = count - 1, before
-            elif is_alive(spark):
-                for name, value in before.items():
-                    _restore(spark, name, value)
 
 
 @contextmanager
@@ -321,7 +299,7 @@ def interpreted(spark: SparkSession, rows: int | None) -> Iterator[None]:
     if rows is None or rows > _WORTH_COMPILING:
         yield
         return
-    with setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
+    with settings(spark, {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}):
         yield
 
 
@@ -335,26 +313,49 @@ def unsorted(spark: SparkSession, *, is_single: bool) -> Iterator[None]:
     if not is_single:
         yield
         return
-    with setting(spark, "spark.sql.maxConcurrentOutputFileWriters", "2"):
+    with settings(spark, {"spark.sql.maxConcurrentOutputFileWriters": "2"}):
         yield
+
+
+#: By session and name: what a setting was, and the values that it has been given since.
+_given: dict[tuple[str, str], tuple[str | None, list[str]]] = {}
+_giving = Lock()
 
 
 @contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Let a setting of the session have this value for a while."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Let settings of a session have these values for a while.
+
+    Threads of one session may do so at once: the last one to end leaves them as they were.
+    """
+    session = str(spark._jsparkSession.sessionUUID())
+    with _giving:
+        for name, value in conf.items():
+            before = spark.conf.get(name, None)
+            _given.setdefault((session, name), (before, []))[1].append(value)
+            spark.conf.set(name, value)
     try:
         yield
     finally:
-        _restore(spark, name, before)
+        with _giving:
+            for name, value in conf.items():
+                _take_away(spark, (session, name), value)
 
 
-def _restore(spark: SparkSession, name: str, value: str | None) -> None:
-    if value is None:
-        spark.conf.unset(name)
-    else:
-        spark.conf.set(name, value)
+def _take_away(spark: SparkSession, key: tuple[str, str], value: str) -> None:
+    before, values = _given[key]
+    del values[-1 - values[::-1].index(value)]
+    if not values:
+        del _given[key]
+    left = values[-1] if values else before
+    try:
+        if left is None:
+            spark.conf.unset(key[1])
+        else:
+            spark.conf.set(key[1], left)
+    except Exception:  # a session whose JVM is gone has no settings
+        if is_alive(spark):
+            raise
 
 
 def keeps_shuffles(spark: SparkSession) -> bool:

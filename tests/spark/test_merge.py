@@ -26,7 +26,7 @@ from spark_runtime.errors import (
 from spark_runtime.fingerprint import SETTING
 from spark_runtime.ingest import latest_by_key
 from spark_runtime.merge import Match
-from spark_runtime.session import setting
+from spark_runtime.session import settings
 from spark_runtime.tables import Tables
 from spark_runtime.undo import undo_runs
 from spark_runtime.writer import write_partitions
@@ -95,7 +95,7 @@ def test_rows_that_a_merge_does_not_touch_stay(
     ]
     new = [("d1", 1, 1, "added"), ("d1", 8, 5, "corrected"), ("d1", None, 1, "nameless")]
     any_table.write(rows(spark, *held), ["d1", "d2"], run_id="r-0")
-    with setting(spark, SETTING, fingerprints):
+    with settings(spark, {SETTING: fingerprints}):
         result = any_table.write(rows(spark, *new), ["d1"], BY_ID, mode="merge")
     expected, counts = merged(held, new, {"d1"})
     assert any_table.rows() == expected
@@ -125,7 +125,7 @@ def test_any_table_is_what_sql_makes_of_it(spark: SparkSession, any_table: Any) 
     for number in range(6):
         new = some(["d1", "d2"], draw.randrange(9))
         held, counts = merged(held, new, {"d1", "d2"})
-        with setting(spark, SETTING, plain if number % 2 else "false"):
+        with settings(spark, {SETTING: plain if number % 2 else "false"}):
             result = any_table.write(
                 rows(spark, *new), ["d1", "d2"], BY_ID, mode="merge", run_id=f"r-{number + 1}"
             )
@@ -194,7 +194,7 @@ def test_a_merge_reads_and_writes_the_scope_alone(spark: SparkSession, any_table
         for fingerprints in ("true", "false"):
             twice = rows(spark, (hostile, 1, 9, "x"), outside)  # the other row of the key wins
             with (
-                setting(spark, SETTING, fingerprints),
+                settings(spark, {SETTING: fingerprints}),
                 pytest.raises(UnexpectedPartitionError, match=f"day={outside[0] or 'NULL'}"),
             ):
                 any_table.write(twice, [hostile], BY_ID, mode="merge", run_id="r-9")
@@ -210,7 +210,7 @@ def test_the_session_is_as_it_was_after_a_merge(
     before = {**spark.conf.getAll, counter: "0"}
     made.write(rows(spark, ("d1", 1, 1, "a")), ["d1"], BY_ID, mode="merge")
     assert {**spark.conf.getAll, counter: "0"} == before
-    with setting(spark, name, "mine"):
+    with settings(spark, {name: "mine"}):
         made.write(rows(spark, ("d1", 1, 1, "b")), ["d1"], BY_ID, mode="merge", run_id="r-2")
         assert spark.conf.get(name) == "mine"
     assert made.state().tokens.keys() >= {"b-1-r-1-1", "b-1-r-2-1"}
@@ -232,7 +232,7 @@ def test_others_write_in_the_same_session_during_a_merge_as_ever(
         return value
 
     new = rows(spark, ("d1", 1, 2, "b")).withColumn("v", F.udf(waiting, "string")("v"))
-    with setting(spark, SETTING, "false"), ThreadPoolExecutor(1) as pool:
+    with settings(spark, {SETTING: "false"}), ThreadPoolExecutor(1) as pool:
         merging = pool.submit(made.write, new, ["d1"], BY_ID, mode="merge")
         while not begun.exists() and not merging.done():
             time.sleep(0.02)
@@ -286,7 +286,7 @@ def test_an_empty_merge_changes_nothing(spark: SparkSession, any_table: Any) -> 
     any_table.write(rows(spark, *held), ["d1"], run_id="r-0")
     for empty in ("clear", "keep", "fail"):
         for fingerprints in ("true", "false") if empty == "clear" else ("true",):
-            with setting(spark, SETTING, fingerprints):
+            with settings(spark, {SETTING: fingerprints}):
                 any_table.write(
                     rows(spark), ["d1"], BY_ID, mode="merge", on_empty=empty,
                     run_id=f"r-{empty}-{fingerprints}",
@@ -365,7 +365,7 @@ def test_rows_that_a_table_numbers_keep_their_numbers(
     numbers = {row[2]: row[1] for row in made.rows()}
     new = frame.selectExpr("day", "id + 1 AS id", "'new' AS v")
     for fingerprints, run in (("true", "r-2"), ("false", "r-3")):
-        with setting(spark, SETTING, fingerprints):
+        with settings(spark, {SETTING: fingerprints}):
             made.write(new, ["d1"], by_id, mode="merge", run_id=run)
         held = {row[2]: (row[1], row[3]) for row in made.rows()}
         assert [(id_, v) for id_, (_, v) in sorted(held.items())] == [
@@ -398,7 +398,7 @@ def test_a_change_that_came_in_between_stops_a_merge(
         theirs.append(("d1", 9, 9, "theirs"))
         held.append(theirs[-1])
         new = rows(spark, ("d1", 1, 2, "x"))
-        with setting(spark, SETTING, fingerprints), pytest.raises(WriteConflictError):
+        with settings(spark, {SETTING: fingerprints}), pytest.raises(WriteConflictError):
             made.write(new, ["d1"], BY_ID, mode="merge", run_id=f"r-{fingerprints}")
         assert made.rows() == in_order(held)
     theirs.append(("d2", 9, 9, "theirs"))  # is no matter of ours

@@ -24,7 +24,7 @@ from spark_runtime.fingerprint import SETTING
 from spark_runtime.reader import Inputs
 from spark_runtime.reconcile import reconcile
 from spark_runtime.runner import run
-from spark_runtime.session import setting
+from spark_runtime.session import settings
 from spark_runtime.stamp import stamped
 from spark_runtime.state import Since
 from spark_runtime.tables import Tables
@@ -97,7 +97,7 @@ def test_a_key_stays_one_appears_one_vanishes_and_nothing_else_is_touched(
 def test_a_row_outside_the_fixed_column_is_refused(
     spark: SparkSession, filled: Any, fingerprints: str
 ) -> None:
-    with setting(spark, SETTING, fingerprints):
+    with settings(spark, {SETTING: fingerprints}):
         with pytest.raises(UnexpectedPartitionError, match="day=d2/region=asia"):
             filled.write(rows(spark, *NEW, ("d2", "asia", 1)), [D1])
         assert filled.rows() == OLD

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from spark_runtime.session import (
     get_session,
     jars_folder,
     listening,
+    settings,
 )
 
 
@@ -147,3 +150,47 @@ def test_the_listener_is_switched_on_beside_others(
 def test_a_switch_of_the_listener_is_true_or_false() -> None:
     with pytest.raises(SessionError, match="listener = yes"):
         listening({LISTENER_SETTING: "yes"})
+
+
+class Conf(dict[str, str]):
+    """The settings of a session."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+    def unset(self, name: str) -> None:
+        del self[name]
+
+
+def session(name: str, **conf: str) -> Any:
+    jvm = SimpleNamespace(sessionUUID=lambda: name)
+    return SimpleNamespace(_jsparkSession=jvm, conf=Conf(conf))
+
+
+@pytest.mark.parametrize("before", [{}, {"a": "own"}])
+@pytest.mark.parametrize("values", [("1", "1"), ("1", "2")])
+def test_settings_are_as_they_were_once_the_last_of_several_has_ended(
+    before: dict[str, str], values: tuple[str, str]
+) -> None:
+    spark, other = session("one", **before), session("two", a="theirs")
+    first, second = (settings(spark, {"a": value, "b": "x"}) for value in values)
+    first.__enter__()
+    with settings(other, {"a": "9"}):
+        second.__enter__()
+    assert spark.conf == {"a": values[1], "b": "x"}
+    first.__exit__(None, None, None)  # those of one thread end in the middle of another's
+    assert spark.conf == {"a": values[1], "b": "x"}
+    second.__exit__(None, None, None)
+    assert (spark.conf, other.conf) == (before, {"a": "theirs"})
+
+
+def test_settings_within_others_end_before_them() -> None:
+    spark = session("one")
+    with settings(spark, {"a": "1"}):
+        with settings(spark, {"a": "2"}), settings(spark, {"a": "1"}):
+            assert spark.conf["a"] == "1"
+        assert spark.conf["a"] == "1"
+        with pytest.raises(ZeroDivisionError), settings(spark, {"a": "2"}):
+            raise ZeroDivisionError
+        assert spark.conf["a"] == "1"
+    assert spark.conf == {}
