@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.project.locations import is_remote
 from lineage_backfill.runspec.values import (
     ErrorResult,
     InputResult,
@@ -27,9 +28,16 @@ from lineage_backfill.runspec.values import (
 )
 from spark_runtime.checks import WriteOptions
 from spark_runtime.columns import ColumnLineage, ColumnTrace
-from spark_runtime.errors import EntrypointError, InputMissingError, full_text
+from spark_runtime.errors import (
+    EntrypointError,
+    InputChangedError,
+    InputMissingError,
+    RuntimeFailure,
+    full_text,
+)
 from spark_runtime.increments import last_read
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
+from spark_runtime.places import local_path
 from spark_runtime.reader import Inputs
 from spark_runtime.session import guarded, is_alive
 from spark_runtime.spec import write_result
@@ -161,7 +169,7 @@ class Attempt:
         Ending twice is the same as once: the first end counts.
         """
         if self.result is None:
-            described = None if error is None else describe_error(error)
+            described = None if error is None else describe_error(error, self.spec.inputs)
             if described is not None and not is_alive(self.spark):
                 # Whatever the cause, a new JVM may succeed.
                 described = replace(described, transient=True)
@@ -221,17 +229,31 @@ class Attempt:
         return None
 
 
-def describe_error(error: BaseException) -> ErrorResult:
+def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> ErrorResult:
     """Return an error as the result file holds it, without the JVM's stack."""
     if gone := _GONE.search(str(error)):
-        error = InputMissingError(
-            f"{gone[1]} is gone, which the version that is read consists of",
-            hint="it was vacuumed or deleted: plan again to read the newest version, or restore it",
-        )
+        error = _missing(gone[1], inputs)
     said = full_text(error) if isinstance(error, BackfillError) else str(error)
     text = _STACK.sub("", said).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
     transient = error.transient if isinstance(error, BackfillError) else is_lost
     return ErrorResult(
         class_name=type(error).__name__, message=text[:_MESSAGE_LENGTH], transient=transient
+    )
+
+
+def _missing(file: str, inputs: Sequence[InputSpec]) -> RuntimeFailure:
+    """Return the error for a data file that was gone when it was read."""
+    for one in inputs:
+        if one.format == "parquet" and one.location is not None and not is_remote(file):
+            root = local_path(one.location).absolute()
+            if local_path(file).is_relative_to(root):
+                return InputChangedError(
+                    f"{file} of {one.dataset} was replaced or deleted after this run had started; "
+                    "a Parquet table keeps no old versions",
+                    hint="retry the run",
+                )
+    return InputMissingError(
+        f"{file} is gone, which the version that is read consists of",
+        hint="it was vacuumed or deleted: plan again to read the newest version, or restore it",
     )

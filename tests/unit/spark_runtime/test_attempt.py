@@ -1,0 +1,40 @@
+"""What the result file says of an error of Spark's."""
+
+from __future__ import annotations
+
+import pytest
+
+from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.values import InputSpec
+from spark_runtime.attempt import describe_error
+
+SAID = (
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {}. File does not "
+    "exist. It is possible the underlying files have been updated."
+)
+
+
+def read(name: str, kind: str) -> InputSpec:
+    dataset = DatasetRef("n", name)
+    where = f"/data/{name}"
+    return InputSpec(dataset=dataset, format=kind, columns=(), location=where, partitions=None)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected", "transient"),
+    [
+        ("file:/data/prices/day=a%20b/f.parquet", "InputChangedError", True),
+        ("file:///data/prices/f.parquet", "InputChangedError", True),
+        ("file:/data/prices_old/f.parquet", "InputMissingError", False),
+        ("file:/data/orders/f.parquet", "InputMissingError", False),
+        ("s3a://data/prices/f.parquet", "InputMissingError", False),
+    ],
+)
+def test_a_file_that_is_gone_may_come_back_with_a_retry_where_a_table_keeps_no_versions(
+    file: str, expected: str, transient: bool
+) -> None:
+    inputs = [read("orders", "delta"), read("prices", "parquet")]
+    described = describe_error(RuntimeError(SAID.format(file)), inputs)
+    assert (described.class_name, described.transient) == (expected, transient)
+    assert file in described.message
+    assert describe_error(RuntimeError(SAID.format(file))).class_name == "InputMissingError"
