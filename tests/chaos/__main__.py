@@ -42,7 +42,10 @@ def main() -> int:
         "--schedules", type=int, metavar="N", help="play N random schedules of writes to one table"
     )
     parser.add_argument(
-        "--engine", choices=["local", "cluster"], default="local", help="cluster: warm applications"
+        "--engine",
+        choices=["local", "command", "spark-submit", "cluster"],
+        default="local",
+        help="command: without Spark; spark-submit: an application a run; cluster: warm ones",
     )
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
@@ -52,8 +55,10 @@ def main() -> int:
     if options.schedules is not None:
         return _play(options.schedules, options.seed, options.tables)
     kills = backfills = 0
-    is_cluster = options.engine == "cluster"
+    is_cluster = options.engine in ("cluster", "spark-submit")
     real = is_cluster and options.tables != "files"
+    if (options.engine, options.tables == "files") in (("command", False), ("spark-submit", True)):
+        parser.error(f"--engine {options.engine} cannot write --tables {options.tables}")
     with ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if options.store == "postgresql" else None
         master = stack.enter_context(_cluster()) if real else ""
@@ -62,9 +67,11 @@ def main() -> int:
             with _store(folder, server) as url:
                 formats = dict.fromkeys(INPUTS, options.tables)
                 tables: Tables = (
-                    FileTables(folder, DAYS, cluster=is_cluster)
+                    FileTables(folder, DAYS, engine=options.engine)
                     if options.tables == "files"
-                    else SparkTables(folder, DAYS, formats, master=master)
+                    else SparkTables(
+                        folder, DAYS, formats, master=master, is_warm=options.engine == "cluster"
+                    )
                 )
                 scenario = Scenario(folder, url, tables)
                 wanted = min(options.kills - kills, chance.randint(1, _AT_ONCE))

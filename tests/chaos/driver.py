@@ -15,9 +15,8 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
+from lineage_backfill.engines import create_engine
 from lineage_backfill.engines.applications import ReuseSettings, ReusingEngine
-from lineage_backfill.engines.local import LocalEngine
-from lineage_backfill.engines.pool import PoolEngine
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.model import BackfillState, RunState
 from lineage_backfill.planning.plan import Plan, PlannedRun
@@ -135,42 +134,33 @@ class DisturbedStore(SqlRunStore):
             self.reach(f"after {step}")
 
 
-class Disturbed(PoolEngine):
-    """An engine in whose process something happens around its calls."""
-
-    reach: Disturbance
-
-    def submit(self, spec_path: Path, token: str) -> str:
-        self.reach("before submit")
-        handle = super().submit(spec_path, token)
-        self.reach("after submit")
-        return handle
-
-    def listen(self, listener: Callable[[str], None]) -> None:
-        def told(handle: str) -> None:
-            self.reach("ended")
-            listener(handle)
-
-        super().listen(told)
-
-
-class DisturbedLocal(Disturbed, LocalEngine):
-    """The local engine, disturbed."""
-
-
-class DisturbedCluster(Disturbed, ReusingEngine):
-    """Warm applications of spark-submit, disturbed."""
-
-
-def _engine(reach: Disturbance, *, cluster: bool = False, **settings: Any) -> Engine:
-    engine: DisturbedLocal | DisturbedCluster
+def _engine(
+    reach: Disturbance, *, kind: str = "local", cluster: bool = False, **settings: Any
+) -> Engine:
+    """Return an engine in whose process something happens around its calls."""
+    engine: Engine
     if cluster:
         slots = {"slots": settings.pop("slots", 1)}
-        reuse = ReuseSettings(**slots, orphan_seconds=5)
-        engine = DisturbedCluster(reuse, **settings)
+        engine = ReusingEngine(ReuseSettings(**slots, orphan_seconds=5), **settings)
     else:
-        engine = DisturbedLocal(**settings)
-    engine.reach = reach
+        folders = {name: settings.pop(name) for name in ("project", "state_dir")}
+        engine = create_engine(kind, settings, **folders)
+    submit, listen = engine.submit, engine.listen
+
+    def submit_disturbed(spec_path: Path, token: str) -> str:
+        reach("before submit")
+        handle = submit(spec_path, token)
+        reach("after submit")
+        return handle
+
+    def listen_disturbed(listener: Callable[[str], None]) -> None:
+        def told(handle: str) -> None:
+            reach("ended")
+            listener(handle)
+
+        listen(told)
+
+    vars(engine).update(submit=submit_disturbed, listen=listen_disturbed)
     return engine
 
 

@@ -96,6 +96,7 @@ class SparkTables:
     formats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(INPUTS, "delta"))
     entrypoint: str = "chaos_jobs:{job}"
     master: str = ""
+    is_warm: bool = True
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -118,10 +119,11 @@ class SparkTables:
             writer.save(self._location(name))
 
     def settings(self) -> dict[str, Any]:
-        """One worker, on two threads; or one warm application on the cluster at `master`."""
+        """One worker on two threads; or on the cluster at `master` one application at once."""
         if self.master:
             conf = {**SETTINGS["conf"], **INTERPRETED}
-            return {**SETTINGS, "conf": conf, "master": self.master, "cluster": True}
+            kind = {"cluster": True} if self.is_warm else {"kind": "spark-submit"}
+            return {**SETTINGS, "conf": conf, "master": self.master, **kind}
         conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1", **INTERPRETED}
         return {"conf": conf}
 

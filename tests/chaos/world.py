@@ -156,14 +156,14 @@ class Tables(Protocol):
 
 @dataclass(frozen=True)
 class FileTables:
-    """Each partition is a file; a worker without Spark replaces them one by one."""
+    """Each partition is a file; a worker or command without Spark replaces them one by one."""
 
     folder: Path
     days: Sequence[str]
     entrypoint: str = "fake:succeed"
     formats: Mapping[str, str] = field(default_factory=dict)
-    #: Whether warm applications do the work, by a spark-submit without Spark.
-    cluster: bool = False
+    #: "cluster": warm applications do the work, by a spark-submit without Spark.
+    engine: str = "local"
     worker_steps: Sequence[str] = (
         "before start",
         "before commit",
@@ -183,7 +183,10 @@ class FileTables:
 
     def settings(self) -> dict[str, Any]:
         """Two workers, started without what they do not need."""
-        if not self.cluster:
+        if self.engine == "command":
+            command = FAKE_WORKER.with_name("fake_command.py")
+            return {"kind": "command", "argv": [sys.executable, str(command), "{spec}"]}
+        if self.engine == "local":
             return {"command": (sys.executable, "-S", str(FAKE_WORKER)), "slots": 2}
         program = self.folder / "spark" / "bin" / "spark-submit"
         if not program.exists():  # one that runs cannot be written
