@@ -228,8 +228,11 @@ class AttemptFiles:
         return claim
 
     def life_sign(self) -> LifeSign | None:
-        """Return the life sign of who works on the attempt, None if no process does."""
-        claim = self.claimed_by()
+        """Return the life sign of who works on the attempt, None if no process does.
+
+        A command that has ended may have left processes behind, which hold its sign.
+        """
+        claim = self.claimed_by() if self.exit_code() is None else None
         sign = LifeSign(Path(claim["life_sign"])) if claim else None
         return sign if sign is not None and sign.is_alive() else None
 

@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group
@@ -18,6 +20,7 @@ from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
 _POLL = 5.0  # seconds between two questions to a cluster
+_LOOK = 0.2  # seconds between two looks at an attempt that another executor started
 _TAIL = 20_000  # characters of the log in which to look for what explains a failure
 #: Runs a command and writes its exit code down, for an executor that did not start it.
 _AND_KEEP_CODE = 'trap : TERM; "$@"; code=$?; echo $code > "$0.tmp" && mv "$0.tmp" "$0"; exit $code'
@@ -107,8 +110,8 @@ class ProcessEngine(Engine):
         handle = str(files.spec_path)
         if handle in self._watched or handle in self._outcomes:
             return handle
-        if sign := files.life_sign():
-            self._watch(files, None, sign.wait)
+        if files.life_sign():
+            self._watch(files, None, partial(_await_end, files))
             return handle
         said = files.outcome()  # looked for last: it may have come just now
         is_claimed = files.claimed_by() is not None
@@ -239,6 +242,11 @@ _LOST = Outcome(
     error="the process ended after its executor and left no result",
     transient=True,
 )
+
+
+def _await_end(files: AttemptFiles) -> None:
+    while files.life_sign():
+        time.sleep(_LOOK)
 
 
 def ended(files: AttemptFiles, code: int) -> Outcome:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import Any
 
@@ -111,19 +112,24 @@ class Courier:
 
     def _run(self, command: Sequence[str], notice: Notice) -> None:
         body = json.dumps(notice.body).encode()
-        try:
-            done = subprocess.run(
-                command,
-                input=body,
-                capture_output=True,
-                timeout=_COMMAND_TIMEOUT,
-                cwd=self._folder,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Undelivered(f"{command[0]}: {error}") from error
+        with (
+            TemporaryFile() as said
+        ):  # not a pipe: what the command leaves behind may hold that open
+            try:
+                done = subprocess.run(
+                    command,
+                    input=body,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    timeout=_COMMAND_TIMEOUT,
+                    cwd=self._folder,
+                    check=False,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise Undelivered(f"{command[0]}: {error}") from error
+            said.seek(0)
+            end = said.read().decode(errors="replace").strip()[-200:]
         if done.returncode:
-            end = done.stderr.decode(errors="replace").strip()[-200:]
             raise Undelivered(f"{command[0]} ended with exit code {done.returncode}: {end}")
 
     def _post(self, hook: NotifyDeclaration, notice: Notice) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -346,6 +347,33 @@ def test_a_command_that_ends_while_nobody_waits_is_known_by_its_exit_code(
     outcome = second.poll(handle)
     assert outcome.state is (AttemptState.FAILED if code else AttemptState.SUCCEEDED)
     assert first.journal() == ["done"]
+
+
+def test_a_command_has_ended_also_where_it_leaves_a_process_behind(tmp_path: Path) -> None:
+    script = (
+        "sleep 30 & echo $! > left; while [ ! -e go ]; do sleep 0.1; done; echo done >> journal"
+    )
+    settings = {"argv": ["sh", "-c", script]}
+
+    def engine() -> Engine:
+        return create_engine("command", settings, project=tmp_path, state_dir=tmp_path / "state")
+
+    first = Bench(engine(), tmp_path)
+    path = first.spec("succeed")
+    first.engine.submit(path, "t-1")
+    while not (tmp_path / "left").exists():
+        time.sleep(0.05)
+    second = Bench(engine(), tmp_path)
+    handle = second.engine.find(path, "t-1")
+    assert handle is not None
+    assert second.engine.poll(handle).state is AttemptState.RUNNING
+    (tmp_path / "go").touch()
+    assert second.wait(handle) is AttemptState.SUCCEEDED
+    third = engine()
+    found = third.find(path, "t-1")
+    assert found is not None
+    assert third.poll(found).state is AttemptState.SUCCEEDED
+    os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
 
 
 def test_a_spec_with_another_token_is_refused(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import hmac
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -278,6 +279,17 @@ def test_a_command_gets_the_notice_on_stdin(store: SqlRunStore, tmp_path: Path) 
     put(store, hook)
     assert courier(store, hook, Clock(), tmp_path).deliver_one()
     assert json.loads((tmp_path / "got").read_text())["id"] == "n-1"
+    assert told(store, hook) == []
+
+
+def test_a_command_that_leaves_something_running_has_taken_its_notice(
+    store: SqlRunStore, tmp_path: Path
+) -> None:
+    hook = NotifyDeclaration(on=("failed",), command=("/bin/sh", "-c", "sleep 20 &"))
+    put(store, hook)
+    began = time.monotonic()
+    assert courier(store, hook, Clock(), tmp_path).deliver_one()
+    assert time.monotonic() - began < 15
     assert told(store, hook) == []
 
 
