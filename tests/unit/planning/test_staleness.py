@@ -286,6 +286,46 @@ def test_a_log_that_was_cleaned_up_leaves_doubts() -> None:
     assert world.says("clean") == {"unjudged": "2024-01-01..2024-01-08"}
 
 
+def test_a_run_that_made_nothing_clears_the_doubts_of_a_cleaned_log() -> None:
+    world = World()
+    world.table("raw", (ALL, 1), ("2024-01-03..2024-01-04", 5))
+    world.table("tidy", old=world.parse("tidy", ALL), since=at(4))
+    world.run("clean", "2024-01-04", 6, 7)  # after the change, and nothing was to be committed
+    said = world.says("clean")
+    assert said["older than raw"] == "2024-01-03"
+    assert "2024-01-04" not in said["unjudged"]
+
+
+def test_a_key_that_is_being_made_is_not_unjudged() -> None:
+    world = World()
+    world.table("raw", (ALL, 1), ("2024-01-05", 5))
+    world.table("tidy", ("2024-01-09..2024-01-10", 6), since=at(4), whole=False)
+    world.table("sums")
+    assert world.says("clean") == {"unjudged": "2024-01-01..2024-01-08"}
+    world = World("raw > clean > tidy, extra")
+    world.table("raw", (ALL, 1))
+    world.table("tidy")
+    world.table("extra", ("2024-01-09..2024-01-10", 6), since=at(4), whole=False)
+    world.run("clean", "2024-01-02", 7, None)
+    said = world.says("clean")
+    assert said["running"] == "2024-01-02"
+    assert said["missing"] == "2024-01-01, 2024-01-03..2024-01-10"
+    assert "unjudged" not in said
+
+
+@pytest.mark.parametrize(("on_missing", "lacking"), [("guard", ALL), ("fail", ALL), ("read", "")])
+def test_an_input_that_may_be_missing_is_not_waited_for(on_missing: str, lacking: str) -> None:
+    world = World(
+        "raw > clean > tidy",
+        f"{DAYS}[[job]]\nname = 'clean'\n"
+        f"[[job.reads]]\ndataset = 'raw'\non_missing = '{on_missing}'\n",
+    )
+    world.tables[dataset("raw")] = TableRecord(changes=(Change(keys=NOTHING, at=at(1)),), builds=())
+    world.table("tidy")
+    found = world.stale()["clean"].lacking
+    assert shown([key for one in found for key in render(one.calendar, one.keys)]) == lacking
+
+
 def test_an_input_that_changed_before_its_log_begins_leaves_doubts_about_what_is_older() -> None:
     world = World()
     old = world.parse("raw", "2024-01-01..2024-01-08")
@@ -391,6 +431,10 @@ def test_old_keys_can_be_left_out() -> None:
     world.table("tidy", ("2024-01-02..2024-01-08", 2))
     since = datetime(2024, 1, 4, tzinfo=UTC)
     assert world.says("clean", since) == {"missing": "2024-01-09..2024-01-10"}
+    # The key whose interval holds the instant has not ended by then.
+    world.table("raw", (ALL, 1), ("2024-01-03..2024-01-04", 9))
+    for when in (since, since + timedelta(hours=23)):
+        assert world.says("clean", when)["older than raw"] == "2024-01-04"
 
 
 def test_a_request_for_what_is_stale_runs_that_and_what_follows_from_it() -> None:
@@ -544,6 +588,22 @@ def stale_of(resolver: Resolver, name: str, text: str) -> Staleness:
     calendar = resolver.calendar(dataset(name))
     assert calendar is not None
     return Staleness(job=job(name), calendar=calendar, missing=parse(calendar, keys(text)))
+
+
+@pytest.mark.parametrize(
+    ("until", "keys_of"),
+    [
+        (datetime(2024, 1, 3, tzinfo=UTC), "2024-01-01..2024-01-02"),  # ends at that instant
+        (datetime(2024, 1, 3, 23, 59, tzinfo=UTC), "2024-01-01..2024-01-02"),
+        (datetime(2024, 1, 1, 23, tzinfo=UTC), ""),
+    ],
+)
+def test_what_is_asked_for_until_an_instant_has_ended_by_then(
+    until: datetime, keys_of: str
+) -> None:
+    resolver = Resolver(lineage("b > b > b"), declarations(GRAINS), now=NOW)
+    asked = stale_of(resolver, "b", "2024-01-01..2024-01-04").asked(int(until.timestamp()))
+    assert shown(asked.keys if asked else ()) == keys_of
 
 
 @given(st.integers(0, 80), st.booleans())
