@@ -7,20 +7,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from lineage_backfill.errors import UnknownNameError
 from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
-from lineage_backfill.model import DatasetRef
+from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.planning.edges import Edges
 from lineage_backfill.project.declarations import Declarations, JobDeclaration
-from lineage_backfill.project.matching import names
+from lineage_backfill.project.matching import is_glob, names
 
+R = TypeVar("R", DatasetRef, JobRef)
 Word = Literal["reads", "writes"]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
 _DIGITS: Final = re.compile(r"\d+")
 #: How alike a name must be to one that the job itself is known to read or write.
 _ALIKE: Final = 0.75
+#: How long the name of a job must be for one letter to be a slip: `ja` and `jb` are two names.
+_LEAST: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ def misnamed(
     for job, word, target in unknown:
         own = _undeclared(nodes.get(job.name, ()), job, word, declarations.namespace)
         alike = get_close_matches(target.name, sorted(own), n=3, cutoff=_ALIKE)
-        refs = [own[name] for name in alike] or _near(target, index)
+        refs = [own[name] for name in alike] or _near(target.name, index)
         if near := tuple(_meant(target, refs)):
             found.append(Misnamed(job=job.name, word=word, dataset=target, near=near[:3]))
     return found
@@ -112,6 +115,32 @@ def _undeclared(
     }
 
 
+def misnamed_jobs(
+    snapshot: LineageSnapshot, declarations: Declarations, undeclared: Iterable[JobRef]
+) -> Iterator[tuple[str, JobRef]]:
+    """Yield the declared jobs that the lineage does not know, each with one that it may mean.
+
+    It may mean a job that nothing declares, whose name is nearly the same, or in another namespace.
+    """
+    home = declarations.namespace
+    known = {name for ref in snapshot.jobs for name in (tuple(ref[:2]), (None, ref.name))}
+    unknown = [
+        (one.name, one.namespace or home)
+        for one in declarations.jobs
+        if not is_glob(one.name) and (one.namespace or home, one.name) not in known
+    ]
+    if not unknown:
+        return
+    index = _index(undeclared, {len(name) for name, _ in unknown})
+    for name, space in unknown:
+        for ref in _near(name, index):
+            is_there = ref.name == name or ref.namespace == (space or ref.namespace)
+            is_long = max(len(ref.name), len(name)) >= _LEAST
+            if is_there and is_long and not _differ_in_digits(ref.name, name):
+                yield name, ref
+                break
+
+
 def _declared(
     edges: Edges, declarations: Declarations
 ) -> Iterator[tuple[JobDeclaration, Word, DatasetRef]]:
@@ -123,9 +152,9 @@ def _declared(
                     yield job, word, target
 
 
-def _near(target: DatasetRef, index: Mapping[str, Sequence[DatasetRef]]) -> list[DatasetRef]:
-    found = {ref for text in _shortened(target.name) for ref in index.get(text, ())}
-    return sorted(ref for ref in found if _is_one_slip(ref.name.casefold(), target.name.casefold()))
+def _near(name: str, index: Mapping[str, Sequence[R]]) -> list[R]:
+    found = {ref for text in _shortened(name) for ref in index.get(text, ())}
+    return sorted(ref for ref in found if _is_one_slip(ref.name.casefold(), name.casefold()))
 
 
 def _is_one_slip(one: str, other: str) -> bool:
@@ -142,8 +171,8 @@ def _differ_in_digits(one: str, other: str) -> bool:
     return one != other and _DIGITS.sub("0", one) == _DIGITS.sub("0", other)
 
 
-def _index(known: Iterable[DatasetRef], lengths: set[int]) -> Mapping[str, list[DatasetRef]]:
-    found: dict[str, list[DatasetRef]] = {}
+def _index(known: Iterable[R], lengths: set[int]) -> Mapping[str, list[R]]:
+    found: dict[str, list[R]] = {}
     for ref in known:
         if not lengths.isdisjoint(range(len(ref.name) - 1, len(ref.name) + 2)):
             for text in _shortened(ref.name):

@@ -170,6 +170,7 @@ def test_a_data_interval_that_ends_before_it_begins_is_refused() -> None:
         ({"grain": "day", "zone": "Pacific/Auckland"}, "2024-06-15"),
         ({"grain": "hour", "zone": "Asia/Kolkata"}, "2024-06-15T19"),  # it is 20:00 there
         ({"grain": "day", "end": "2024-06-01"}, "2024-06-01"),
+        ({"grain": "day", "start": "2024-06-14"}, "2024-06-14"),  # the first one, and alone
         ({"grain": "none"}, "*"),
     ],
 )

@@ -103,3 +103,38 @@ def test_a_pipeline_that_only_the_project_file_knows_is_believed() -> None:
     )
     made = plan(request({"orders_raw": "2024-03-10"}), "", toml)
     assert summary(made) == {"a": "2024-03-10", "b": "2024-03-10"}
+
+
+MEANT = "the lineage knows no job {!r} as [[job]] declares it; did you mean w:week?"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "warned"),
+    [
+        ("weeek", "", True),
+        ("wek", "", True),
+        ("Week", "", True),
+        ("week", 'namespace = "x"', True),
+        ("week", "", False),
+        ("week", 'namespace = "w"', False),
+        ("we*", "", False),
+        ("month", "", False),
+        ("wek", 'namespace = "x"', False),
+        # Both are declared, so they are two jobs.
+        ("wek", '[[job]]\nname = "week"', False),
+    ],
+)
+def test_a_declared_job_that_is_most_likely_misspelt_is_warned_about(
+    name: str, more: str, warned: bool
+) -> None:
+    """Else the job that was meant is planned by defaults, and nothing says so."""
+    toml = f'{DAYS}[[job]]\nname = "{name}"\nprotected = true\n{more}'
+    made = plan(request({"flights_daily": "2024-03-10"}), EDGES, toml)
+    assert (MEANT.format(name) in made.warnings) is warned
+
+
+@pytest.mark.parametrize(("name", "other"), [("load1", "load2"), ("ja", "jb"), ("ja", "jab")])
+def test_names_that_differ_in_numbers_or_are_short_are_no_slips(name: str, other: str) -> None:
+    toml = f'{DAYS}[[job]]\nname = "{other}"'
+    made = plan(request({"a": "2024-03-10"}), f"a > {name} > b", toml)
+    assert not [text for text in made.warnings if "did you mean" in text]

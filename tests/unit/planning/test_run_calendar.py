@@ -139,11 +139,11 @@ def test_an_output_coarser_than_the_run_calendar_is_blocked_unless_merged(
     assert summary(made) == {"j": "blocked"}
     assert "coarser than its run calendar" in find(made, "j").reason["text"]
     assert 'mode = "merge"' in find(made, "j").reason["hint"]
-    merged = toml.replace(
-        'name = "j",', f'name = "j", writes = [{{ dataset = "{output}", mode = "merge" }}],'
-    )
-    made = plan(request({"raw": "2024-03-10"}), f"raw > j > {output}", merged)
-    assert find(made, "j").status == "planned"
+    for mode in ("merge", "append"):  # neither replaces what the other keys made
+        writes = f'writes = [{{ dataset = "{output}", mode = "{mode}" }}]'
+        kept = toml.replace('name = "j",', f'name = "j", {writes},')
+        made = plan(request({"raw": "2024-03-10"}), f"raw > j > {output}", kept)
+        assert find(made, "j").status == "planned"
 
 
 def test_an_output_whose_table_holds_several_keys_in_a_partition_is_blocked_unless_merged() -> None:
