@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -337,6 +337,49 @@ class AirflowSuite:
         assert desk.run("three.c", hour) is AttemptState.SUCCEEDED
         assert desk.run("three.a+b", hour) is AttemptState.SUCCEEDED
         assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 2, 1]
+
+    def test_the_jobs_of_a_dag_run_that_follow_each_other_are_started_at_once(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        for number, origin in enumerate([Origin.CREATED, Origin.RERUN], start=1):
+            wire = Wire()
+            engine = desk.engine(wire)
+            told: dict[str, Any] = {"backfill_id": f"b-{uuid4().hex}", "parameters": {"rate": "2"}}
+            if number == 2:
+                del told["parameters"]
+            paths = [desk.spec(f"three.{name}", hour, **told) for name in "abc"]
+            ids = [path.name.partition("-")[0] for path in paths]
+            upstream = [(), *((name,) for name in ids)]
+            specs = {
+                name: json.loads(path.read_text()) for name, path in zip(ids, paths, strict=True)
+            }
+            runs = [
+                replace(planned(f"three.{task}"), id=name, upstream=above)
+                for task, name, above in zip("abc", ids, upstream[:3], strict=True)
+            ]
+            engine.check(runs, lambda run: specs[run.id])  # noqa: B023
+            wire.sent.clear()
+            for path in paths:
+                handle = desk.submit(engine, path)
+                assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
+                found = engine.identify(handle)
+                assert (found and found.origin) is origin, (path, found)
+            lines = [place.started(f"three.{name}", hour) for name in "abc"]
+            assert [[line["try"] for line in one] for one in lines] == [[*range(1, number + 1)]] * 3
+            assert len({line["run"] for one in lines for line in one}) == 1
+            begun = (
+                "POST /api/v2/dags/three/dagRuns",
+                "POST /api/v2/dags/three/clearTaskInstances",
+            )
+            assert [line for line in wire.sent if line in begun] == [begun[number - 1]]
+
+    def test_a_task_below_one_that_was_skipped_runs(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        for task in "abc":
+            if task != "b":
+                assert desk.run(f"three.{task}", hour) is AttemptState.SUCCEEDED
+        assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 0, 1]
 
     def test_what_is_under_way_counts_only_if_it_began_later(
         self, place: Place, desk: Desk, hour: datetime

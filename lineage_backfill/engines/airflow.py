@@ -30,6 +30,7 @@ from lineage_backfill.engines.airflow_dag import (
 )
 from lineage_backfill.engines.airflow_live import live_keys
 from lineage_backfill.engines.airflow_slice import (
+    PREFIX,
     Act,
     Mark,
     Slice,
@@ -39,6 +40,7 @@ from lineage_backfill.engines.airflow_slice import (
     decide,
     in_force,
     slice_of,
+    spec_in,
     tries_of,
     views_of,
 )
@@ -70,6 +72,7 @@ class _Attempt:
     run: Mapping[str, Any] | None = None
     views: Sequence[TaskView] = ()
     others: Mapping[str, Sequence[TaskView]] = field(default_factory=dict)
+    along: tuple[str, ...] = ()  # tasks of the runs that follow it, started with its own
     is_cancelled: bool = False
     is_new: bool = True
     busy: threading.RLock = field(default_factory=threading.RLock)
@@ -77,6 +80,11 @@ class _Attempt:
     @property
     def handle(self) -> str:
         return str(self.files.spec_path)
+
+    @property
+    def started(self) -> DagTasks:
+        """The tasks that are started at once."""
+        return replace(self.task, tasks=(*self.task.tasks, *self.along))
 
     @property
     def place(self) -> tuple[str, str]:
@@ -124,6 +132,7 @@ class AirflowEngine(Engine):
         self._poll = poll
         self._dags: dict[str, Dag] = {}
         self._upstream: dict[str, Sequence[str]] = {}
+        self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._watched: dict[str, _Attempt] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._runs: dict[str, EngineRun] = {}
@@ -149,12 +158,15 @@ class AirflowEngine(Engine):
             refuse_unready(self._api, self._dag(task))
             if backfill := active_backfill(self._api, task.dag):
                 refuse_backfill(backfill)
+        self._planned.clear()
         now = self._api.now()
         keyed = set[tuple[str, JobRef]]()
         for run in runs:
             task = self._task(run.job)
             dag, slice_ = self._dag(task), self._slice(task, spec_of(run))
             dag.refuse_slice(task, slice_, now)
+            if slice_.logical_date is not None:
+                self._planned.setdefault((dag.id, slice_), {})[run.id] = task
             if slice_.key is not None and (dag.id, run.job) not in keyed:
                 dag.refuse_key(self._api, slice_.key)
                 keyed.add((dag.id, run.job))
@@ -288,6 +300,29 @@ class AirflowEngine(Engine):
         known = [end for end in ends if end is not None]
         return max(known) if ends and len(known) == len(ends) else self._api.now()
 
+    def _along(self, one: _Attempt) -> tuple[str, ...]:
+        """Return the tasks of the runs that Airflow can start itself, one after the other.
+
+        They are of the same DAG run, and wait for nothing but this run and what it has waited for.
+        """
+        last_id, last = str(one.spec["run_id"]), one.task
+        done, todo, tasks = set[str](), [last_id], set(one.task.tasks)
+        while todo:
+            done.add(name := todo.pop())
+            todo += [other for other in self._upstream.get(name, ()) if other not in done]
+        dag, left = self._dag(one.task), self._planned.get((one.task.dag, one.slice), {})
+
+        def fits(run_id: str, task: DagTasks) -> bool:
+            upstream = {*self._upstream.get(run_id, ())}
+            is_next = run_id not in done and last_id in upstream and upstream <= done
+            return is_next and tasks.isdisjoint(task.tasks) and dag.follows(task, last, tasks)
+
+        while found := next((name for name, task in left.items() if fits(name, task)), None):
+            last_id, last = found, left[found]
+            done.add(found)
+            tasks |= {*last.tasks}
+        return tuple(sorted(tasks - {*one.task.tasks}))
+
     # What is asked of Airflow
 
     def _is_known(self, one: _Attempt) -> bool:
@@ -296,14 +331,21 @@ class AirflowEngine(Engine):
 
     def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
         """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
-        runs = self._find_runs(one)
+        runs, along = self._find_runs(one), self._along(one)
         names = [run["dag_run_id"] for run in runs]
-        views: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
+        every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
         if runs:
-            found = self._api.task_instances([one.task.dag], names, one.task.tasks)
-            views |= {name: of for (_, name), of in views_of(found).items()}
+            found = self._api.task_instances([one.task.dag], names, [*one.task.tasks, *along])
+            every |= {name: of for (_, name), of in views_of(found).items()}
+        views = {
+            name: [view for view in of if view.task in one.task.tasks] for name, of in every.items()
+        }
         one.run = choose(runs, views, one.mark)
         one.views = () if one.run is None else views[one.run["dag_run_id"]]
+        if one.run is not None and one.run["dag_run_id"] != one.mark.run_id:
+            free = {view.task for view in every[one.run["dag_run_id"]] if not view.is_active}
+            along = along if free.issuperset(along) else ()
+        one.along = along
         one.others = {
             run["dag_run_id"]: in_force(run, views[run["dag_run_id"]])
             for run in runs
@@ -404,7 +446,7 @@ class AirflowEngine(Engine):
 
     def _create(self, one: _Attempt) -> None:
         wanted = one.slice
-        held = bool(self._dag(one.task).others(one.task))
+        held = bool(self._dag(one.task).others(one.started))
         body: dict[str, Any] = {
             "dag_run_id": one.mark.run_id,
             "logical_date": wanted.logical_date and wanted.logical_date.isoformat(),
@@ -435,10 +477,10 @@ class AirflowEngine(Engine):
         run = one.run
         if run is None or run["dag_run_id"] != one.mark.run_id or run["state"] != "queued":
             return
-        entities = [
-            {"task_id": task, "new_state": state}
-            for task, state in self._dag(one.task).others(one.task).items()
-        ]
+        self._mark_tasks(run, self._dag(one.task).others(one.started))
+
+    def _mark_tasks(self, run: Mapping[str, Any], states: Mapping[str, str]) -> None:
+        entities = [{"task_id": task, "new_state": state} for task, state in states.items()]
         if entities:
             actions = [
                 {"action": "update", "entities": entities, "action_on_non_existence": "skip"}
@@ -447,11 +489,12 @@ class AirflowEngine(Engine):
 
     def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
         self._claim(one, note=note)
+        self._unskip(one, run)
         answer = self._api.post(
             f"/dags/{segment(one.task.dag)}/clearTaskInstances",
             {
                 "dag_run_id": run["dag_run_id"],
-                "task_ids": list(one.task.tasks),
+                "task_ids": list(one.started.tasks),
                 "dry_run": False,
                 "only_failed": False,
                 "reset_dag_runs": True,
@@ -467,6 +510,14 @@ class AirflowEngine(Engine):
                 hint="See `task` of the job, and that the DAG still has it.",
             )
 
+    def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
+        """Mark what a backfill has skipped in a run it made: else the tasks below skip too."""
+        above = self._dag(one.task).above(one.started.tasks)
+        if above and run["dag_run_id"].startswith(PREFIX):
+            found = self._api.task_instances([one.task.dag], [run["dag_run_id"]], above)
+            skipped = [view for view in views_of(found).get(one.place, ()) if view.was_skipped]
+            self._mark_tasks(run, {view.task: "success" for view in skipped})
+
     def _adopt(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
         self._claim(one, note=note)
         for task in one.task.tasks:
@@ -481,7 +532,8 @@ class AirflowEngine(Engine):
         one.files.claim({"since": one.mark.since.isoformat(), **known})
 
     def _refuse_parameters(self, one: _Attempt) -> None:
-        if one.spec.get("parameters") and one.run and one.run["dag_run_id"] != one.mark.run_id:
+        given = one.spec.get("parameters")
+        if given and one.run and spec_in(one.run).get("parameters") != given:
             raise EngineError(
                 f"run {one.run['dag_run_id']} is there already, and Airflow gives no parameters to"
                 " a run that it repeats",

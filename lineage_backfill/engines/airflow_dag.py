@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
@@ -69,6 +69,33 @@ class Dag:
             for name in self.tasks
             if name not in task.tasks
         }
+
+    def above(self, tasks: Collection[str]) -> list[str]:
+        """Return the other tasks that some tasks wait for themselves."""
+        return [
+            name
+            for name, one in self.tasks.items()
+            if name not in tasks and not set(tasks).isdisjoint(one["downstream_task_ids"])
+        ]
+
+    def follows(self, task: DagTasks, before: DagTasks, among: Collection[str]) -> bool:
+        """Whether Airflow starts a job's tasks only after the success of all those of another job.
+
+        `among` are the tasks that are started with them: only these hold each other back.
+        """
+        within = {*among, *task.tasks}
+        rules = {self.tasks[name].get("trigger_rule", "all_success") for name in task.tasks}
+        return rules == {"all_success"} and all(
+            set(task.tasks) <= self._below(name, within) for name in before.tasks
+        )
+
+    def _below(self, task: str, within: Collection[str]) -> set[str]:
+        found, todo = set[str](), [task]
+        while todo:
+            below = set(self.tasks[todo.pop()]["downstream_task_ids"]) & set(within) - found
+            found |= below
+            todo += below
+        return found
 
     def feeds(self, task: DagTasks) -> bool:
         """Whether a success of the task is an event of an asset."""

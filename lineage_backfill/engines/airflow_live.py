@@ -7,7 +7,7 @@ from typing import Any
 
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
 from lineage_backfill.engines.airflow_dag import active_backfill, refuse_backfill
-from lineage_backfill.engines.airflow_slice import PREFIX, TaskView, instant, shift
+from lineage_backfill.engines.airflow_slice import PREFIX, TaskView, instant, shift, spec_in
 from lineage_backfill.lineage.snapshot import ObservedRun
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -53,7 +53,7 @@ def _is_held(run: Mapping[str, Any], job: JobRef) -> bool:
     """Whether a queued run is another job's, whose engine marks the tasks of this one."""
     if run["state"] != "queued" or not run["dag_run_id"].startswith(PREFIX):
         return False
-    spec = ((run.get("conf") or {}).get("lineage_backfill") or {}).get("spec") or {}
+    spec = spec_in(run)
     return bool(spec) and spec.get("job", {}).get("name") != job.name
 
 

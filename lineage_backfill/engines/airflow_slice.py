@@ -96,6 +96,14 @@ def slice_for(
     return Slice(logical_date=start + shift(kind))
 
 
+def spec_in(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the run spec in the conf of a run that this engine has created; else nothing."""
+    found: Any = run.get("conf")
+    for name in ("lineage_backfill", "spec"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def written(label: str, form: str) -> str:
     """Return a key as a DAG writes it: local time in a format of strftime, with `{quarter}`.
 
@@ -193,6 +201,11 @@ class TaskView:
     def is_waiting(self) -> bool:
         """Whether its next try has not started."""
         return self.state in _WAITING
+
+    @property
+    def was_skipped(self) -> bool:
+        """Whether it was skipped without a try."""
+        return self.state == "skipped" and not self.tries
 
     @property
     def before(self) -> int:
@@ -316,7 +329,8 @@ def _not_begun(
     if all(mark.will_count(view, has_ended=has_ended) for view in wanted):
         if run["dag_run_id"].startswith(PREFIX) and run["state"] == "queued":
             return Step(Act.WAIT, f"run {run['dag_run_id']} is held for other tasks")
-        how = _CONTINUED if mark.owns(run, wanted) else _ADOPTED
+        is_ours = mark.owns(run, wanted) or mark.shares(run, wanted)
+        how = _CONTINUED if is_ours else _ADOPTED
         return Step(Act.ADOPT, mark.note(wanted, how))
     if any(view.is_active and not (view.state is None and has_ended) for view in wanted):
         return Step(Act.WAIT, f"some tasks of run {run['dag_run_id']} are under way")
@@ -378,7 +392,8 @@ class Mark:
         if any(f"{self.token} {_ADOPTED} " in view.note for view in views):
             return Origin.ADOPTED
         if any(f"{self.token} {_CONTINUED} " in view.note for view in views):
-            return Origin.CREATED if self._made(run) else Origin.RERUN
+            is_new = self.shares(run) and not any(self.before(run, view) for view in views)
+            return Origin.CREATED if is_new or self._made(run) else Origin.RERUN
         return Origin.RERUN
 
     def owns(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> bool:
@@ -389,6 +404,13 @@ class Mark:
         return bool(notes) and all(
             note.endswith(self.of) and f" {_ADOPTED} " not in note for note in notes
         )
+
+    def shares(self, run: Mapping[str, Any], views: Sequence[TaskView] = ()) -> bool:
+        """Whether the same backfill has made the run, or started these tasks with others."""
+        backfill = self.of.rpartition(", run ")[0] + ", run "
+        is_made = run["dag_run_id"].startswith(PREFIX) and backfill in (run.get("note") or "")
+        started = bool(views) and all(backfill in view.note for view in views)
+        return is_made or (started and not any(f" {_ADOPTED} " in view.note for view in views))
 
     def _made(self, run: Mapping[str, Any]) -> bool:
         name = run["dag_run_id"]

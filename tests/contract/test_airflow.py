@@ -14,7 +14,7 @@ from tests.airflow_suite import AirflowSuite, Place
 class TestFakeAirflow(AirflowSuite):
     """The suite against the fake server."""
 
-    hold = -4  # the engine adds what a server's date may be late
+    hold = -3  # the engine adds what a server's date may be late
     arrivals = (False, True)
 
     @pytest.fixture(scope="class")
