@@ -10,9 +10,12 @@ from sqlalchemy.engine import Dialect
 
 #: Every revision of the schema, the oldest first. Kept here so that opening a store which is up
 #: to date needs no alembic.
-REVISIONS = ("0001_tables", "0002_origins", "0003_starts")
+REVISIONS = ("0001_store",)
 #: Revisions from before the first release: stores that they made are refused.
-UNRELEASED = ("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0002_drivers")
+UNRELEASED = (
+    *("0001", "0002", "0003", "0004", "0001_first", "0001_initial", "0001_tables"),
+    *("0002_drivers", "0002_origins", "0003_starts"),
+)
 VERSION_TABLE = "lb_version"
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 
-def upgrade(connection: Connection, *, to: str = "head") -> None:
-    """Run the missing revisions up to one within the transaction of the connection."""
+def upgrade(connection: Connection) -> None:
+    """Run the missing revisions within the transaction of the connection."""
     from alembic import command  # takes longer to import than all else here
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, to)
+    command.upgrade(config, "head")

@@ -9,9 +9,7 @@ import sys
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,8 +26,8 @@ from lineage_backfill.errors import (
     StoreUnreachableError,
     UnknownNameError,
 )
-from lineage_backfill.model import JobRef, RunState
-from lineage_backfill.ports import AttemptState, EngineRun, Lease, Move, Origin, RunStore
+from lineage_backfill.model import JobRef
+from lineage_backfill.ports import Lease, RunStore
 from lineage_backfill.store import schema, sql, upgrade
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.store.sql import SqlRunStore
@@ -75,77 +73,6 @@ def test_the_known_revisions_are_those_that_there_are() -> None:
     script = ScriptDirectory.from_config(config)
     revisions = [one.revision for one in script.walk_revisions()]
     assert tuple(reversed(revisions)) == schema.REVISIONS
-
-
-@pytest.mark.parametrize("server", [False, True])
-def test_an_older_store_is_upgraded_with_its_attempts(
-    server: bool, url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = request.getfixturevalue("postgres_url") if server else url
-    with monkeypatch.context() as older:
-        older.setattr(sql, "REVISIONS", schema.REVISIONS[:1])
-        older.setattr(sql, "upgrade", partial(upgrade.upgrade, to=schema.REVISIONS[0]))
-        SqlRunStore(address).close()
-    engine = sa.create_engine(address)
-    old = ("origin", "engine_run", "also_started")
-    with engine.begin() as connection:
-        columns = {one["name"] for one in sa.inspect(connection).get_columns("lb_attempts")}
-        assert not columns.intersection(old)
-        add_backfill(connection)
-    engine.dispose()
-    with pytest.raises(StoreError, match="has no tables of this version"):
-        SqlRunStore(address, read_only=True)
-    store = SqlRunStore(address)
-    (run,), (attempt,) = store.runs("b-1"), store.attempts("b-1")
-    assert (run.token, run.handle, run.engine_run) == ("t", "h", None)
-    assert (attempt.token, attempt.engine_run) == ("t", None)
-    found = EngineRun(origin=Origin.ADOPTED, id="x", also_started=("y",))
-    lease = store.acquire("b-1", "me", now=NOW, ttl=timedelta(seconds=1))
-    ends = AttemptState.SUCCEEDED
-    move = Move(run_id="r", state=RunState.SUCCEEDED, attempt=1, attempt_state=ends)
-    store.record(lease, [replace(move, engine_run=found)], now=NOW)
-    assert store.runs("b-1")[0].engine_run == found
-    store.close()
-
-
-def add_backfill(connection: sa.Connection) -> None:
-    """Write a backfill with a run under way, by the columns of the first revision."""
-    run = {"backfill_id": "b-1", "run_id": "r", "attempt": 1}
-    record = backfill_record()
-    known = {
-        column.name: getattr(record, column.name)
-        for column in schema.backfills.c
-        if column.name not in ("plan", "settings", "left")
-    }
-    connection.execute(sa.insert(schema.backfills).values(**known, plan={"kind": "plan"}))
-    connection.execute(
-        sa.insert(schema.runs).values(
-            **run,
-            position=0,
-            job_namespace="n",
-            job_name="j",
-            partitions=["2024-03-01"],
-            count=1,
-            wave=1,
-            state=RunState.RUNNING,
-        )
-    )
-    connection.execute(
-        sa.insert(schema.attempts).values(
-            **run, token="t", handle="h", state=AttemptState.RUNNING, submitted_at=NOW
-        )
-    )
-
-
-def test_opening_an_existing_store_needs_no_alembic(url: str) -> None:
-    SqlRunStore(url).close()
-    code = f"""
-import sys
-from lineage_backfill.store.sql import SqlRunStore
-SqlRunStore({url!r}).close()
-assert "alembic" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:

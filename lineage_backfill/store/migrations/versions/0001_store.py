@@ -1,11 +1,11 @@
-"""The first schema: backfills, tails, runs, attempts, events, leases, drivers, locks, traces."""
+"""The first schema: backfills, their runs and attempts, leases, locks, traces, starts."""
 
 import uuid
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001_tables"
+revision = "0001_store"
 down_revision = None
 
 INSTANT = sa.DateTime(timezone=True)
@@ -98,6 +98,9 @@ def upgrade() -> None:
         sa.Column("ended_at", INSTANT),
         sa.Column("result", sa.JSON),
         sa.Column("error", sa.Text),
+        sa.Column("origin", sa.String(20)),
+        sa.Column("engine_run", sa.Text),
+        sa.Column("also_started", sa.JSON),
         sa.ForeignKeyConstraint(
             ["backfill_id", "run_id"], ["lb_runs.backfill_id", "lb_runs.run_id"]
         ),
@@ -150,4 +153,12 @@ def upgrade() -> None:
         sa.Column("since", INSTANT, nullable=False),
         sa.Column("contents", sa.JSON),
         sa.UniqueConstraint("job_namespace", "job_name", "keys_id", name="lb_traces_keys"),
+    )
+    op.create_table(
+        "lb_starts",
+        sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
+        sa.Column("engine", sa.String(100), nullable=False),
+        sa.Column("at", INSTANT, nullable=False),
+        sa.Column("seconds", sa.Float, nullable=False),
+        sa.Index("lb_starts_engine", "engine", "id"),
     )
