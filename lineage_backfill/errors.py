@@ -8,17 +8,17 @@ from __future__ import annotations
 
 
 class BackfillError(Exception):
-    """A fault of lineage-backfill itself, or something that none of the other codes is for.
+    """A bug in lineage-backfill, or an error without a code of its own.
 
-    Run the command again with --debug, and report what it prints, with the command that you typed.
+    Run the command again with --debug, and report its output with your command.
 
-    `code` is stable and the class's own, `exit_code` is what the command line ends with, `hint` one
-    sentence that says what to do next, `lines` is what it says to write, word for word.
+    `code` is stable and unique to the class, `exit_code` is that of the command line, `hint` is one
+    sentence that says what to do next, `lines` are the lines to add, word for word.
     """
 
     code = "LB-001"
     exit_code = 1
-    transient = False  # whether the same attempt may succeed when it is made again
+    transient = False  # whether a retry of the same attempt may succeed
 
     def __init__(self, message: str, *, hint: str = "", lines: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class BackfillError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Kept whole across process borders, whatever arguments a subclass takes.
+        # Pickles completely, for any arguments of a subclass.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -57,9 +57,9 @@ class UsageError(BackfillError):
 class UnknownNameError(UsageError):
     """A dataset, job or backfill that does not exist.
 
-    Names are matched against the lineage and the project file, whole: `lineage-backfill lineage
-    show` lists them, `lineage-backfill history` lists the backfills. A near miss is offered where
-    there is one. If the name is right, look where the lineage is read from: `lineage-backfill
+    Names are matched completely with the lineage and the project file: `lineage-backfill lineage
+    show` lists them, `lineage-backfill history` lists the backfills. Similar names are
+    suggested. If the name is right, check where the lineage is read from: `lineage-backfill
     config show --sources`.
     """
 
@@ -69,17 +69,17 @@ class UnknownNameError(UsageError):
 class PrunedError(UnknownNameError):
     """A backfill that `prune` has removed: its runs, its attempts and its files are gone.
 
-    It can be neither shown nor undone. The data that it wrote stays; to repair that again, `run`
-    the same request.
+    It cannot be shown or undone. The data that it wrote stays; to repair it again, `run` the same
+    request.
     """
 
     code = "LB-103"
 
 
 class AmbiguousNameError(UsageError):
-    """A name that more than one dataset or job bears.
+    """A name of more than one dataset or job.
 
-    Write it as `namespace:name`, or say `--namespace`. To give bare names a meaning in this
+    Write it as `namespace:name`, or pass `--namespace`. To set the namespace of bare names in this
     project, set `namespace` in `[project]`.
     """
 
@@ -90,28 +90,27 @@ class KeyFormatError(UsageError):
     """A partition key that does not fit its calendar.
 
     Each calendar has one form of key: `2024-06-15T14` for an hour, `2024-06-15` for a day,
-    `2024-W24` for a week, the first day for a month, quarter or year. The hint shows the form that
-    is expected here.
+    `2024-W24` for a week, the first day for a month, quarter or year. The hint shows the expected
+    form.
     """
 
     code = "LB-110"
 
 
 class AmbiguousKeyError(KeyFormatError):
-    """A local time that happens twice; the message offers both readings.
+    """A local time that occurs twice; the message shows both readings.
 
-    When clocks are set back, an hour is repeated. Say which one is meant by its offset from UTC, as
-    in `2024-11-03T01-0400`.
+    When clocks are set back, an hour is repeated. Add its UTC offset, as in `2024-11-03T01-0400`.
     """
 
     code = "LB-111"
 
 
 class MissingKeyError(UsageError):
-    """A partition key that fits its calendar and yet does not exist in it.
+    """A partition key in the right form that does not exist in its calendar.
 
-    It lies before `start`, after `end`, in the future, in an hour that the clocks skip, or is no
-    key of a static dimension. Correct the key, or the calendar in the project file.
+    It is before `start`, after `end`, in the future, in an hour that the clocks skip, or not among
+    the keys of a static dimension. Correct the key, or the calendar in the project file.
     """
 
     code = "LB-112"
@@ -120,16 +119,16 @@ class MissingKeyError(UsageError):
 class RangeError(UsageError):
     """A range whose end lies before its start.
 
-    Both ends of a range are included. Exchange them.
+    Both ends of a range are included. Swap them.
     """
 
     code = "LB-113"
 
 
 class ZoneError(UsageError):
-    """A time zone that the IANA database does not hold.
+    """A time zone that is not in the IANA database.
 
-    Write it as in `Europe/Berlin` or `UTC`.
+    Write it like `Europe/Berlin` or `UTC`.
     """
 
     code = "LB-114"
@@ -140,9 +139,9 @@ class CronError(UsageError):
 
     Five fields are those of cron: minute, hour, day of month, month, day of week; Sunday is 0.
     Six or seven are those of Quartz: seconds (0) first, a year (*) last, Sunday is 1, and `?` in
-    the day field that does not matter: `0 0 6 ? * 2-6`. `@daily` and its kin are read too. An
-    expression that Quartz refuses, or that other readers take differently, is refused; weekdays
-    written by name, as in `MON-FRI`, mean the same to all.
+    the day field that does not matter: `0 0 6 ? * 2-6`. `@daily` and the like are supported. An
+    expression that Quartz refuses, or that other readers interpret differently, is refused; weekday
+    names such as `MON-FRI` are unambiguous.
     """
 
     code = "LB-115"
@@ -152,17 +151,17 @@ class DeclarationError(UsageError):
     """Declarations that contradict themselves, each other or the lineage.
 
     The message names the table of the project file, or the facet sent with the lineage. `lineage-
-    backfill config check` finds all of them at once.
+    backfill config check` lists all of them.
     """
 
     code = "LB-120"
 
 
 class UndeclaredPartitionsError(DeclarationError):
-    """Datasets whose names look like the partitions of one, which is not declared.
+    """Undeclared datasets whose names look like partitions of one dataset.
 
-    Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage shows
-    the names of its last run alone: what reads an older one would be missing from the plan. Add the
+    Where a job writes `orders_2021_06_04` today and `orders_2021_06_05` tomorrow, its lineage has
+    only the names of its last run: readers of older ones would be missing from the plan. Add the
     lines that the message proposes to the project file: its `pattern` makes them one dataset.
     If they are datasets of their own, declare each by its exact name, or all with a glob and
     `grain = "none"`.
@@ -174,8 +173,8 @@ class UndeclaredPartitionsError(DeclarationError):
 class ConfigError(UsageError):
     """A project file that cannot be read or has unknown settings.
 
-    The message names file, table and key. `lineage-backfill config show --sources` says which value
-    comes from which file, variable or flag.
+    The message names file, table and key. `lineage-backfill config show --sources` shows which
+    file, variable or flag sets each value.
     """
 
     code = "LB-121"
@@ -184,18 +183,18 @@ class ConfigError(UsageError):
 class SpecError(UsageError):
     """A run spec that does not fit its schema.
 
-    The message names the place. Run specs are written by the tool: install the same release of
-    lineage-backfill where the job runs.
+    The message names the member. lineage-backfill writes run specs: install the same version where
+    the job runs.
     """
 
     code = "LB-123"
 
 
 class AddressError(UsageError):
-    """An address at which pages cannot be served: it is taken, or none of this machine.
+    """An address that cannot be listened on: in use, or not of this machine.
 
-    Take another port with `--port`; `--port 0` takes any that is free. `--host` names an address of
-    this machine; without it, pages are served to this machine alone.
+    Choose another port with `--port`; `--port 0` chooses any free one. `--host` sets an address of
+    this machine; by default, only this machine can connect.
     """
 
     code = "LB-130"
@@ -204,9 +203,8 @@ class AddressError(UsageError):
 class LineageError(BackfillError):
     """Lineage that cannot be read in full; nothing is planned from a part.
 
-    A plan from half of the lineage would leave tables silently wrong. Fix the source, or
-    leave the part out by name (an event file that is damaged, say). `lineage-backfill doctor` tries
-    the source.
+    A plan from partial lineage would silently leave tables wrong. Fix the source, or leave out the
+    damaged part by name (an event file, say). `lineage-backfill doctor` checks the source.
     """
 
     code = "LB-200"
@@ -215,8 +213,8 @@ class LineageError(BackfillError):
 class ServiceUnreachableError(LineageError):
     """A lineage service, run store or engine that does not answer.
 
-    Nothing was changed. See that the address is right and the service is up; a running backfill
-    goes on with `lineage-backfill resume` once it is.
+    Nothing was changed. Check the address and that the service is up; then continue a backfill
+    with `lineage-backfill resume`.
     """
 
     code = "LB-201"
@@ -224,11 +222,11 @@ class ServiceUnreachableError(LineageError):
 
 
 class HTTPStatusError(LineageError):
-    """A lineage service that answers, and not with what was asked for.
+    """A lineage service that answers with an error.
 
     401 and 403: the service wants a key or a header, `api_key` or `headers` in `[lineage]`; the
-    exit code is 4 then. 404: the address leads elsewhere. 5xx, after retries: the service itself
-    is in trouble.
+    exit code is 4 then. 404: the address is wrong. 5xx, after retries: the service has
+    failed.
 
     `status` is the status code of the answer.
     """
@@ -244,10 +242,10 @@ class HTTPStatusError(LineageError):
 
 
 class TableLogError(BackfillError):
-    """The log of a table does not tell which of its partitions changed, or no longer can.
+    """The log of a table does not show which of its partitions changed.
 
-    A part of the changes would leave tables silently wrong. Only Delta tables keep such a
-    log; it is cleaned up after a while (`delta.logRetentionDuration`). Name the partitions
+    An incomplete list of changes would silently leave tables wrong. Only Delta tables have such a
+    log; it is cleaned up after some time (`delta.logRetentionDuration`). Name the partitions
     instead, with --from and --to or --partitions.
     """
 
@@ -255,10 +253,10 @@ class TableLogError(BackfillError):
 
 
 class StalePlanError(BackfillError):
-    """A plan whose lineage or declarations have moved since it was made.
+    """A plan whose lineage or declarations have changed since it was made.
 
-    Make it again with the same arguments and `--out`, look at what differs with `lineage-backfill
-    plan diff OLD NEW`, and run the new one.
+    Make it again with the same arguments and `--out`, compare both with `lineage-backfill plan diff
+    OLD NEW`, and run the new one.
     """
 
     code = "LB-300"
@@ -268,8 +266,8 @@ class StalePlanError(BackfillError):
 class ConflictError(BackfillError):
     """Another backfill or a live run holds partitions that this one needs.
 
-    Wait for the one that is named, or give it up with `lineage-backfill cancel`. Two backfills
-    never write one partition at once.
+    Wait for the one that is named, or stop it with `lineage-backfill cancel`. Two backfills never
+    write one partition at the same time.
     """
 
     code = "LB-301"
@@ -279,8 +277,8 @@ class ConflictError(BackfillError):
 class GuardRailError(BackfillError):
     """A guard rail refused; the hint names its override.
 
-    Look at what it protects before you override it: each override is an option of its own, and is
-    kept with the plan.
+    Check what it protects before you override it. Each override is a separate option, stored with
+    the plan.
     """
 
     code = "LB-302"
@@ -290,7 +288,7 @@ class GuardRailError(BackfillError):
 class EngineError(BackfillError):
     """A job could not be handed to its engine.
 
-    The message holds what the engine said. Once its cause is mended, `lineage-backfill retry` runs
+    The message contains the engine's answer. Fix the cause, then `lineage-backfill retry` re-runs
     what failed and nothing else.
     """
 
@@ -298,10 +296,10 @@ class EngineError(BackfillError):
 
 
 class EngineRefusalError(EngineError):
-    """The service of an engine answers, and does not do what it was asked for.
+    """The service of an engine refused a request.
 
-    401 and 403: the account of the engine is wrong, or lacks rights. 404 and 409: what is asked
-    for is not there, or is there already. The message holds what the service said.
+    401 and 403: the account of the engine is wrong, or lacks rights. 404 and 409: the object
+    does not exist, or exists already. The message contains the service's answer.
 
     `status` is the status code of the answer.
     """
@@ -316,17 +314,17 @@ class EngineRefusalError(EngineError):
 class EnvironmentMissingError(BackfillError):
     """Java, Spark, the Delta jars or another part of the environment is missing.
 
-    `lineage-backfill doctor` says what is there, what is not, and how to get it.
+    `lineage-backfill doctor` lists what is missing and how to install it.
     """
 
     code = "LB-401"
 
 
 class StoreError(BackfillError):
-    """The run store refused a move or cannot be opened.
+    """The run store refused a state change or cannot be opened.
 
-    See that its address in `[store]` is right, that its folder can be written, and that no newer
-    version of lineage-backfill has upgraded it. What was recorded before is kept.
+    Check its address in `[store]`, that its folder is writable, and that no newer version of
+    lineage-backfill has upgraded it. Earlier records are kept.
     """
 
     code = "LB-500"
@@ -335,8 +333,8 @@ class StoreError(BackfillError):
 class StoreUnreachableError(StoreError):
     """The database of the run store does not answer.
 
-    What was recorded is kept, and jobs that run go on. See that the database is up and that its
-    address in `[store]` is right, then `lineage-backfill resume`.
+    Records are kept, and running jobs continue. Check that the database is up and its address in
+    `[store]` is right, then `lineage-backfill resume`.
     """
 
     code = "LB-501"

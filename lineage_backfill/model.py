@@ -1,4 +1,4 @@
-"""Names and states that every layer speaks in."""
+"""Names and states shared by all layers."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class JobRef(NamedTuple):
 
 
 def named(ref: DatasetRef | JobRef) -> dict[str, str]:
-    """Return a dataset or a job as documents name it."""
+    """Return a dataset or job as a document."""
     return {"namespace": ref.namespace, "name": ref.name}
 
 
 class RunState(StrEnum):
-    """Where one run of a backfill stands."""
+    """The state of one run of a backfill."""
 
     PENDING = "pending"
     SUBMITTED = "submitted"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
-    SKIPPED = "skipped"  # early cutoff: what it reads is what it has read before
+    SKIPPED = "skipped"  # early cutoff: its inputs are unchanged since its last run
     FAILED = "failed"
     BLOCKED = "blocked"
     CANCELLED = "cancelled"
@@ -58,12 +58,12 @@ class RunState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more happens to the run unless a person asks for it."""
+        """Whether the run has ended, unless a user requests a retry."""
         return self in _FINAL
 
     @property
     def is_good(self) -> bool:
-        """Whether what the run was to write is as it should be."""
+        """Whether the outputs of the run are correct."""
         return self in _GOOD
 
 
@@ -71,7 +71,7 @@ _UNDER_WAY = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 _GOOD = frozenset({RunState.SUCCEEDED, RunState.SKIPPED})
 _FINAL = _GOOD | {RunState.FAILED, RunState.BLOCKED, RunState.CANCELLED}
 
-#: The moves that a run may make; the run store refuses every other one.
+#: Allowed state changes of a run; the run store refuses all others.
 ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
     RunState.PENDING: frozenset(
         {RunState.SUBMITTED, RunState.SKIPPED, RunState.BLOCKED, RunState.CANCELLED}
@@ -96,7 +96,7 @@ ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
     ),
     RunState.SUCCEEDED: frozenset(),
     RunState.SKIPPED: frozenset(),
-    # A person may ask for these again (`retry`, `resume`).
+    # Users may request these again (`retry`, `resume`).
     RunState.FAILED: frozenset({RunState.PENDING}),
     RunState.BLOCKED: frozenset({RunState.PENDING}),
     RunState.CANCELLED: frozenset({RunState.PENDING}),
@@ -104,23 +104,23 @@ ALLOWED_MOVES: dict[RunState, frozenset[RunState]] = {
 
 
 class BackfillState(StrEnum):
-    """Where a whole backfill stands."""
+    """The state of a backfill."""
 
-    SCHEDULED = "scheduled"  # it waits for the time at which it is to start
+    SCHEDULED = "scheduled"  # waits for its start time
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    PAUSED = "paused"  # a person asked for it; `resume` goes on
-    INTERRUPTED = "interrupted"  # it broke off; `resume` goes on
+    PAUSED = "paused"  # requested; `resume` continues it
+    INTERRUPTED = "interrupted"  # its driver stopped; `resume` continues it
     CANCELLED = "cancelled"
 
     @property
     def is_under_way(self) -> bool:
-        """Whether somebody ought to be driving the backfill."""
+        """Whether someone should drive the backfill."""
         return self in (BackfillState.SCHEDULED, BackfillState.RUNNING)
 
 
-#: The moves that a backfill may make; the run store refuses every other one.
+#: Allowed state changes of a backfill; the run store refuses all others.
 BACKFILL_MOVES: dict[BackfillState, frozenset[BackfillState]] = {
     BackfillState.SCHEDULED: frozenset({BackfillState.RUNNING, BackfillState.INTERRUPTED}),
     # To itself where a tail is driven, or the driver before was killed.

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 if not __package__:
     # spark-submit runs this file by its path: its neighbours are to be found as ours only, as one
-    # of them bears the name of Delta's own package.
+    # of them has the name of Delta's own package.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from lineage_backfill.errors import BackfillError, SpecError
@@ -201,7 +201,7 @@ def _replay(options: argparse.Namespace) -> int:
     folder = options.outbox or outbox_of(project) or default_folder()
     url = options.url or address_of(project)
     if url is None:
-        raise SpecError("there is no address to send lineage to", hint="name it: --url URL")
+        raise SpecError("no address for lineage", hint="name it: --url URL")
     sent = replay(folder, url)
     print(f"{sent.now} events sent to {url}, {sent.refused} refused, {sent.before} sent before")
     return 1 if sent.refused else 0

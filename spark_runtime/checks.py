@@ -1,4 +1,4 @@
-"""Checks that a job gives along: they see the rows before anybody else does."""
+"""Checks that a job gives along: they see the rows before anyone else does."""
 
 from __future__ import annotations
 

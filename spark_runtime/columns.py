@@ -104,7 +104,7 @@ class ColumnTrace:
     def _count(self) -> float:
         """Return how many Spark jobs there have been.
 
-        Where that is not known, or not every query is a job, it is no number: equal to none.
+        Where that is not known, or not every query is a job, it is not a number: equal to none.
         """
         try:
             jobs = self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()

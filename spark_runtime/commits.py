@@ -1,4 +1,4 @@
-"""Whose a commit is, and what happened to a table since somebody looked at it.
+"""Whose a commit is, and what happened to a table since someone looked at it.
 
 One rule for every look: before a write, at its commit, after it, when an attempt is taken back or
 undone, and when a dead one is reconciled.
@@ -219,7 +219,7 @@ def held_before(log: TableLog, undone: Sequence[Commit]) -> list[object]:
 def refuse_later_changes(
     log: TableLog, undone: Sequence[Commit], everything: Iterable[Commit]
 ) -> None:
-    """Raise UndoRefusedError if somebody else touched what commits have touched, and it stands.
+    """Raise UndoRefusedError if someone else touched what commits have touched, and it stands.
 
     Commits that were undone or taken back since count as little as those that did it.
     """

@@ -119,7 +119,7 @@ class RunContext:
     ) -> OutputResult:
         """Replace the run's partitions of an output by the rows of `frame`, and touch nothing else.
 
-        The output may be left out where there is one. `checks` see the rows before anybody else
+        The output may be left out where there is one. `checks` see the rows before anyone else
         does, columns in `ignore` do not count when contents are compared, an output of mode
         "merge" is merged by the columns `merge_on`; of two rows with one key the one with the
         greatest `newest_by` (the first of several that differs) stays. Raises a RuntimeFailure;

@@ -212,7 +212,7 @@ class DeltaStorage:
         column = state.numbered
         if column is not None:
             raise UndoRefusedError(
-                f"{self.log.location} numbers its rows by {column!r}, and would number them anew",
+                f"{self.log.location} numbers its rows by {column!r}, and would number them again",
                 hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
                 "came since",
             )
@@ -235,13 +235,13 @@ class DeltaStorage:
             except Exception as error:
                 if is_conflict(error):
                     raise WriteConflictError(
-                        f"somebody else changed {self.log.location} while it was put back; "
+                        f"someone else changed {self.log.location} while it was put back; "
                         "nothing was written",
                         hint="try again",
                     ) from error
                 if _translated(error, "") is None and type(error).__name__ == "AnalysisException":
                     raise UndoRefusedError(
-                        f"the old rows do not fit the columns that {self.log.location} has by now: "
+                        f"the old rows do not fit the columns that {self.log.location} has now: "
                         f"{str(error).splitlines()[0]}",
                         hint="give it the columns of before, or run the job again",
                     ) from error
@@ -353,7 +353,7 @@ def merge(rows: DataFrame, location: str, publication: Publication, match: Match
 
 
 def as_of(then: TableState, now: TableState, rows: DataFrame) -> DataFrame:
-    """Return rows of an older version under the columns that the table has by now.
+    """Return rows of an older version under the columns that the table has now.
 
     A column keeps its values under another name or as a wider type; where there was none yet, it is
     NULL, as it is in all older rows. One that was dropped stays dropped.

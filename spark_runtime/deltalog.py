@@ -457,7 +457,7 @@ def _columns_of(state: TableState) -> tuple[tuple[PartitionColumn, ...], tuple[s
 
 
 def physical_names(state: TableState) -> dict[str, str]:
-    """Return the name by which files and log know each column, whatever it is called by now."""
+    """Return the name by which files and log know each column, whatever it is called now."""
     return {
         field["name"]: (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
         for field in state.schema.get("fields", ())

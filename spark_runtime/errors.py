@@ -89,7 +89,7 @@ class ConstraintError(RuntimeFailure):
 
 
 class WriteConflictError(RuntimeFailure):
-    """Somebody else changed partitions of this run meanwhile; the message names the commit."""
+    """Someone else changed partitions of this run meanwhile; the message names the commit."""
 
 
 class TableLockedError(WriteConflictError):

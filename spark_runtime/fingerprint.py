@@ -5,7 +5,7 @@ NULL (Spark's hash skips NULLs); per partition the number of rows and the sums o
 halves, together with the names and types of the columns. -0.0 counts as 0.0, every NaN as the same,
 except within a VARIANT, where the type and the value of each part count as they are stored.
 Two different contents have the same fingerprint with a probability of about 2 ** -64; against
-somebody who looks for such contents the hash is no protection.
+someone who looks for such contents the hash is no protection.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _parts(column: Column, kind: DataType) -> list[tuple[Column, list[Column]]]:
 def _encoded(variant: Column) -> list[Column]:
     """Return the bytes of a VARIANT, in which 1.0 and 1.00, or a date and its text, differ.
 
-    Taken out by its path it is encoded anew, so that neither the order in which the members of an
+    Taken out by its path it is encoded again, so that neither the order in which the members of an
     object were written counts, nor names that it no longer uses.
     """
     jvm: Any = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]  # it has columns

@@ -44,7 +44,7 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
             )
         parts = [*database.split("."), *parts]
     if not 1 <= len(parts) <= 3 or not all(part.strip() for part in parts):
-        raise TableError(f"{name!r} is no table name", hint="write it as database.table")
+        raise TableError(f"{name!r} is not a table name", hint="write it as database.table")
     return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
 
 

@@ -229,7 +229,8 @@ def load_job(entrypoint: str) -> Job:
     definition = getattr(load_function(entrypoint), _ATTRIBUTE, None)
     if not isinstance(definition, JobDefinition):
         raise EntrypointError(
-            f"{entrypoint!r} is no job", hint="decorate the function with @spark_runtime.job(...)"
+            f"{entrypoint!r} is not a job",
+            hint="decorate the function with @spark_runtime.job(...)",
         )
     return definition
 

@@ -102,7 +102,7 @@ def deliver(file: Path, url: str) -> Sent:
         now = refused = 0
         for line in stream:
             if not line.endswith(b"\n"):
-                break  # somebody writes it just now
+                break  # someone writes it just now
             if told.get(_DOUBTED + url) == done and _has_taken(url, line):
                 before += 1
             elif _post_marked(file, told, url, line, done):

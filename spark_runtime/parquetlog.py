@@ -364,7 +364,7 @@ class ParquetLog:
             changed = self._changed_since(undone, now.listing)
             if changed is not None:
                 raise UndoRefusedError(
-                    f"somebody else changed {describe(now.state.columns, changed)} of "
+                    f"someone else changed {describe(now.state.columns, changed)} of "
                     f"{self.location} after version {undone[0].version}",
                     hint="leave it as it is, or put the files back by hand",
                 )
@@ -443,7 +443,7 @@ class ParquetLog:
                 self._tidy(swaps)
 
     def _refuse_unseen(self, path: str, out: Path, seen: Stamps) -> None:
-        """Raise if what came out of a folder is not what was listed, or somebody writes there."""
+        """Raise if what came out of a folder is not what was listed, or someone writes there."""
         changed = sorted(name for name, _ in _stamps(out).items() ^ seen.items())
         changed += [entry.name for entry in _entries(out) if entry.is_dir()]
         if changed:
@@ -451,7 +451,7 @@ class ParquetLog:
 
     def _conflict(self, what: str) -> WriteConflictError:
         return WriteConflictError(
-            f"somebody else {what} of {self.location} at the same time; this write was taken back",
+            f"someone else {what} of {self.location} at the same time; this write was taken back",
             hint="let the other writer finish (delete the _temporary folder of one that died), "
             "then retry the run",
         )

@@ -35,7 +35,7 @@ def run(spark: SparkSession, spec: RunSpec, tables: Tables) -> RunResult:
     except Exception as error:  # noqa: BLE001 (whatever a job raises is a result)
         traceback.print_exc(file=sys.stderr)
         return attempt.end(error)
-    except BaseException as stop:  # somebody ends the process: said, and obeyed
+    except BaseException as stop:  # someone ends the process: said, and obeyed
         attempt.end(stop)
         raise
     return attempt.end()

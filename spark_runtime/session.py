@@ -359,7 +359,7 @@ def _take_away(spark: SparkSession, key: tuple[str, str], value: str) -> None:
 
 
 def keeps_shuffles(spark: SparkSession) -> bool:
-    """Whether rows that were shuffled are never computed anew; a job that needs that fails."""
+    """Whether rows that were shuffled are never computed again; a job that needs that fails."""
     is_local = str(spark.sparkContext.master).startswith("local[")
     return is_local and spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) == "1"
 

@@ -18,7 +18,7 @@ def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> D
     """Return the rows with their key in the column `backfill_key`, if the output has that column.
 
     Rows that have the column are left as they are. Raises UnstampedRowsError where the run writes
-    several keys, as nothing but the job knows which row is whose. `state` is the table's.
+    several keys, as only the job knows which row is whose. `state` is the table's.
     """
     name = next((column for column in output.columns if column.lower() == KEY_COLUMN), None)
     if name is None or KEY_COLUMN in (column.lower() for column in frame.columns):

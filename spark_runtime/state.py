@@ -118,7 +118,7 @@ class Since:
         return cls(stamps={}) if state is None else cls(state.version, state.table_id, state.stamps)
 
     def problem(self, state: TableState) -> str | None:
-        """Return why it is another table by now, None if it is."""
+        """Return why it is another table now, None if it is."""
         if self.table_id is not None and state.table_id != self.table_id:
             return "was dropped and created again"
         if state.version < self.version:
@@ -226,7 +226,7 @@ def undo_token(token: str) -> str:
 def note_tokens(tokens: dict[str, int], commit: Commit) -> None:
     """Add the attempts that one more commit tells of.
 
-    One that it takes back counts as undone from then on; an undoing that it takes back never was.
+    One that it takes back counts as undone afterwards; an undoing that it takes back never was.
     """
     taken_back = commit.metadata.get("taken_back")
     if taken_back is not None:

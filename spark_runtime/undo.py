@@ -36,7 +36,7 @@ def undo_runs(
     Every partition becomes what it was before the first of them. Undoing twice is the same as
     once; an attempt that wrote nothing has nothing to undo. Returns `{"version", "partitions"}`:
     the version that holds the old rows again (None: nothing had to be done) and the partitions
-    put back. Raises UndoRefusedError where somebody else changed them since, named by the commit,
+    put back. Raises UndoRefusedError where someone else changed them since, named by the commit,
     or where old files are gone; nothing is changed then.
     """
     assert_safe(spark)
@@ -107,7 +107,7 @@ def preflight(log: DeltaLog, *, days: float = DAYS_KEPT) -> list[str]:
     problems = []
     column = state.numbered
     if column is not None:
-        problems.append(f"its rows are numbered by {column!r}, and would be numbered anew")
+        problems.append(f"its rows are numbered by {column!r}, and would be numbered again")
     if state.configuration.get("delta.appendOnly") == "true":
         problems.append("it is append-only: no row of it may be replaced (delta.appendOnly)")
     for name, default in _RETENTION.items():

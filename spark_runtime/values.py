@@ -86,7 +86,7 @@ class PartitionColumn:
             return False
 
     def found(self, text: str | None) -> str | None:
-        """Return a value that a table holds in canonical form, one that is no key as it is.
+        """Return a value that a table holds in canonical form, one that is not a key as it is.
 
         Raises TableError.
         """

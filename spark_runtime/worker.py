@@ -102,7 +102,7 @@ def _take_stdin() -> IO[str]:
 
 
 def _reply(replies: IO[str], **message: Any) -> None:
-    # Nobody left to hear it: stdin ends then, too.
+    # No one left to hear it: stdin ends then, too.
     with contextlib.suppress(BrokenPipeError):
         replies.write(json.dumps(message, ensure_ascii=False) + "\n")
         replies.flush()

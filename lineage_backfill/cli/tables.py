@@ -76,6 +76,7 @@ def _heading(document: Document) -> Text:
     parts = ", ".join(f"{totals[one]:,} {one}" for one in RunState if totals[one])
     return Text.assemble(
         _title(document),
+        _changed(document),
         f"\n{counted(totals['runs'], 'run')}{': ' if parts else ''}{parts}",
         f"\nsubmitted {moment(document['submitted_at'])}"
         f"{' by ' if document['submitted_by'] else ''}{safe(document['submitted_by'])}",
@@ -127,7 +128,11 @@ def report_table(document: Document) -> RenderableType:
         for what, number, keys in backfills.notes(one):
             style = {"cut_off": "dim", "appeared": "green"}.get(what, "yellow")
             verdict.append(f"\n{dataset}: {number}, {keys}", style=style)
-    title = _title(document).append(f"\n{backfills.who_and_when(document, moment)}")
+    title = (
+        _title(document)
+        .append(_changed(document))
+        .append(f"\n{backfills.who_and_when(document, moment)}")
+    )
     if document["reason"]:
         title.append(f"\nwhy: {safe(document['reason'])}")
     parts: list[RenderableType] = [title, touched, verdict]
@@ -267,6 +272,12 @@ def _row_in_words(row: Mapping[str, Any]) -> str:
         else f"{name}: {value}"
         for name, value in row.items()
     )
+
+
+def _changed(document: Document) -> str:
+    """Return the line that says what changed, unless the title is that already."""
+    changed = safe(document["changed"])
+    return f"\nchanged {changed}" if changed and document["title"] != document["changed"] else ""
 
 
 def _title(document: Document) -> Text:

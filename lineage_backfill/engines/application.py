@@ -375,7 +375,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
 
 
 def _signed(folder: Path, *place: str) -> Mapping[str, Any] | None:
-    """Return what a file of an application holds; None unless the file bears its secret."""
+    """Return what a file of an application holds; None unless the file has its secret."""
     document, terms = _read(folder.joinpath(*place)), _read(folder / "application.json")
     if document is None or terms is None or document.get("secret") != terms["secret"]:
         return None

@@ -135,7 +135,7 @@ class ReusingEngine(PoolEngine):
         )
 
     def died(self, files: AttemptFiles, error: str) -> Outcome:
-        """Return a failure, which is final where the application did nothing but this run."""
+        """Return a failure, which is final where the application did only this run."""
         if not self.needs_own(files):
             return super().died(files, error)
         alone = f"it ended two applications; the second one did nothing else: {error}"

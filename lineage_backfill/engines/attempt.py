@@ -109,9 +109,9 @@ class AttemptFiles:
             _log.warning("the files of %s are not packed: %s", self.spec_path.name, error)
 
     def check_token(self, token: str) -> None:
-        """Raise EngineError unless the run spec bears this token."""
+        """Raise EngineError unless the run spec has this token."""
         if self.spec()["token"] != token:
-            raise EngineError(f"the run spec {self.spec_path} bears another token than {token}")
+            raise EngineError(f"the run spec {self.spec_path} has another token than {token}")
 
     def has_token(self, token: str) -> bool:
         """Whether a whole run spec with this token is there; half a one was never handed over."""
@@ -205,7 +205,7 @@ class AttemptFiles:
         yield from (AttemptFiles(path) for path in paths if path.exists())
 
     def give_up(self) -> bool:
-        """Prevent any process from starting the attempt; False if somebody has been asked."""
+        """Prevent any process from starting the attempt; False if someone has been asked."""
         private_folder(self.spec_path.parent)
         self._given_up.touch()
         return self.claimed_by() is None

@@ -45,7 +45,7 @@ class Cluster(Protocol):
 
 
 class Yarn(Cluster):
-    """Hadoop's YARN; an application bears the token as a tag.
+    """Hadoop's YARN; an application has the token as a tag.
 
     States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
     """

@@ -1,4 +1,4 @@
-"""What is wrong with the lineage that Airflow sends, though each event of it is right."""
+"""Finds gaps in the lineage that Airflow sends, although each event is valid."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lineage_backfill.model import JobRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowTroubles:
-    """The tasks of a lineage and what is wrong with them; all sorted.
+    """The tasks of a lineage and their problems; all sorted.
 
-    `silent` declare assets, and no dataset of theirs is known; `timeless` have completed runs, and
-    none of these has an interval or a key; `shared` are URIs that several assets have.
+    `silent` tasks declare assets but send no dataset; `timeless` tasks have completed runs, none of
+    them with an interval or a key; `shared` are URIs of several assets.
     """
 
     tasks: tuple[JobRef, ...]
@@ -27,7 +27,7 @@ class AirflowTroubles:
 def airflow_troubles(
     snapshot: LineageSnapshot, has_edges: Callable[[JobRef], object]
 ) -> AirflowTroubles:
-    """Return what is wrong with the tasks of Airflow; `has_edges` also knows declared edges."""
+    """Return the problems of Airflow's tasks; `has_edges` also knows declared edges."""
     nodes = [node for node in snapshot.jobs.values() if node.airflow]
     timed, ran = set[JobRef](), set[JobRef]()
     for run in snapshot.history:
@@ -53,7 +53,7 @@ def _refs(nodes: Collection[JobNode]) -> tuple[JobRef, ...]:
 
 
 def _named_twice(nodes: Collection[JobNode]) -> set[str]:
-    """Return the URIs of assets that timetables know by several names."""
+    """Return the URIs of assets that have several names in timetables."""
     names: dict[str, set[str]] = {}
     for node in nodes:
         timetable = node.airflow and node.airflow.timetable
@@ -63,7 +63,7 @@ def _named_twice(nodes: Collection[JobNode]) -> set[str]:
 
 
 def _assets(condition: Any, depth: int = 20) -> Iterator[tuple[str, str]]:
-    """Yield name and URI of each asset in a condition, which may hold others."""
+    """Yield name and URI of each asset in a condition, which may be nested."""
     if not isinstance(condition, dict) or not depth:
         return
     name, uri = condition.get("name"), condition.get("uri")

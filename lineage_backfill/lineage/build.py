@@ -1,8 +1,8 @@
-"""OpenLineage events → one lineage snapshot, by a rule that no order of arrival can change.
+"""Folds OpenLineage events into a lineage snapshot, independent of their order.
 
 The edges of a job are those of its last completed run, by event time and with all events of that
 run put together, plus those of later unfinished runs. Runs of one job under one parent run, as the
-actions of a Spark application, are one run. All that older and failed runs named besides is
+actions of a Spark application, are one run. Other datasets of older and failed runs are
 *former*.
 """
 
@@ -59,19 +59,19 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.lineage.subsets import subset_keys
 from lineage_backfill.model import JobRef
 
-#: In this namespace Spark's own listener tells once more of runs that tell of themselves.
+#: In this namespace Spark's own listener reports runs that report themselves, too.
 LISTENER = "lineage-backfill.listener"
 _FIRST = datetime.min.replace(tzinfo=UTC)
-#: Which event wins where two of one run bear the same time.
+#: Which event wins if two of one run have the same time.
 _RANK = {"ABORT": 1, "FAIL": 2, "COMPLETE": 3}
-#: The run facets that are read, but for the nominal time, which most runs have.
+#: The run facets that are read, except the nominal time, which most runs have.
 RARE_RUN_FACETS = frozenset(
     {
         *("airflow", "airflowDagRun", "airflow_runArgs", "jobDependencies"),
         *("lineageBackfill_run", "parent", "parentRun", *ARGUMENTS),
     }
 )
-#: Control characters and lone surrogates: no producer means them, terminals and databases do.
+#: Control characters and lone surrogates: never intended, and harmful in terminals and databases.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildLimits:
-    """How much one event may say; lineage is untrusted input.
+    """Size limits of one event; lineage is untrusted input.
 
     `name_length` counts characters, `datasets_per_event` inputs and outputs, `columns` the column
     edges into one output.
@@ -93,7 +93,7 @@ class BuildLimits:
 class LineageBuilder:
     """Folds events, in any order and any number of times each, into one snapshot.
 
-    Memory grows with jobs, datasets and runs, not with events. `prepares` is for a caller of
+    Memory grows with jobs, datasets and runs, not with events. `prepares`: the caller runs
     `prepare` while there is nothing to fold.
     """
 
@@ -103,8 +103,8 @@ class LineageBuilder:
         self._jobs: dict[Name, Job] = {}
         self._datasets: dict[Name, Dataset] = {}
         self._run_ios: dict[tuple[object, ...], RunIO] = {}
-        self._before: dict[Name, set[Name]] = {}  # jobs that others tell to start after them
-        # No method of its own: a builder that holds itself is freed only when Python looks for it.
+        self._before: dict[Name, set[Name]] = {}  # jobs that start after others
+        # Not a bound method: that would be a reference cycle.
         links = partial(_links, self._limits.name_length)
         self._of_datasets: Readers = {
             **OF_DATASETS,
@@ -115,11 +115,11 @@ class LineageBuilder:
         self._completed: deque[tuple[Job, str, Run]] = deque()
         self._without_zone = 0
         self._unreadable = 0
-        #: The time of the newest event so far: what the lineage is as of.
+        #: The time of the newest event so far.
         self.newest: datetime | None = None
 
     def add(self, event: Any) -> None:
-        """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError if it is none."""
+        """Fold in one RunEvent, JobEvent or DatasetEvent; raises LineageError for others."""
         try:
             self._add(event)
         except SHAPE_ERRORS as error:
@@ -131,7 +131,7 @@ class LineageBuilder:
         self._seen(({"namespace": namespace, "name": name},), _FIRST)
 
     def dataset_names(self) -> set[Name]:
-        """Return (namespace, name) of all datasets so far, aliases among them."""
+        """Return (namespace, name) of all datasets so far, including aliases."""
         return set(self._datasets)
 
     def is_silent(self, job: JobRef) -> bool:
@@ -140,9 +140,9 @@ class LineageBuilder:
         return not any((run.completed and not run.is_mark) or run.run_io != NOTHING for run in runs)
 
     def is_open(self, job: JobRef) -> bool:
-        """Return whether events may be missing that say what the last completed run named.
+        """Return whether events of the last completed run may be missing.
 
-        There is no such run, or its START is not known and it names inputs or outputs alone.
+        There is no such run, or its START is unknown and it names only inputs or only outputs.
         """
         found = self._jobs[job.namespace, job.name]
         last = found.last_completed(self._jobs)
@@ -153,12 +153,12 @@ class LineageBuilder:
         )
 
     def named_by(self, job: JobRef) -> tuple[set[Name], set[Name]]:
-        """Return (namespace, name) of what the job reads and writes by what was said so far."""
+        """Return (namespace, name) of what the job reads and writes so far."""
         now = self._jobs[job.namespace, job.name].edges(self._jobs).now
         return {dataset.name for dataset in now.reads}, {dataset.name for dataset in now.writes}
 
     def is_united(self, job: JobRef) -> bool:
-        """Return whether what several runs under one parent run named counts as the last run."""
+        """Return whether several runs under one parent run count as the last run."""
         return len(self._jobs[job.namespace, job.name].edges(self._jobs).whole) > 1
 
     def completed_at(self, job: JobRef) -> datetime | None:
@@ -168,16 +168,16 @@ class LineageBuilder:
         return max(ends, default=None)
 
     def run_ids(self, job: JobRef) -> list[str]:
-        """Return the ids of a job's runs, the one of the newest event last."""
+        """Return the ids of a job's runs, newest event last."""
         runs = self._jobs[job.namespace, job.name].runs
         return sorted(runs, key=lambda run_id: (runs[run_id].last, run_id))
 
     def drop_job(self, job: JobRef) -> None:
-        """Forget a job and all that its events said of it."""
+        """Remove a job and everything from its events."""
         self._jobs.pop((job.namespace, job.name), None)
 
     def rename_job(self, old: JobRef, new: JobRef) -> None:
-        """Take what was said of `old` as said of `new`."""
+        """Move everything known of `old` to `new`."""
         was = self._jobs.pop((old.namespace, old.name))
         job = self._job({"namespace": new.namespace, "name": new.name})
         for run in was.runs.values():
@@ -194,9 +194,9 @@ class LineageBuilder:
             job.declared = _newest(job.declared, was.declared, RunIO.__or__)
 
     def prepare(self, most: int) -> bool:
-        """Make what a snapshot will need of up to so many runs; return whether there are more.
+        """Prepare up to `most` runs for a snapshot; return whether there are more.
 
-        Nothing depends on it but the time that `snapshot` takes.
+        It only makes `snapshot` faster.
         """
         completed = self._completed
         for _ in range(min(most, len(completed))):
@@ -210,7 +210,7 @@ class LineageBuilder:
         taken_at: datetime | None = None,
         warnings: Iterable[str] = (),
     ) -> LineageSnapshot:
-        """Return the lineage that all events so far make; `taken_at` is aware and in UTC."""
+        """Return the lineage from all events so far; `taken_at` is aware and in UTC."""
         said = list(warnings)
         if self._without_zone:
             said.append(f"{self._without_zone} event times have no time zone; taken as UTC")
@@ -294,7 +294,7 @@ class LineageBuilder:
         return run
 
     def _fold_written(self, run: Run, output: Any, facets: Any, kind: Any, when: datetime) -> None:
-        """Remember which partitions of an output were written, and how much."""
+        """Record which partitions of an output were written, and how much."""
         if subset := facets.get("subset"):
             try:
                 run.wrote |= subset_keys(subset)
@@ -313,11 +313,11 @@ class LineageBuilder:
         nominal = interval(told) if told else None
         key = None
         for name in facets:
-            if name in RARE_RUN_FACETS and facets[name]:  # Marquez gives null for what was not said
+            if name in RARE_RUN_FACETS and facets[name]:  # Marquez sends null for absent values
                 of_airflow, key = self._fold_rare_facets(job, run, facets, when)
                 nominal = nominal or of_airflow
                 break
-        # The greater one, should two events of a run differ: any order gives the same.
+        # The greater one if two events of a run differ: independent of order.
         if nominal and (run.nominal is None or nominal > run.nominal):
             run.nominal = nominal
         if key and (run.partition_key is None or key > run.partition_key):
@@ -326,7 +326,7 @@ class LineageBuilder:
     def _fold_rare_facets(
         self, job: Job, run: Run, facets: Any, when: datetime
     ) -> tuple[Interval | None, str | None]:
-        """Fold in what most runs have not; return the interval and the keys that are told so."""
+        """Fold in rare run facets; return the interval and the keys in them."""
         nominal = None
         kept = {name: facets.get(name) for name in ARGUMENTS}
         airflow = facets.get("airflow") or facets.get("airflowDagRun")
@@ -400,7 +400,7 @@ class LineageBuilder:
         return last
 
     def _seen(self, items: Any, when: datetime) -> list[Dataset]:
-        """Return the datasets of inputs or outputs, with what their facets tell kept."""
+        """Return the datasets of inputs or outputs; their facets are recorded."""
         datasets, found = self._datasets, []
         for item in items:
             name = (item["namespace"], item["name"])

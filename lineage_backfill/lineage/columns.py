@@ -1,4 +1,4 @@
-"""Column lineage: which readers a change of a few columns cannot reach."""
+"""Column lineage: finds readers that a change of a few columns cannot reach."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Final
 from lineage_backfill.lineage.snapshot import ColumnEdge
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Stands for every column: of a dataset without known columns, or of a whole output.
+#: Every column: of a dataset without known columns, or of a whole output.
 ALL: Final = "*"
 _NO_OUTPUTS: Final = frozenset[DatasetRef]()
-#: A way through a job: the job, an input and an output.
+#: A path through a job: the job, an input and an output.
 Path = tuple[JobRef, DatasetRef, DatasetRef]
 
 
 def column_parts(column: str) -> tuple[str, ...]:
-    """Return the column and all that hold it, outermost first, in lower case.
+    """Return the column and all enclosing ones, outermost first, in lower case.
 
     >>> column_parts("Address.city")
     ('address', 'address.city')
@@ -30,9 +30,9 @@ def column_parts(column: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is united into one job: its inputs, outputs, and by output where its columns come from.
+    """One part of a combined job: inputs, outputs, and column sources by output.
 
-    One of several runs under one parent run, or one of the jobs that a parent stands for.
+    It is one of several runs under one parent run, or one of the jobs of a parent.
     """
 
     reads: AbstractSet[DatasetRef]
@@ -41,7 +41,7 @@ class Part:
 
 
 def untold(parts: Iterable[Part]) -> set[DatasetRef]:
-    """Return the inputs for which a part lacks column lineage, for the input or for an output.
+    """Return the inputs for which a part lacks column lineage, for the input or an output.
 
     Any of their columns may matter to that part.
     """
@@ -62,16 +62,16 @@ def missed_edges(
     reads: Callable[[JobRef], Iterable[DatasetRef]],
     writes: Callable[[JobRef], Iterable[DatasetRef]],
 ) -> tuple[frozenset[Path], frozenset[tuple[JobRef, DatasetRef]]]:
-    """Return the paths (reader, input, output) that none of the changed columns travels along.
+    """Return the paths (reader, input, output) that none of the changed columns takes.
 
-    The second set holds the edges (reader, input) that are kept for lack of column lineage: the job
-    sends none of that input, none of an output, or has no output. `readers` leaves out those that
-    read a dataset for reference only.
+    The second set contains the edges (reader, input) that are kept for lack of column lineage: the
+    job sends none for that input, none for an output, or has no output. `readers` omits jobs that
+    read a dataset only as a reference.
     A column that decides which rows there are (filter, join, group by: an INDIRECT dependency of a
-    whole output in OpenLineage's columnLineage facet) changes all columns of that output. Columns
-    are told apart in any case of letters, as Spark does, and are changed with what they hold and
-    with what holds them: `address` with `address.city`. Column lineage from a dataset that the job
-    is not known to read calls one of its inputs otherwise, and is as good as none.
+    whole output in OpenLineage's columnLineage facet) changes all columns of that output. Column
+    names ignore case, as in Spark, and a change of `address` includes `address.city` and vice
+    versa. Column lineage from a dataset that the job is not known to read is ignored: it names one
+    of its inputs differently.
     """
     by_reader = _by_reader(column_edges)
     traced = _traced(by_reader, reads, writes)

@@ -1,4 +1,4 @@
-"""What differs between two lineages: jobs, datasets, edges, columns, and what is said of them."""
+"""Compares two lineages: jobs, datasets, edges, columns and facets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 from lineage_backfill.lineage.snapshot import ColumnEdge, DatasetNode, JobNode, LineageSnapshot
 from lineage_backfill.model import DatasetRef, JobRef
 
-#: Members of a job or dataset that are compared on their own, that hold former edges, or that
-#: differ in each run, as a query that names a day.
+#: Members of a job or dataset that are compared separately, that hold former edges, or that
+#: differ in each run, such as a query that contains a date.
 _EDGES: Final = frozenset(
     {"ref", "reads", "writes", "former_reads", "former_writes", "fields", "query", "arguments"}
 )
@@ -18,7 +18,7 @@ _EDGES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """What differs about a job that both lineages have; `said` names members of `JobNode`."""
+    """The differences of a job in both lineages; `said` names members of `JobNode`."""
 
     job: JobRef
     reads_added: tuple[DatasetRef, ...] = ()
@@ -32,7 +32,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetChange:
-    """What differs about a dataset that both have; `said` names members of `DatasetNode`."""
+    """The differences of a dataset in both lineages; `said` names members of `DatasetNode`."""
 
     dataset: DatasetRef
     columns_added: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class DatasetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """All that differs between two lineages but the history of runs; everything is sorted."""
+    """The differences between two lineages, without run history; everything is sorted."""
 
     jobs_added: tuple[JobRef, ...]
     jobs_removed: tuple[JobRef, ...]
@@ -56,7 +56,7 @@ class Difference:
 
 
 def compare(before: LineageSnapshot, after: LineageSnapshot) -> Difference:
-    """Return what differs between two lineages."""
+    """Return the differences between two lineages."""
     old_columns, new_columns = _by_job(before.column_edges), _by_job(after.column_edges)
     jobs = (
         _job(before.jobs[ref], after.jobs[ref], old_columns.get(ref, ()), new_columns.get(ref, ()))
@@ -113,7 +113,7 @@ def _dataset(old: DatasetNode, new: DatasetNode) -> DatasetChange:
 
 
 def _differing(change: JobChange | DatasetChange) -> Iterator[object]:
-    """Yield all members of a change but the name of what has changed."""
+    """Yield all members of a change except the name."""
     return (getattr(change, one.name) for one in fields(change)[1:])
 
 

@@ -1,10 +1,10 @@
-"""What is read of an OpenLineage event: a parser may leave out all else."""
+"""The members of an OpenLineage event that are read; parsers may skip all others."""
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-# Only what has members of its own has a type: all else is judged, and reported, by its reader.
+# Only objects have types here: other values are checked and reported by their readers.
 
 
 class _OfBoth(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""What each OpenLineage facet says, old forms and new; a facet that is absent says nothing."""
+"""Reads OpenLineage facets, in old and new forms; absent facets give empty values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 from lineage_backfill import redaction
 
-#: How many keys one run may be said to have.
+#: Most keys of one run.
 _MOST_KEYS: Final = 1_000
-#: How many arguments one run may be said to have.
+#: Most arguments of one run.
 _MOST_ARGUMENTS: Final = 1_000
 #: The longest id that Airflow takes.
 _AN_ID: Final = 250
 #: The addresses in Python's text of a list of assets.
 _URI: Final = re.compile(r"""'uri': (?:'([^']*)'|"([^"]*)")""")
 _INACTIVE: Final = re.compile(r"Asset\(name='[^']*', uri='([^']*)'")
-#: So many characters of a query or a description are kept.
+#: Most characters of a query or a description.
 _LONGEST: Final = 20_000
 #: INDIRECT dependencies that leave the rows as they are.
 _OF_ONE_COLUMN: Final = ("CONDITIONAL", "WINDOW")
@@ -29,7 +29,7 @@ Interval = tuple[str, str]
 
 
 def parse_time(text: str) -> datetime:
-    """Return the instant in UTC, or without zone where the text has none; raises ValueError.
+    """Return the instant in UTC, or without a zone if the text has none; raises ValueError.
 
     >>> parse_time("2020-02-22T22:00Z[UTC]").isoformat()
     '2020-02-22T22:00:00+00:00'
@@ -53,7 +53,7 @@ def interval(facet: Any) -> Interval | None:
 
 
 def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
-    """Return data interval, partition key and whether its interval was chosen by the clock.
+    """Return data interval, partition key, and whether the time of the run set the interval.
 
     It was in a manual run, unless its logical date begins it as a schedule's does. The facet is
     that of Airflow's provider (`airflow`, `airflowDagRun`), or of the integration before it.
@@ -72,9 +72,9 @@ def airflow_run(facet: Any) -> tuple[Interval | None, str | None, bool]:
 
 
 def airflow_task(facet: Any) -> dict[str, Any] | None:
-    """Return what an `airflow` facet tells of a task: the members of `AirflowTask`, where told.
+    """Return the members of `AirflowTask` from an `airflow` facet, if present.
 
-    Names may hold dots: they cannot be told from the name of the job. The facet has the
+    Names may contain dots, so the name of the job does not determine them. The facet has the
     `errorMessage` facet of the same event as a member, if there is one.
     """
     dag, task = facet.get("dag") or {}, facet.get("task") or {}
@@ -94,9 +94,9 @@ def airflow_task(facet: Any) -> dict[str, Any] | None:
 
 
 def was_triggered(facet: Any) -> bool:
-    """Return whether `airflow_runArgs`, of the integration before the provider, tells a manual run.
+    """Return whether `airflow_runArgs` of the old integration marks a manual run.
 
-    It is all that its first versions tell; later ones have the run's type.
+    Its first versions send nothing else; later ones send the run's type.
     """
     return isinstance(facet, dict) and facet.get("externalTrigger") is True
 
@@ -123,7 +123,7 @@ def _boxed(box: Any) -> list[str]:
 
 
 def dependencies(facet: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the jobs of a `jobDependencies` facet: those that a run waits for, and those after."""
+    """Return the jobs before and after a run, from a `jobDependencies` facet."""
     upstream, downstream = (
         [(item["job"]["namespace"], item["job"]["name"]) for item in _items(facet, side)]
         for side in ("upstream", "downstream")
@@ -139,17 +139,17 @@ def parent_run_id(facet: Any) -> str | None:
 
 
 def statistics(facet: Any) -> tuple[int, int, int]:
-    """Return rows, bytes and files of an `outputStatistics` facet, each -1 where it is not told."""
+    """Return rows, bytes and files of an `outputStatistics` facet, -1 for absent values."""
     return _count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount")
 
 
 def is_drop(facet: Any) -> bool:
-    """Return whether a `lifecycleStateChange` facet tells that the dataset is gone."""
+    """Return whether a `lifecycleStateChange` facet says that the dataset was dropped."""
     return _text(facet, "lifecycleStateChange") == "DROP"
 
 
 def renamed_from(facet: Any) -> tuple[str, str] | None:
-    """Return the name that a dataset had before, by a `lifecycleStateChange` facet of a rename."""
+    """Return the previous name of a dataset from a `lifecycleStateChange` facet."""
     if not isinstance(facet, dict) or facet.get("lifecycleStateChange") != "RENAME":
         return None
     before = facet.get("previousIdentifier")
@@ -162,14 +162,14 @@ def renamed_from(facet: Any) -> tuple[str, str] | None:
 
 
 def spark_job_type(facet: Any) -> str:
-    """Return what a `jobType` facet of Spark's listener tells: APPLICATION, SQL_JOB, …; else ""."""
+    """Return the `jobType` of Spark's listener: APPLICATION, SQL_JOB, …; else ""."""
     if not isinstance(facet, dict) or facet.get("integration") != "SPARK":
         return ""
     return _text(facet, "jobType") or ""
 
 
 def is_of_spark(facets: Any) -> bool:
-    """Return whether the facets of a run are those of Spark's listener before it sent `jobType`."""
+    """Return whether the facets are those of Spark's listener before it sent `jobType`."""
     return "spark_version" in facets or is_of("spark", facets)
 
 
@@ -181,7 +181,7 @@ def is_of(name: str, facets: Any) -> bool:
 
 
 def run_backfill(facet: Any) -> str | None:
-    """Return the id of the backfill that our own run facet names."""
+    """Return the id of the backfill in our own run facet."""
     backfill = facet.get("backfillId") if isinstance(facet, dict) else None
     return backfill if isinstance(backfill, str) else None
 
@@ -197,7 +197,7 @@ def fields(facet: Any) -> tuple[str, ...]:
 
 
 def tags(facet: Any) -> tuple[str, ...]:
-    """Return the tags of a `tags` facet: the key, or `key=value` where the value says more."""
+    """Return the tags of a `tags` facet: the key, or `key=value` if the value is not trivial."""
     found = set()
     for tag in _items(facet, "tags"):
         if not tag.get("field"):
@@ -214,7 +214,7 @@ def processing(facet: Any) -> str | None:
 
 
 def location(facet: Any) -> str | None:
-    """Return the address of a `sourceCodeLocation` facet, and which version of the code it was."""
+    """Return the address in a `sourceCodeLocation` facet, with the version of the code."""
     address = _text(facet, "url") or _text(facet, "repoUrl")
     version = _text(facet, "version") or _text(facet, "tag") or _text(facet, "branch")
     if address is None or version is None or version in address:
@@ -243,7 +243,7 @@ def dag_conf(facet: Any) -> dict[str, str] | None:
 
 
 def _arguments(found: Any) -> dict[str, str] | None:
-    """Return the arguments by name, None where there is none; those that are no text as JSON."""
+    """Return the arguments by name, None if there are none; values other than text as JSON."""
     if len(found) > _MOST_ARGUMENTS or not all(type(name) is str for name in found):
         raise ValueError("not the arguments of a run")
     shown = redaction.document(dict(found), inside=True)
@@ -276,8 +276,8 @@ def symlinks(facet: Any) -> list[tuple[str, str]]:
 def column_inputs(facet: Any) -> Iterator[tuple[str, tuple[str, str], str, bool]]:
     """Yield (output column, input dataset, input column, direct) of a `columnLineage` facet.
 
-    A dependency of the whole output has the output column "*": a filter, a join, a grouping decides
-    which rows there are, whichever of the columns it was told of.
+    A dependency of the whole output has the output column "*": a filter, join or grouping decides
+    which rows exist, whichever column it was reported for.
     """
     for column, says in (facet.get("fields") or {}).items():
         for item in _items(says, "inputFields"):
@@ -296,7 +296,7 @@ def _column(item: Any) -> tuple[tuple[str, str], str]:
 
 
 def _effects(item: Any, says: Any) -> set[tuple[bool, bool]]:
-    """Return (whole output, direct) for each way in which one column makes another."""
+    """Return (whole output, direct) for each kind of dependency between two columns."""
     told = _items(item, "transformations")
     if not told:  # the form before transformations
         return {(False, True)} if says.get("transformationType") != "INDIRECT" else {(True, False)}
@@ -309,7 +309,7 @@ def _effects(item: Any, says: Any) -> set[tuple[bool, bool]]:
 
 
 def _interval(start: Any, end: Any) -> Interval | None:
-    """Return both instants; one that has no length is a moment, and has no end."""
+    """Return both instants; an interval without length has no end."""
     if not isinstance(start, str):
         return None
     return start, end if isinstance(end, str) and end != start else ""
@@ -322,7 +322,7 @@ def _uris(text: Any) -> list[str]:
 
 
 def _day_or_hour(text: Any) -> str | None:
-    """Return the label of the day or hour that begins at a time, by its own clock."""
+    """Return the label of the day or hour that begins at a time, in its own zone."""
     try:
         when = datetime.fromisoformat(text)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Datasets whose names look like the partitions of one, and the pattern that would say so.
+"""Finds datasets whose names look like partitions of one, with a pattern for them.
 
-The edges of a job are those of its last run, which names one such partition: what an older one
-feeds is lost, unless all of them are known to be one dataset.
+The edges of a job are those of its last run, which names one such partition: readers of older ones
+are lost, unless all of them are known to be one dataset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lineage_backfill.partitions.patterns import NamePattern, escaped
 
 _YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
 _HOUR = r"(?:[01]\d|2[0-3])"
-#: A date in a name, under its grain; no digits stand beside it, and no letters beside a mere year.
+#: A date in a name, by grain; without digits around it, and without letters around a year.
 _DATE: Final = re.compile(
     rf"""(?<!\d)(?:
     (?P<hour>{_YEAR}(?P<a>[-_./]?){_MONTH}(?P=a){_DAY}(?P<b>[-_./T]?){_HOUR})
@@ -42,7 +42,7 @@ _FORMS: Final = {
 }
 #: A folder of a partition, as Hive writes it.
 _FOLDER: Final = re.compile(r"(\w+)=([^/]+)", re.ASCII)
-#: Folders that hold a part of a date each, and how.
+#: Folders that each contain a part of a date, with its format.
 _PARTS: Final = {
     "year": ("year", "%Y"),
     "month": ("month", "%-m"),
@@ -53,19 +53,19 @@ _PARTS: Final = {
 _FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "year")
 #: Names that stand for a time in a pattern.
 _TIME_NAMES: Final = frozenset({*_FROM_FINE_TO_COARSE, "quarter"})
-#: How many names make a family: fewer where they tell more than a mere month or year.
+#: Least names of a family: fewer if they contain more than a month or year.
 _LEAST, _LEAST_OF_COARSE = 2, 3
-#: What may be a key without being a date that is known by its looks: numbers, instants, ids.
+#: Possible keys that do not look like dates: numbers, instants, ids.
 _WORD: Final = r"(?:(?<![A-Za-z])[A-Za-z]{1,3})?\d[0-9A-Za-z]*"
 _KEY: Final = re.compile(
     rf"[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_WORD}(?:[-_.:]{_WORD})*", re.ASCII
 )
-#: What is a version rather than a key, where nothing else tells.
+#: Versions rather than keys, unless there is other evidence.
 _VERSION: Final = re.compile(r"[vV]\d{1,3}(?:[-_.:]\d{1,3})*", re.ASCII)
-#: How many of such names older runs of a job must have named that its last run does not: one with
-#: as many digits as a date has is no version.
+#: Least number of such names in older runs of a job that its last run does not have: a name with
+#: as many digits as a date is not a version.
 _LEAST_FORMER, _LONG = 2, 6
-#: What stands for the time placeholder until the finest part of the date is known.
+#: Marks the time placeholder until the finest part of the date is known.
 _TIME: Final = "\0"
 
 
@@ -73,7 +73,7 @@ _TIME: Final = "\0"
 class Family:
     """Names of one namespace that one pattern matches, sorted.
 
-    `dataset` is what they would be folded into; `others` match as well, and are no members.
+    `dataset` is what they would be folded into; `others` match as well, but are not members.
     """
 
     pattern: str
@@ -97,7 +97,7 @@ class Family:
             *([] if named else [f"name = {_quoted(self.dataset.name)}"]),
             f"pattern = {_quoted(self.pattern)}",
             *(
-                line  # a name that is declared is no partition
+                line  # a declared name is not a partition
                 for ref in self.others
                 for line in (
                     "[[dataset]]",
@@ -113,10 +113,10 @@ def find_families(
     is_declared: Callable[[DatasetRef], bool] = lambda _: False,
     is_matched: Callable[[DatasetRef], bool] = lambda _: False,
 ) -> tuple[Family, ...]:
-    """Return the families among the names that are not declared, by namespace and pattern.
+    """Return the families among undeclared names, by namespace and pattern.
 
-    Names that a declared glob matches are no family by their looks: only where runs of a job have
-    named now one and now another.
+    Names that a declared glob matches are a family only if different runs of a job named different
+    ones.
     """
     groups: dict[tuple[str, str], list[DatasetRef]] = {}
     rest = []
@@ -151,7 +151,7 @@ def find_families(
 
 
 def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> Iterator[Family]:
-    """Yield families that differ in each run of a job, whatever the difference."""
+    """Yield families of names that differ in each run of a job."""
     known, ordered = set(names), sorted(names)
     shapes: set[tuple[str, str]] = set()
     for job in snapshot.jobs.values():
@@ -175,13 +175,13 @@ def _by_their_runs(snapshot: LineageSnapshot, names: Collection[DatasetRef]) -> 
 
 
 def _are_versions(members: Collection[DatasetRef]) -> bool:
-    """Return whether names of one shape differ in nothing but a version: each replaces the last."""
+    """Return whether names of one shape differ only in a version: each replaces the last."""
     columns = map(set, zip(*(_KEY.findall(ref.name) for ref in members), strict=True))
     return all(map(_VERSION.fullmatch, chain.from_iterable(c for c in columns if len(c) > 1)))
 
 
 def _beginning(ordered: Sequence[DatasetRef], begin: DatasetRef) -> Sequence[DatasetRef]:
-    """Return those of the sorted names that begin so; only they can match its pattern."""
+    """Return the sorted names with this prefix; only they can match its pattern."""
 
     def is_beyond(ref: DatasetRef) -> bool:
         return ref.namespace != begin.namespace or not ref.name.startswith(begin.name)
@@ -191,7 +191,7 @@ def _beginning(ordered: Sequence[DatasetRef], begin: DatasetRef) -> Sequence[Dat
 
 
 def _by_shape(names: Iterable[DatasetRef]) -> dict[tuple[str, str], list[DatasetRef]]:
-    """Return the names that may hold a key, by namespace and by what stands around it."""
+    """Return the names that may contain a key, by namespace and surrounding text."""
     found: dict[tuple[str, str], list[DatasetRef]] = {}
     for ref in names:
         around, keys = _KEY.subn("\0", ref.name)
@@ -219,7 +219,7 @@ def _keyed(names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=10_000)
 def label_of(text: str) -> str | None:
-    """Return the label of the key that a text is the date of; None for no date, or a mere year.
+    """Return the label of the date in a text; None for no date, or only a year.
 
     >>> label_of("20240615"), label_of("2024/06/15/14"), label_of("2024"), label_of("eu")
     ('2024-06-15', '2024-06-15T14', None, None)
@@ -232,7 +232,7 @@ def label_of(text: str) -> str | None:
 
 
 def folders(path: str) -> dict[str, str]:
-    """Return the values of the columns that the folders of a path name, or the date that it holds.
+    """Return the partition columns in the folders of a path, or the date in it.
 
     >>> folders("s3://b/orders/ds=2024-06-15/region=eu")
     {'ds': '2024-06-15', 'region': 'eu'}
@@ -247,7 +247,7 @@ def folders(path: str) -> dict[str, str]:
 
 
 def date_parts(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns with those that hold a part of a date each put together as its label.
+    """Return the columns, with those that contain parts of a date combined into its label.
 
     >>> date_parts({"day": "5", "month": "06", "region": "eu", "year": "2024"})
     {'day': '2024-06-05', 'region': 'eu'}
@@ -276,13 +276,13 @@ def _names(snapshot: LineageSnapshot) -> list[DatasetRef]:
 
 
 def _varying(snapshot: LineageSnapshot) -> set[DatasetRef]:
-    """Return what some job named in one run and not in another."""
+    """Return the datasets that a job named in one run and not in another."""
     jobs = snapshot.jobs.values()
     return {ref for job in jobs for ref in (*job.former_reads, *job.former_writes)}
 
 
 def _template(name: str) -> str | None:
-    """Return the pattern that the name alone suggests; None for a name without a key.
+    """Return the pattern that a name suggests; None for a name without a key.
 
     >>> _template("public.orders_2021_06_04")
     'public.orders_{day:%Y_%m_%d}'
@@ -301,7 +301,7 @@ def _template(name: str) -> str | None:
             return None
     finest = next((grain for grain in _FROM_FINE_TO_COARSE if grain in grains), "")
     template = text.replace(_TIME, finest)
-    # Two dates that differ are a span, or mean something else.
+    # Two different dates are a span, or mean something else.
     return template if NamePattern(template).match(name) else None
 
 

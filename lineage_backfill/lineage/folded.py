@@ -1,4 +1,4 @@
-"""What events are folded into: jobs with their runs, datasets, and what was told of them last."""
+"""The state of folded events: jobs with runs, datasets, and their latest facets."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from lineage_backfill.lineage.snapshot import DatasetNode, JobNode, ObservedRun
 from lineage_backfill.model import DatasetRef, JobRef
 
 Name = tuple[str, str]
-#: Which member of a node each facet tells that is kept, and how it is read.
+#: The node member and the reader for each facet that is kept.
 Readers = Mapping[str, tuple[str, Callable[[Any], Any]]]
-#: What was told last of a job or a dataset: by the facet's name, when, and what it says.
+#: The latest facets of a job or dataset: name, time and value.
 LatestFacets = dict[str, tuple[datetime, Any]]
 
-#: What reading a value of an unexpected shape raises.
+#: The errors of reading a value of unexpected shape.
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
 class Unreadable(Enum):
-    """Stands for what a facet says of unknown shape."""
+    """Placeholder for a facet of unknown shape."""
 
     FACET = "unreadable"
 
@@ -58,14 +58,14 @@ OF_JOBS: Readers = {
     "documentation": ("description", description),
     **_OF_BOTH,
 }
-#: Facets that tell what a run was given, by the name of the facet.
+#: Facets with the arguments of a run, by facet name.
 ARGUMENTS: Readers = {
     "executionParameters": ("arguments", parameters),
     "spark_properties": ("arguments", properties),
 }
-#: Under this name what an `airflow` facet tells of them is kept, beside what it tells of the task.
+#: The name under which the arguments in an `airflow` facet are stored, besides the task.
 CONF: Final = "airflow.conf"
-#: What the facets of a job's runs tell of the job.
+#: Facets of runs that describe the job.
 OF_RUNS: Readers = {
     "airflow": ("airflow", airflow_task),
     CONF: ("arguments", dag_conf),
@@ -77,7 +77,7 @@ OF_DATASETS: Readers = {"schema": ("fields", fields), **_OF_BOTH}
 class Dataset:
     """A dataset; compared by identity, which is what makes sets fast.
 
-    `node` is what a snapshot has for it as long as nothing new is told of it and it has one name.
+    `node` is its node in a snapshot, valid until new facts arrive or it gets another name.
     """
 
     __slots__ = (
@@ -91,14 +91,14 @@ class Dataset:
         self.former: dict[Name, datetime] = {}  # names that it had, and when it got this one
         self.columns: dict[str, Columns] = {}
         self.last_columns: Columns | None = None
-        #: Where its columns come from as told of the dataset itself, whoever wrote it.
+        #: Column lineage sent with the dataset itself, for any writer.
         self.told: tuple[datetime, Columns] | None = None
-        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: not told
+        self.written: tuple[datetime, tuple[int, int, int]] | None = None  # -1: unknown
         self.node: DatasetNode | None = None
 
 
 class Columns:
-    """One column lineage facet of one output, kept once however many runs repeat it."""
+    """One column lineage facet of one output, stored once for all runs that repeat it."""
 
     __slots__ = ("facet", "output")
 
@@ -109,7 +109,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class RunIO:
-    """What a run names; shared by all runs that name the same."""
+    """The datasets of a run; shared by all runs with the same ones."""
 
     reads: frozenset[Dataset] = frozenset()
     writes: frozenset[Dataset] = frozenset()
@@ -135,9 +135,9 @@ def _union(found: Iterable[RunIO]) -> RunIO:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """What a job names `now` and `ever` named; `whole` are its last completed runs, where several.
+    """The datasets of a job `now` and `ever`; `whole` are its last completed runs, if several.
 
-    It is cleared where its last completed run named nothing, and others did.
+    It is cleared if its last completed run named nothing, but others did.
     """
 
     now: RunIO
@@ -147,7 +147,7 @@ class Edges:
 
 
 class Run:
-    """A run; `record` is what a snapshot has for it as long as nothing new is told of it."""
+    """A run; `record` is its record in a snapshot, valid until new facts arrive."""
 
     #: What events say of it.
     MEMBERS = (
@@ -178,9 +178,9 @@ class Run:
 
 
 class Job:
-    """A job; `node` is what a snapshot has for it as long as nothing new is told of it.
+    """A job; `node` is its node in a snapshot, valid until new facts arrive.
 
-    It has one only where that takes no look at other jobs or at other names of datasets.
+    Set only if it does not depend on other jobs or on other names of datasets.
     """
 
     __slots__ = (
@@ -234,13 +234,13 @@ class Job:
         return Edges(now, ever, is_cleared, whole)
 
     def _counts(self, run: Run) -> bool:
-        """Return whether a run makes edges: a failed one does where the job is a stream."""
+        """Return whether a run has edges: a failed run has them only in a streaming job."""
         if run.is_mark:
             return False
         if run.completed or run.rank == 0:
             return True
         told = self.facets.get("jobType")
-        return told is not None and told[1] == "STREAM"  # which ends in no other way
+        return told is not None and told[1] == "STREAM"  # which does not end otherwise
 
     def last_completed(self, jobs: Mapping[Name, Job]) -> list[Run]:
         """Return the completed runs that count as the last one; none if a job event came later."""
@@ -287,10 +287,10 @@ def _has_all(runs: Iterable[Run], failed: Iterable[Run]) -> bool:
 
 
 def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> bool:
-    """Keep what an event's facets say where it is newer; return whether that is anything else."""
+    """Keep newer facets of an event; return whether anything changed."""
     changed = False
     for name in facets:
-        # Marquez gives null for what was not said.
+        # Marquez sends null for absent values.
         if name in readers and (facet := facets[name]) is not None:
             old = kept.get(name)
             if old is None or when >= old[0]:
@@ -299,7 +299,7 @@ def keep(kept: LatestFacets, facets: Any, readers: Readers, when: datetime) -> b
 
 
 def merge(kept: LatestFacets, others: LatestFacets) -> None:
-    """Keep what was told under another name where it is newer."""
+    """Keep newer facets that arrived under another name."""
     for name, (when, told) in others.items():
         _keep(kept, name, when, told)
 
@@ -311,13 +311,13 @@ def _keep(kept: LatestFacets, name: str, when: datetime, told: Any) -> bool:
         return old is None or not _is_same(told, old[1])
     if when < old[0] or _is_same(told, old[1]):
         return False
-    # The greater one, should two events of one time differ: any order gives the same.
+    # The greater one if two events of one time differ: independent of order.
     kept[name] = (when, max(old[1], told, key=_order))
     return kept[name][1] is told
 
 
 def _read(read: Callable[[Any], Any], facet: Any) -> Any:
-    """Return what a facet says; None where it says no more than that it is gone."""
+    """Return the value of a facet; None if it was deleted."""
     try:
         return None if facet.get("_deleted") else read(facet)
     except SHAPE_ERRORS:
@@ -325,12 +325,12 @@ def _read(read: Callable[[Any], Any], facet: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    # To Python, 1 is 1.0 and True; a hash over the lineage is another one.
+    # For Python 1 == 1.0 == True; the hash of the lineage distinguishes them.
     return bool(one == other) and (type(one) is not dict or canonical(one) == canonical(other))
 
 
 def _order(told: Any) -> tuple[bool, bool, str]:
-    """Return what puts saying something above saying nothing, and that above nonsense."""
+    """Return the sort key: values above absent ones, absent ones above unreadable ones."""
     if told is UNREADABLE:
         return False, False, ""
     return True, bool(told), canonical(told)

@@ -1,8 +1,8 @@
-"""A place on a page for every node of a directed graph: in layers along the data, few crossings.
+"""Places the nodes of a directed graph in layers with few crossings.
 
-The method is Sugiyama's: layers by the longest way, an order within each layer by the mean place
-of the neighbours, then heights that pull neighbours level. Circles are cut at an edge that leads
-back; it is drawn all the same.
+The method is Sugiyama's: layers by the longest path, an order within each layer by the mean
+position of the neighbours, then heights that align neighbours. Cycles are cut at an edge that
+leads back, which is drawn all the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
-#: How often layers are put in order, to and fro.
+#: Passes of ordering the layers, back and forth.
 _SWEEPS: Final = 8
 #: Edges across many layers bend where they pass one, up to this many bends in all.
 _MOST_BENDS: Final = 20_000
@@ -23,9 +23,9 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The middle of each node and the way of each edge, in the units of the sizes given.
+    """The middle of each node and the route of each edge, in the units of the given sizes.
 
-    Ways are the points between both ends; most have none.
+    Routes are the points between both ends; most have none.
     """
 
     nodes: tuple[Point, ...]
@@ -73,13 +73,13 @@ def lay_out(
 
 
 def layers(size: int, edges: Iterable[Edge]) -> list[int]:
-    """Return for nodes 0, 1, … how many lie before each on the longest way along the data."""
+    """Return for nodes 0, 1, … the length of the longest path that leads to each."""
     return _layers(size, _without_circles(size, edges))
 
 
 def _without_circles(size: int, edges: Iterable[Edge]) -> list[Edge]:
     """Return the edges, those that lead back turned round."""
-    import networkx as nx  # slow to load, and most verbs draw nothing
+    import networkx as nx  # slow to import, and most commands draw nothing
 
     known = [(one, other) for one, other in edges if one != other]
     has_above = {other for _, other in known}
@@ -115,7 +115,7 @@ def _layers(size: int, edges: Iterable[Edge]) -> list[int]:
 
 
 def _chains(edges: Iterable[Edge], layer: Sequence[int]) -> tuple[dict[Edge, list[int]], list[int]]:
-    """Return each edge as a chain through every layer on its way, and the bends' layers."""
+    """Return each edge as a chain through every layer it crosses, and the bends' layers."""
     chains = {}
     bends: list[int] = []
     for one, other in edges:
@@ -129,7 +129,7 @@ def _chains(edges: Iterable[Edge], layer: Sequence[int]) -> tuple[dict[Edge, lis
 
 
 def _depth_first(above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> list[int]:
-    """Return all nodes so that what hangs together stands together."""
+    """Return all nodes with connected ones together."""
     seen: dict[int, None] = {}
     for start in sorted(range(len(above)), key=lambda node: bool(above[node])):
         todo = [start]
@@ -164,7 +164,7 @@ def _middles(
     tall: Sequence[float],
     between: float,
 ) -> list[float]:
-    """Return how far down each node stands: near its neighbours, and apart within a layer."""
+    """Return the height of each node: near its neighbours, and separate within a layer."""
     middle = dict.fromkeys(range(len(tall)), 0.0)
     offsets = []
     for row in rows:
@@ -182,12 +182,14 @@ def _middles(
 
 
 def _apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """Return places in that order, as near as may be to those wanted.
+    """Return positions in that order, as near as possible to the wanted ones.
 
     They are at least as far apart as the offsets are. Neighbours that come too close share their
     mean, as in isotonic regression.
     """
-    blocks: list[tuple[float, int]] = []  # the sum of where its members want the first, how many
+    blocks: list[
+        tuple[float, int]
+    ] = []  # the sum of positions its members want for the first, and their number
     for value, offset in zip(wanted, offsets, strict=False):
         total, count = value - offset, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:

@@ -1,4 +1,4 @@
-"""Several datasets of a lineage, or jobs, put together into one."""
+"""Merges several datasets or jobs of a lineage into one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lineage_backfill.model import DatasetRef, JobRef
 def merge_datasets(
     snapshot: LineageSnapshot, into: Mapping[DatasetRef, DatasetRef]
 ) -> LineageSnapshot:
-    """Return the lineage with every key of `into` as a part of its value.
+    """Return the lineage with every key of `into` merged into its value.
 
-    Owners, tags and aliases are put together; columns and partitioning are those of the dataset
-    itself, where it is known, else of the last part in the order of `into` that has any.
+    Owners, tags and aliases are combined; columns and partitioning are those of the dataset itself
+    if known, else of the last part in the order of `into` that has any.
     """
     if not into:
         return snapshot
@@ -42,7 +42,7 @@ def merge_datasets(
 
 
 def rename_jobs(snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef]) -> LineageSnapshot:
-    """Return the lineage with the jobs under other names, which no other job has."""
+    """Return the lineage with renamed jobs; the new names must be unused."""
     if not into:
         return snapshot
 
@@ -65,10 +65,10 @@ def rename_jobs(snapshot: LineageSnapshot, into: Mapping[JobRef, JobRef]) -> Lin
 
 
 def fold_children(snapshot: LineageSnapshot, parents: Collection[JobRef]) -> LineageSnapshot:
-    """Return the lineage with each of `parents` in place of the jobs below it.
+    """Return the lineage with each of `parents` instead of its child jobs.
 
-    For a parent that is what is run (an Airflow DAG, a Spark application): its edges become its
-    children's, without what one child hands to another.
+    For parents that run as a whole (an Airflow DAG, a Spark application): they take over the edges
+    of their children, except edges between children.
     """
     folded: dict[JobRef, list[JobNode]] = {ref: [] for ref in parents}
     into: dict[JobRef, JobRef] = {}
@@ -126,7 +126,7 @@ def above(ref: JobRef, jobs: Mapping[JobRef, JobNode]) -> Iterator[JobRef]:
 
 
 def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[DatasetRef]]:
-    """Return the node of a parent, and what its parts hand to each other, which is no input."""
+    """Return the node of a parent, and the datasets between its parts, which are not inputs."""
     now = [(set(part.reads), set(part.writes)) for part in parts]
     ever = [
         (reads.union(part.former_reads), writes.union(part.former_writes))
@@ -150,7 +150,7 @@ def _united(own: JobNode, parts: Collection[JobNode]) -> tuple[JobNode, set[Data
 
 
 def _handed(parts: Collection[tuple[set[DatasetRef], set[DatasetRef]]]) -> set[DatasetRef]:
-    """Return what one part writes and another one reads, but for what a part has as its state."""
+    """Return what one part writes and another reads, except a part's own state."""
     read = set[DatasetRef]().union(*(reads for reads, _ in parts))
     written = set[DatasetRef]().union(*(writes for _, writes in parts))
     return (read & written).difference(*(reads & writes for reads, writes in parts))
@@ -162,7 +162,7 @@ def _rebuilt(
     datasets: Iterable[DatasetNode],
     column_edges: Iterable[ColumnEdge],
 ) -> LineageSnapshot:
-    """Return a lineage of other jobs and datasets with the rest of the one given."""
+    """Return the lineage with other jobs and datasets."""
     return LineageSnapshot.of(
         jobs,
         datasets,
@@ -177,7 +177,7 @@ def _rebuilt(
 def _merged(
     whole: DatasetRef, nodes: list[DatasetNode], into: Mapping[DatasetRef, DatasetRef]
 ) -> DatasetNode:
-    # How much was written is told of parts alone, and would be wrong of the whole.
+    # Amounts written are known for parts only, and would be wrong for the whole.
     newest = list(reversed(nodes))
     return DatasetNode(
         ref=whole,

@@ -1,4 +1,4 @@
-"""Names as people type them, matched against the known datasets and jobs, never split."""
+"""Matches names that users type with known datasets and jobs; names are never split."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Ref = TypeVar("Ref", DatasetRef, JobRef)
 
 
 def resolve(text: str, known: Iterable[Ref], *, kind: str, namespace: str | None = None) -> Ref:
-    """Return the one dataset or job that a text names.
+    """Return the dataset or job that a text names.
 
     A bare name does where only one has it, else `namespace:name`; `namespace` narrows the search.
     Raises UnknownNameError with near misses, AmbiguousNameError with the candidates.
     """
     refs = [ref for ref in known if namespace is None or ref.namespace == namespace]
-    # Both readings are looked up, for a name may itself hold a colon.
+    # Both readings are looked up: a name may itself contain a colon.
     found = sorted({ref for ref in refs if text in (ref.name, f"{ref.namespace}:{ref.name}")})
     if len(found) == 1:
         return found[0]
     if found:
         raise AmbiguousNameError(
             f"{text!r} names {len(found)} {kind}s",
-            hint="say which: " + " or ".join(str(ref) for ref in found[:5]),
+            hint="Name one of them: " + " or ".join(str(ref) for ref in found[:5]),
         )
     raise unknown(text, refs, kind=kind)
 
 
 def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
-    """Return the error for a name that nothing bears, with near misses, bare or in full."""
+    """Return the error for an unknown name, with similar names, bare or in full."""
     refs = list(known)
     near = difflib.get_close_matches(text, sorted({ref.name for ref in refs}), n=3)
     if not near:
         near = difflib.get_close_matches(text, sorted({str(ref) for ref in refs}), n=3)
-    if not near:  # a path, or a table in a schema, whose last part it is
+    if not near:  # the last part of a path, or of a table in a schema
         near = sorted({str(ref) for ref in refs if _LAST.split(ref.name.rstrip("/"))[-1] == text})[
             :3
         ]

@@ -1,4 +1,4 @@
-"""Folded events → the nodes, column edges and runs of a snapshot; some of them made ahead of it."""
+"""Turns folded events into nodes, column edges and runs of a snapshot."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _STATES = ("RUNNING", "ABORT", "FAIL", "COMPLETE")
 
 
 def prepare_run(job: Job, run_id: str, run: Run) -> None:
-    """Make what a snapshot will have for a run that has completed, and for what it alone tells of.
+    """Prepare the snapshot's records of a completed run and of nodes known only from it.
 
-    Each of it holds until something new is told; what takes more than this is left to the snapshot.
+    They are valid until new facts arrive; everything else is left to the snapshot.
     """
     if job.runs.get(run_id) is not run:
-        return  # it has another job by now
+        return  # it belongs to another job now
     if run.record is None:
         run.record = run_record(job, run_id, run)
     if job.node is not None or len(job.runs) > 1 or job.declared:
@@ -71,8 +71,8 @@ def prepare_run(job: Job, run_id: str, run: Run) -> None:
 
 
 def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
-    """Return a run as a snapshot has it."""
-    # The interval of a manual run is the moment at which someone pressed a button.
+    """Return the snapshot's record of a run."""
+    # The interval of a manual run is the time at which it was started.
     start, end = ("", "") if run.manual or not run.nominal else run.nominal
     return ObservedRun(
         job=job.ref,
@@ -90,9 +90,9 @@ def run_record(job: Job, run_id: str, run: Run) -> ObservedRun:
 
 @dataclass(slots=True)
 class Reading:
-    """All that was folded, while it is read off; `said` gets what has to be reported.
+    """Reads the folded state; `said` collects warnings.
 
-    `jobs` are sorted; `before` are those that others tell to start after them; `most_columns`
+    `jobs` are sorted; `before` are those that start before others; `most_columns`
     bounds the column edges into one output.
     """
 
@@ -103,9 +103,9 @@ class Reading:
     said: list[str]
 
     def aliases(self) -> dict[Name, DatasetRef]:
-        """Map each name that is linked to the one its dataset goes by.
+        """Map each linked name to the main name of its dataset.
 
-        That is the one that it was renamed last, or else the least that a producer uses itself.
+        The main name is that of the last rename, or else the least that a producer uses itself.
         """
         group: dict[Name, set[Name]] = {}
         former = self._former()
@@ -130,7 +130,7 @@ class Reading:
         return refs
 
     def _former(self) -> dict[Name, dict[Name, datetime]]:
-        """Map each name that a dataset was given to those it had before, and when it got it.
+        """Map each new name of a dataset to its earlier names, with the time of the rename.
 
         A name that several datasets had in turn, as of a staging table, belongs to the last one.
         """
@@ -187,7 +187,7 @@ class Reading:
         }
 
     def dataset_nodes(self, aliases: Mapping[Name, DatasetRef]) -> list[DatasetNode]:
-        """Return the datasets, sorted, each once under whatever names."""
+        """Return the datasets, sorted, each once under its main name."""
         dropped, said = self._dropped(), list[str]()
         nodes = [
             dataset.node
@@ -209,7 +209,7 @@ class Reading:
         return nodes
 
     def history(self) -> Iterator[ObservedRun]:
-        """Yield the runs, by job, the one of the newest event last."""
+        """Yield the runs, by job, newest event last."""
         for job in self.jobs.values():
             runs = list(job.runs.items())
             if len(runs) > 1:
@@ -219,7 +219,7 @@ class Reading:
                     yield run.record or run_record(job, run_id, run)
 
     def _after(self) -> dict[Name, tuple[JobRef, ...]]:
-        """Return what each job is started after, as itself or the other one tells."""
+        """Return the jobs that each job starts after, as reported by either."""
         after = {name: set(job.after[1]) for name, job in self.jobs.items() if job.after}
         for name, others in self.before.items():
             after.setdefault(name, set()).update(others)
@@ -287,7 +287,7 @@ class Reading:
 def _part(
     run: RunIO, sources: Mapping[Columns, set[DatasetRef]], aliases: Mapping[Name, DatasetRef]
 ) -> Part:
-    """Return what a run reads and writes, and from where the columns of each output come."""
+    """Return what a run reads and writes, and the column sources of each output."""
     writes = _refs(run.writes, aliases)
     told: dict[DatasetRef, set[DatasetRef]] = {}
     for lineage, found in sources.items():
@@ -352,7 +352,7 @@ def _dataset_node(
 
 
 def _written(datasets: Iterable[Dataset]) -> Written | None:
-    """Return what was written last to a dataset, under any of its names."""
+    """Return the last write to a dataset, under any of its names."""
     known = [one.written for one in datasets if one.written]
     if not known:
         return None
@@ -362,7 +362,7 @@ def _written(datasets: Iterable[Dataset]) -> Written | None:
 
 
 def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) -> dict[str, Any]:
-    """Return the members that facets tell; the tables of several facets become one."""
+    """Return the members from facets; tables of several facets become one."""
     found: dict[str, Any] = {}
     for name, (member, _) in readers.items() if kept else ():
         if (told := _says(kept, name, owner, said)) is not None:
@@ -371,7 +371,7 @@ def _told(kept: LatestFacets, readers: Readers, owner: object, said: list[str]) 
 
 
 def _says(kept: LatestFacets, name: str, owner: object, said: list[str]) -> Any:
-    """Return what a facet says, None where that is nothing; what cannot be read is reported."""
+    """Return the value of a facet, None if empty; unreadable facets are reported."""
     if name not in kept:
         return None
     _, told = kept[name]
@@ -424,7 +424,7 @@ def _listed(keys: frozenset[str]) -> str | None:
 
 @lru_cache(maxsize=10_000)
 def _utc(text: str) -> datetime | None:
-    """Return the instant; None where the producer sent no time or nonsense."""
+    """Return the instant; None if the producer sent no valid time."""
     try:
         when = parse_time(text)
     except ValueError:

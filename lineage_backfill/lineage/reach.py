@@ -1,4 +1,4 @@
-"""What two lineages make of a change: jobs with another downstream, tables with other readers."""
+"""Compares the downstream jobs and the readers in two lineages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R", DatasetRef, JobRef)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Jobs that the later lineage alone, or the earlier one alone, has behind a name; sorted."""
+    """Jobs that only the later or only the earlier lineage has downstream of a name; sorted."""
 
     ref: Ref
     added: tuple[JobRef, ...] = ()
@@ -23,7 +23,7 @@ class Reach:
 
 
 def changed_readers(before: LineageSnapshot, after: LineageSnapshot) -> tuple[Reach, ...]:
-    """Return the datasets of both lineages that have other readers, with these."""
+    """Return the datasets of both lineages whose readers differ, with the differences."""
     found = (
         _reach(ref, set(before.readers.get(ref, ())), set(after.readers.get(ref, ())))
         for ref in sorted(before.datasets.keys() & after.datasets.keys())
@@ -32,7 +32,7 @@ def changed_readers(before: LineageSnapshot, after: LineageSnapshot) -> tuple[Re
 
 
 def changed_downstream(before: LineageSnapshot, after: LineageSnapshot) -> tuple[Reach, ...]:
-    """Return the jobs of both lineages that have other jobs downstream, however far, with these."""
+    """Return the jobs of both lineages whose downstream jobs differ, with the differences."""
     graphs = before.graph(), after.graph()
     changed = set(graphs[0].edges) ^ set(graphs[1].edges)
     if not changed:
@@ -41,7 +41,7 @@ def changed_downstream(before: LineageSnapshot, after: LineageSnapshot) -> tuple
     for graph in graphs:
         above |= within(graph.reverse(copy=False), {tail for tail, _ in changed}, None)
         below |= within(graph, {head for _, head in changed}, None)
-    # Only what lies behind a changed edge can be gained or lost, only what is before one gains.
+    # Only jobs downstream of a changed edge are gained or lost, and only by jobs upstream of one.
     jobs = sorted(ref for ref in below if isinstance(ref, JobRef))
     bits = {ref: 1 << number for number, ref in enumerate(jobs)}
     old, new = (_downstream(graph, bits) for graph in graphs)
@@ -58,7 +58,7 @@ def changed_downstream(before: LineageSnapshot, after: LineageSnapshot) -> tuple
 
 def _downstream(graph: Graph, bits: Mapping[JobRef, int]) -> dict[Ref, int]:
     """Return the bits of the jobs that can be reached from each node, over one edge or more."""
-    import networkx as nx  # slow to load
+    import networkx as nx  # slow to import
 
     groups = nx.condensation(graph)
     reached: dict[int, int] = {}

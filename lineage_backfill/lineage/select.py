@@ -1,4 +1,4 @@
-"""Selectors: which jobs of a graph a text such as `daily_*+2` or `tag:finance` means."""
+"""Selectors such as `daily_*+2` or `tag:finance`, which choose jobs of a graph."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SELECTOR = re.compile(r"(?:(\d{0,9})(\+))?(.*?)(?:(\+)(\d{0,9}))?", re.ASCII)
 
 
 def within(graph: Graph, starts: Iterable[Ref], depth: int | None) -> set[Ref]:
-    """Return what can be reached from `starts`, themselves included, over at most `depth` jobs.
+    """Return what is reachable from `starts`, including them, over at most `depth` jobs.
 
-    What the last of those jobs leads to is in it.
+    The outputs of the last jobs are included.
     """
-    import networkx as nx  # slow to load, and most plans select nothing
+    import networkx as nx  # slow to import, and most plans select nothing
 
     known = [ref for ref in starts if ref in graph]
     found: set[Ref] = set(starts)
@@ -37,12 +37,12 @@ def within(graph: Graph, starts: Iterable[Ref], depth: int | None) -> set[Ref]:
 
 
 def select(texts: Iterable[str], graph: Graph) -> set[JobRef]:
-    """Return the jobs that any of the selectors means.
+    """Return the jobs that any of the selectors matches.
 
     `name` or a glob names jobs, or the jobs that write datasets of that name; `tag:` and `owner:`
-    go by what the lineage says of jobs or of what they write, `ns:` by the namespace. `x+` adds
+    match jobs or their outputs by the lineage, `ns:` by the namespace. `x+` adds
     everything downstream, `x+2` two jobs deep, `+x` upstream; from a dataset that no job writes,
-    its readers are the first. Raises UnknownNameError for a selector that means nothing, UsageError
+    its readers are the first. Raises UnknownNameError for a selector without a match, UsageError
     for an empty one.
     """
     chosen: set[Ref] = set()
@@ -83,7 +83,7 @@ def _base(text: str, graph: Graph) -> set[Ref]:
 
 
 def _unwritten(text: str, graph: Graph) -> set[Ref]:
-    """Return the datasets of that name which no job writes, and some read."""
+    """Return the datasets of that name that jobs read and no job writes."""
     return {
         ref
         for ref, written in graph.in_degree()
@@ -92,7 +92,7 @@ def _unwritten(text: str, graph: Graph) -> set[Ref]:
 
 
 def _named(ref: Ref, text: str) -> bool:
-    # Compared as it stands first: a name may itself hold what a glob is made of.
+    # Compared literally first: a name may itself contain glob characters.
     return text in (ref.name, str(ref)) or any(
         fnmatchcase(name, text) for name in (ref.name, str(ref))
     )

@@ -23,10 +23,10 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class AirflowTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The Airflow task that a job is, by the `airflow` run facet.
+    """The Airflow task of a job, from the `airflow` run facet.
 
-    `inlets` and `outlets` are the URIs that it declares, `timetable` is its DAG's, as sent. It has
-    failed because of the URIs `inactive`: an asset of another name has them.
+    `inlets` and `outlets` are its declared URIs, `timetable` is its DAG's, as sent. It failed
+    because of the URIs `inactive`, which belong to an asset of another name.
     """
 
     dag: str
@@ -37,14 +37,14 @@ class AirflowTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timetable: Mapping[str, Any] | None = None
 
 
-# There are tens of thousands of these: a Struct is made many times faster than a frozen dataclass.
+# There are tens of thousands of these: creating a Struct is many times faster than a dataclass.
 class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lineage says of one job.
+    """One job of the lineage.
 
     `partitioning` is the `lineageBackfill_partitioning` job facet as sent, or None.
-    `arguments` are those of its newest run that told some, secrets masked.
-    `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner` is what
-    the jobs that it stands for, its `parts`, hand to each other, which is no input.
+    `arguments` are those of its newest run that sent some, secrets masked.
+    `reads` and `writes` are sorted; `former_*` are edges that only older runs had. `inner`
+    are the datasets between its `parts`, the jobs it combines; they are not inputs.
     """
 
     ref: JobRef
@@ -61,7 +61,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str | None = None
     arguments: Mapping[str, str] | None = None
     partitioning: Mapping[str, Any] | None = None
-    after: tuple[JobRef, ...] = ()  # the jobs that its orchestrator starts it after
+    after: tuple[JobRef, ...] = ()  # the jobs after which its orchestrator starts it
     airflow: AirflowTask | None = None
     is_action: bool = False  # of a Spark application, as Spark's listener sends it
     inner: tuple[DatasetRef, ...] = ()
@@ -69,7 +69,7 @@ class JobNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the last run that told it has written to a dataset: rows, bytes and files; UTC."""
+    """The last reported write to a dataset: rows, bytes and files; UTC."""
 
     at: Instant
     rows: int | None = None
@@ -78,7 +78,7 @@ class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DatasetNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lineage says of one dataset.
+    """One dataset of the lineage.
 
     `partitioning` is the `lineageBackfill_partitioning` dataset facet as sent, or None.
     """
@@ -111,8 +111,8 @@ class ColumnEdge(Struct, frozen=True, kw_only=True, order=True, forbid_unknown_f
 class ObservedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recorded run of a job, for inference and estimates. Times are aware and in UTC.
 
-    `partition_key` holds the keys that were asked of it, `written` those that it wrote, both as a
-    user would write them; `backfill` is the id of the backfill that it was a part of.
+    `partition_key` holds the keys that it was run for, `written` those that it wrote, both as users
+    write them; `backfill` is the id of its backfill.
     """
 
     job: JobRef
@@ -129,9 +129,9 @@ class ObservedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LineageSnapshot:
-    """The lineage as one source gave it at one moment.
+    """The lineage from one source at one time.
 
-    `taken_at` is aware and in UTC. `warnings` are sentences about what the source got wrong.
+    `taken_at` is aware and in UTC. `warnings` are sentences about problems of the source.
     """
 
     jobs: Mapping[JobRef, JobNode]
@@ -149,7 +149,7 @@ class LineageSnapshot:
         datasets: Iterable[DatasetNode] = (),
         **rest: Any,
     ) -> LineageSnapshot:
-        """Build a snapshot from job nodes; datasets that only edges name are added."""
+        """Build a snapshot from job nodes; datasets named only by edges are added."""
         job_map = {node.ref: node for node in sorted(jobs, key=lambda node: node.ref)}
         dataset_map = {node.ref: node for node in datasets}
         for node in job_map.values():

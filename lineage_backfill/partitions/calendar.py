@@ -1,4 +1,4 @@
-"""Calendars: which partition keys of a dataset exist at one moment."""
+"""Calendars: which partition keys of a dataset exist at one time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class StaticAxis:
             position = self.index.get(key)
             if position is None:
                 raise MissingKeyError(
-                    f"{key!r} is no key of {self.name or 'this calendar'}",
+                    f"{key!r} is not a key of {self.name or 'this calendar'}",
                     hint="its keys are " + _some(self.keys),
                 )
             mask |= 1 << position
@@ -140,7 +140,7 @@ class Calendar:
         return PartitionSet.of(clipped)
 
     def with_earlier(self, keys: PartitionSet, count: int) -> PartitionSet:
-        """Return each key and so many before it, those that exist: what lookback corrects."""
+        """Return each key and up to `number` existing ones before it: what lookback corrects."""
         return self.dilate(keys, count, 0)
 
     def with_later(self, keys: PartitionSet, count: int) -> PartitionSet:
@@ -159,7 +159,7 @@ class Calendar:
         return any(axis.runtime for axis in self.statics)
 
     def _opened(self, keys: PartitionSet) -> PartitionSet:
-        """Return the set with all that each `*` of it stands for: present and future keys."""
+        """Return the set with every `*` expanded to present and future keys."""
         return PartitionSet.of((ordinals, self._open(mask)) for ordinals, mask in keys.boxes)
 
     def _open(self, mask: int) -> int:
@@ -205,7 +205,7 @@ class Calendar:
                 yield from PartitionSet(((ordinals, part),)).chunks(most * part.bit_count())
 
     def count(self, keys: PartitionSet) -> int:
-        """Return how many keys there are; `*` counts as one, with all that it stands for."""
+        """Return the number of keys; `*` counts as one, including its expansion."""
         if not self.is_open:
             return len(keys)
         boxes = (box for piece in self.by_time(keys) for box in piece.boxes)

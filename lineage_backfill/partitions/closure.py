@@ -1,4 +1,4 @@
-"""Closure: what run keys make stale through those outputs that their own job reads."""
+"""Closure: keys that become stale through outputs that their own job reads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lineage_backfill.partitions.mapping import EdgeMapping
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnEdge:
-    """An output that its own job reads: how a run key reads it, and which partitions it makes.
+    """An output that its own job reads: how a run key reads it, and what it writes.
 
-    A job whose outputs are not stale alike has a set of stale keys for each group of them: `of`
+    A job whose outputs differ in staleness has a set of stale keys for each group of them: `of`
     numbers the group of this output, `to` are the groups that become stale through it.
     """
 
@@ -24,7 +24,7 @@ class OwnEdge:
 
 
 def closure(own: Sequence[OwnEdge], sets: Sequence[PartitionSet]) -> list[PartitionSet]:
-    """Return the run keys of each group with all that they make stale, and so on.
+    """Return the run keys of each group with everything they make stale, transitively.
 
     The change passes on only through partitions that exist of the output that is read.
     """
@@ -61,6 +61,6 @@ def _run_on(edge: OwnEdge, keys: PartitionSet) -> PartitionSet:
 
 
 def _next(edge: OwnEdge, keys: PartitionSet) -> PartitionSet:
-    """Return the existing run keys that read what the keys make."""
+    """Return the existing run keys that read what the keys write."""
     made = edge.writes.upstream.clip(edge.writes.required_unclipped(keys))
     return edge.reads.run.clip(edge.reads.affected_unclipped(made))

@@ -1,4 +1,4 @@
-"""Coverage: whether one run key makes whole partitions of an output, or only parts of them."""
+"""Coverage: whether one run key writes whole partitions of an output, or parts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lineage_backfill.partitions.mapping import paired_axes, same_key
 
 
 def covers(run: Calendar, output: Calendar) -> bool:
-    """Whether one run key makes every partition of the output that it touches, whole.
+    """Whether one run key writes every output partition that it touches completely.
 
-    Judged by periods and labels alone: which keys exist by now plays no part.
+    Judged by periods and labels alone: which keys exist now plays no part.
     """
     if run is output:
         return True
@@ -23,11 +23,11 @@ def covers(run: Calendar, output: Calendar) -> bool:
 
 
 def _told_apart(axis: StaticAxis, output: StaticAxis) -> bool:
-    """Whether no two keys of a run dimension make one key of the output."""
+    """Whether no two keys of a run dimension write the same key of the output."""
     made = 0
     for key in axis.keys:
         if axis.runtime and key == EVERY:
-            continue  # its run makes what all the others would
+            continue  # its run writes what all the others would
         mask = same_key(axis, key, output)
         if made & mask:
             return False

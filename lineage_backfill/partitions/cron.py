@@ -1,4 +1,4 @@
-"""Cron expressions read by one rule, and their firings by Debian's rules where clocks jump."""
+"""Reads cron expressions; firings follow Debian's rules at clock changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALIASES: Final = {
     "@annually": "0 0 1 1 *",
 }
 _DAY = 86_400
-_BLOCK = 64 * _DAY  # the time whose firings are worked out at once
+_BLOCK = 64 * _DAY  # the time span whose firings are computed at once
 _MOST_BLOCKS: Final = 250 * 366 // 64  # before and after 1970
 
 _PART: Final = re.compile(r"(\*|\d{1,4}|[A-Z]+)(?:-(\d{1,4}|[A-Z]+))?(?:/(\d{1,4}))?", re.ASCII)
@@ -52,7 +52,7 @@ _WEEKDAY, _QUARTZ_WEEKDAY = (_Field("weekday", low, 7, 7, _WEEKDAYS) for low in 
 
 
 class _Refused(Exception):
-    """Why an expression is refused, as the end of a sentence, and what to write."""
+    """The reason why an expression is refused, as the end of a sentence, with a hint."""
 
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)
@@ -260,7 +260,7 @@ class Schedule:
     """The firings of one expression in one zone, numbered from an arbitrary one and found lazily.
 
     Instants are whole seconds since 1970-01-01T00:00Z. They do not depend on where the search
-    begins: every block of time is worked out by itself, from the wall clock.
+    begins: every block of time is computed by itself, from the wall clock.
     """
 
     def __init__(self, expression: str, here: Zone) -> None:
@@ -271,7 +271,7 @@ class Schedule:
         self._hourly = _every_hour(expression, here)
         self._later: array[int] = array("q")  # firings 0, 1, 2 …
         self._earlier: array[int] = array("q")  # firings -1, -2 … as negated instants, ascending
-        self._blocks: range | None = None  # those worked out
+        self._blocks: range | None = None  # those computed
 
     def firing(self, ordinal: int) -> int:
         """Return the instant of a firing."""
@@ -321,8 +321,8 @@ class Schedule:
         found: set[int] = set()
         if not -_MOST_BLOCKS <= block <= _MOST_BLOCKS:
             raise CronError(
-                f"the cron expression {self._expression!r} is asked for a firing centuries away",
-                hint="check how many keys before and after are read",
+                f"the cron expression {self._expression!r} has no firing within centuries",
+                hint="check the window or lookback: it spans centuries",
             )
         # A day more on both sides: no jump is longer.
         local, until = here.local(begin - _DAY), here.local(end + _DAY)

@@ -55,7 +55,7 @@ class Grid(ABC):
     def find(self, label: str) -> int:
         """Return the ordinal of a key.
 
-        Raises KeyFormatError where the text is no key of this grid, MissingKeyError where its
+        Raises KeyFormatError where the text is not a key of this grid, MissingKeyError where its
         local time does not exist, AmbiguousKeyError where it exists twice.
         """
 
@@ -161,7 +161,7 @@ class _DayGrid(_DateGrid):
 
     def __init__(self, here: Zone) -> None:
         super().__init__("day", here)
-        # Ordinals count the days that the zone had, so a skipped one is no key and takes no number.
+        # Ordinals count the days that the zone had, so a skipped one is not a key.
         self._skipped = [day.toordinal() for day in here.skipped_days()]
         self._after = [ordinal - index for index, ordinal in enumerate(self._skipped)]
 
@@ -227,7 +227,7 @@ class _ClockGrid(Grid):
     """Hours and other slices whose keys are local times, with an offset where those repeat."""
 
     _precision: str  # of the label, as `isoformat` names it: hours, minutes or seconds
-    _length: int  # of the longest stretch of local time that bears one label, in seconds
+    _length: int  # of the longest stretch of local time that has one label, in seconds
 
     def label(self, ordinal: int) -> str:
         local = self.local_start(ordinal)

@@ -213,7 +213,7 @@ def _lacking(lost: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _relabel(source: Grid, target: Grid, ordinals: OrdinalSet) -> tuple[OrdinalSet, list[str]]:
-    """Return the keys that bear the same labels, and the labels that the target lacks."""
+    """Return the keys that have the same labels, and the labels that the target lacks."""
     if source is target:
         return ordinals, []
     found, lost = [], []
@@ -320,7 +320,7 @@ class _Statics:
 
 
 def same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
-    """Return the mask of the keys of the input's dimension that bear the same label."""
+    """Return the mask of the keys of the input's dimension that have the same label."""
     if axis.runtime and key == EVERY:
         # It stands for all keys of the input that this side has not recorded.
         unknown = (k for k in other.keys if k == EVERY or k not in axis.index)

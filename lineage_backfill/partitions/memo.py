@@ -1,4 +1,4 @@
-"""What one request asks of mappings and calendars again and again, worked out once."""
+"""Caches results of mappings and calendars during one request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST: Final = 1 << 16
 
 
 class Bounded(dict[K, V]):
-    """A memo that starts anew once it holds many thousand values."""
+    """A memo that is cleared once it holds many thousand values."""
 
     def keep(self, key: K, value: V) -> V:
-        """Hold and return the value."""
+        """Store and return the value."""
         if len(self) >= _MOST:
             self.clear()
         self[key] = value
@@ -28,7 +28,7 @@ class Bounded(dict[K, V]):
 
 
 class KeyMemo:
-    """What mappings make of sets of keys, and their text; lives as long as one request.
+    """Results of mappings on sets of keys, and their text, for one request.
 
     Equal sets come back as one object, which compares at once.
     """
@@ -90,7 +90,7 @@ class KeyMemo:
     def closure(
         self, own: Sequence[OwnEdge], sets: Sequence[PartitionSet]
     ) -> Sequence[PartitionSet]:
-        """Return the run keys of each group with all that they make stale, and so on."""
+        """Return the run keys of each group with everything they make stale, transitively."""
         asked = tuple(own), tuple(sets)
         found = self._closures.get(asked)
         if found is None:

@@ -1,4 +1,4 @@
-"""Sets of ordinals in compact form: one bit for each, with all work done on whole sets."""
+"""Compact sets of ordinals: one bit each, with operations on whole sets."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OrdinalSet:
         return [(lo + run.start(), lo + run.end() - 1) for run in _ONES.finditer(text)]
 
     def shift(self, by: int) -> OrdinalSet:
-        """Return every member moved by so many ordinals."""
+        """Return the set shifted by `by` ordinals."""
         return OrdinalSet(self.lo + by, self.bits) if by and self.bits else self
 
     def dilate(self, back: int, ahead: int) -> OrdinalSet:

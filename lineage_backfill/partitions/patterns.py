@@ -1,4 +1,4 @@
-"""Dataset names that hold a partition key: `orders_{day:%Y_%m_%d}` and the names that it matches.
+"""Patterns of dataset names with a partition key, such as `orders_{day:%Y_%m_%d}`.
 
 A placeholder may stand in several places, as in `year={day:%Y}/month={day:%m}/day={day:%d}`;
 without a format it is the label of a grain that it is named after, or else any text without a `/`.
@@ -40,7 +40,7 @@ _DIRECTIVES: Final[Mapping[str, str]] = {
     "M": r"\d{2}",
     "S": r"\d{2}",
 }
-#: The grain whose beginning a directive tells, the finest first; None: finer than an hour.
+#: The grain that a directive determines, finest first; None: finer than an hour.
 _TOLD: Final[Mapping[str, str | None]] = {
     "S": None,
     "M": None,
@@ -67,7 +67,7 @@ _NEEDS: Final[Mapping[str, str]] = {
 }
 _FROM_FINE_TO_COARSE: Final = (None, "hour", "day", "week", "month", "quarter", "year")
 _PART: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]*))?\}|[{}]")
-#: What sets a placeholder apart from the text in front of it.
+#: Characters between a placeholder and the text before it.
 _SET_APART: Final = re.compile(r"(?:(?:^|/)\w+=|[-_./=]+)\Z")
 
 
@@ -133,7 +133,7 @@ class NamePattern:
                 same = numbers.setdefault(placeholder, {}).setdefault(letter, number) == number
             else:
                 same = texts.setdefault(placeholder, text) == text
-            if not same:  # what stands in two places must be the same in both
+            if not same:  # a placeholder that occurs twice must have one value
                 return None
         key = {}
         for placeholder, told in self.placeholders.items():
@@ -147,7 +147,7 @@ class NamePattern:
 
 
 def tells(told: str | None, grain: str) -> bool:
-    """Return whether a name that tells `told` says which partition of `grain` it is.
+    """Return whether a name with the grain `told` determines a partition of `grain`.
 
     >>> tells("day", "week"), tells("day", "hour"), tells("", "day")
     (True, False, False)
@@ -197,26 +197,26 @@ def _form(name: str, form: str | None) -> tuple[str, tuple[str, ...]]:
             letters.append(letter)
         else:
             raise DeclarationError(
-                f"`pattern` has a directive that names cannot be read by: {piece}",
+                f"`pattern` has an unsupported directive: {piece}",
                 hint=f"There are {', '.join('%' + known for known in _DIRECTIVES)}.",
             )
     return expression, tuple(letters)
 
 
 def _told(letters: Sequence[str]) -> str | None:
-    """Return the grain whose beginning the directives of one placeholder tell."""
+    """Return the grain that the directives of one placeholder determine."""
     if letters == [""] * len(letters):
         return ""
     for letter in letters:
         if letter in _NEEDS and not set(_NEEDS[letter]) & set(letters):
             raise DeclarationError(
-                f"`pattern` has %{letter} without what it is a part of",
-                hint="A format tells a whole date, as %Y-%m-%d does.",
+                f"`pattern` has %{letter} without the date it belongs to",
+                hint="Use a format with a whole date, such as %Y-%m-%d.",
             )
     if not {"Y", "y", "G"} & set(letters) or "" in letters:
         raise DeclarationError(
-            "`pattern` has a placeholder that tells no year",
-            hint="A format tells a whole date, as %Y-%m-%d does.",
+            "`pattern` has a placeholder without a year",
+            hint="Use a format with a whole date, such as %Y-%m-%d.",
         )
     return next(grain for letter, grain in _TOLD.items() if letter in letters)
 

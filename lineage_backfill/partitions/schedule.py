@@ -1,4 +1,4 @@
-"""Which keys a run covers: those it was given, or those that its schedule or the clock means."""
+"""Which keys a run covers: the given ones, or those of its schedule or the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CalendarAt = Callable[[int], Calendar]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
-    """What a run was started with at the instant `now`; by the clock alone, the newest key.
+    """The arguments of a run at the instant `now`; without any, it runs the newest key.
 
     `keys` names its keys, `interval` is a data interval (after, until], `schedule` the firings of
     the job where it collects the keys since the firing before. `exact` adds neither those nor the
@@ -81,7 +81,7 @@ def previous_firings(schedule: Grid, now: int) -> tuple[int, int]:
 def _appeared(calendar_at: CalendarAt, after: int, until: int) -> PartitionSet:
     """Return the keys that came to exist in (after, until]; the newest one if both are one."""
     if after > until:
-        raise UsageError("the data interval ends before it begins", hint="exchange its ends")
+        raise UsageError("the data interval ends before it begins", hint="swap its ends")
     calendar = calendar_at(until)
     if after == until or calendar.time is None:
         return newest_key(calendar)

@@ -18,14 +18,14 @@ from lineage_backfill.partitions.ordinals import EMPTY, POINT, OrdinalSet
 #: boxes (`{"day": [...], "region": [...]}`) for product keys; `("*",)` for unpartitioned data.
 KeySet = tuple[str | Mapping[str, Any], ...]
 
-#: What the end of a range of hours, days or weeks need not repeat of its start.
+#: The parts of a range's start that its end need not repeat.
 _REPEATED = tuple(
     map(re.compile, (r"\d{4}-\d\d-\d\d(?=T)", r"\d{4}-\d\d-(?=\d\d$)", r"\d{4}-(?=W)"))
 )
 
 
 def parse_partitions(text: str) -> KeySet:
-    """Split what `--partitions` takes: keys, `A..B` ranges and `day=…/region=…`, by commas.
+    """Split the value of `--partitions` by commas: keys, `A..B` ranges and `day=…/region=…`.
 
     Percent-encoding stands for `,`, `/`, `=` and `%` inside a value of a product key.
     """
@@ -79,7 +79,7 @@ def as_text(key: str | Mapping[str, Any]) -> str:
 
 
 def in_short(keys: KeySet) -> str:
-    """Return the first range of a set, its end without what repeats its start, and how many more.
+    """Return the first range of a set, shortened, and how many more there are.
 
     >>> in_short(("2024-03-10T22..2024-03-10T23",)), in_short(("2024-03-10..2024-03-16",))
     ('2024-03-10T22..T23', '2024-03-10..16')
@@ -116,11 +116,11 @@ def parse(
     if calendar.is_whole:
         if keys is None or tuple(keys) == (EVERY,):
             return WHOLE
-        raise KeyFormatError("unpartitioned data has no keys", hint="leave the keys out")
+        raise KeyFormatError("it is not partitioned and has no keys", hint="leave the keys out")
     if keys is None:
         raise KeyFormatError(
-            "it is partitioned, and no keys were given",
-            hint="say which ones with --from and --to, or --partitions",
+            "no changed partitions are named",
+            hint="name them with --from and --to, or with --partitions",
         )
     # Put together at the end: thousands of single keys are not united one by one.
     runs: dict[int, list[tuple[int, int]]] = {}
@@ -153,7 +153,7 @@ def _parse_plain(calendar: Calendar, item: str, warn: Callable[[str], None]) -> 
             # --from and --to name the time dimension; every static key goes with it.
             return PartitionSet.of([(_parse_time(calendar.time, item, warn), calendar.full_mask)])
         raise KeyFormatError(
-            f"{item!r} is no key of a product",
+            f"{item!r} is not a key of a product",
             hint="write it as paths do: " + "/".join(f"{name}=…" for name in calendar.order),
         )
     if calendar.time is None:
@@ -191,7 +191,7 @@ def _parse_box(
 
 def _no_key(value: object) -> KeyFormatError:
     return KeyFormatError(
-        f"{value!r} is no partition key", hint="a key is a text, or names its dimensions"
+        f"{value!r} is not a partition key", hint="a key is a text, or names its dimensions"
     )
 
 
@@ -210,13 +210,13 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
             f"the range {text} ends before it begins", hint="give the earlier key first"
         )
     if first > axis.begun:
-        raise MissingKeyError(f"{text} lies in the future", hint=_bounds(axis))
+        raise MissingKeyError(f"{text} is in the future", hint=_bounds(axis))
     clipped = OrdinalSet.range(first, last).clip(axis.first, axis.begun)
     if len(clipped) < last - first + 1:
         kept = "..".join(grid.label(end) for end in (clipped.lo, clipped.hi)) if clipped else "none"
-        warn(f"the range {text} was clipped to the keys that exist: {kept}")
+        warn(f"the range {text} was clipped to existing keys: {kept}")
     elif not clipped:
-        warn(f"the range {text} holds no key that exists: {_bounds(axis)}")
+        warn(f"the range {text} contains no existing key: {_bounds(axis)}")
     return clipped
 
 
@@ -244,7 +244,7 @@ def _bounds(axis: TimeAxis) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One partition key with all that its physical columns are made of.
+    """One partition key with the values for its physical columns.
 
     `label` is a text, or a mapping by dimension for product keys. `start` and `end` (half-open)
     are aware and in UTC, `local` is the wall clock at the start; all None without a time dimension.

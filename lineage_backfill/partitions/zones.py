@@ -79,7 +79,7 @@ class Zone:
         return after
 
     def changes(self) -> tuple[tuple[int, int, int], ...]:
-        """Return (instant, offset before, offset from then on) of every jump since 1970."""
+        """Return (instant, offset before, offset afterwards) of every jump since 1970."""
         return _changes(self.name, _END)
 
     def hour_phase(self) -> int | None:

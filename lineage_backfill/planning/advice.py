@@ -1,4 +1,4 @@
-"""What a plan alone cannot know, and its reader should: part of its warnings."""
+"""Warnings of a plan that come from the lineage around it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lineage_backfill.planning.plan import Plan
 
 
 def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
-    """Yield a sentence for each kind of thing that the lineage tells of the plan's jobs."""
+    """Yield one sentence for each kind of warning about the plan's jobs."""
     nodes = snapshot.jobs
     streams = _having(nodes, lambda node: node.processing == "STREAM").keys()
     dropped = {ref for ref, node in snapshot.datasets.items() if node.dropped}
@@ -20,12 +20,12 @@ def advice(plan: Plan, snapshot: LineageSnapshot) -> Iterator[str]:
     former = _having(nodes, lambda node: node.former_reads or node.former_writes)
     inner = _having(nodes, lambda node: node.inner)
     if not (streams or dropped or after or former or inner):
-        return  # without looking at the jobs of the plan, which are made when asked for
+        return  # without the jobs of the plan, which are computed on demand
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     if found := streams & planned:
-        yield f"planned although they are streams, which have no runs by partition: {_names(found)}"
+        yield f"planned, but streaming jobs, which have no runs by partition: {_names(found)}"
     if gone := dropped.intersection(_touched(planned, nodes)):
-        yield f"read or written although they were dropped since: {_names(gone)}"
+        yield f"read or written by the plan, but dropped since: {_names(gone)}"
     yield from _not_followed(plan, snapshot, after)
     if former and not {"include_former", "reverse"} & plan.request.keys():
         yield from _by_older_runs(plan, snapshot, former)
@@ -47,7 +47,7 @@ def _touched(jobs: Iterable[JobRef], nodes: Mapping[JobRef, JobNode]) -> Iterato
 def _within(
     plan: Plan, snapshot: LineageSnapshot, inner: Mapping[JobRef, JobNode]
 ) -> Iterator[str]:
-    """Tell of jobs that read what has changed only where their own parts wrote it."""
+    """Warn of jobs that read changed data only where their own parts wrote it."""
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}
     changed.update(*(snapshot.jobs[ref].writes for ref in planned if ref in snapshot.jobs))
@@ -58,7 +58,7 @@ def _within(
     }
     if missed:
         yield (
-            "not planned, for they read what changed only where their own parts wrote it (name them"
+            "not planned: they read changed data only where their own parts wrote it (name them"
             f" with --job to run them): {_names(missed)}"
         )
 
@@ -66,7 +66,7 @@ def _within(
 def _by_older_runs(
     plan: Plan, snapshot: LineageSnapshot, former: Mapping[JobRef, JobNode]
 ) -> Iterator[str]:
-    """Tell of jobs to which only what older runs have read or written leads."""
+    """Warn of jobs that only edges of older runs lead to."""
     planned = {job.job for job in plan.jobs if job.status != "skipped"}
     written = (node.writes for ref in planned if (node := snapshot.jobs.get(ref)))
     changed = {DatasetRef(**one["dataset"]) for one in plan.request["changed"]}.union(*written)
@@ -77,17 +77,17 @@ def _by_older_runs(
     }
     if missed := missed - {job.job for job in plan.jobs}:
         yield (
-            "not planned, for only older runs read or wrote what leads there (--include-former"
-            f" follows it): {_names(missed)}"
+            "not planned: only edges of older runs lead there (--include-former follows them):"
+            f" {_names(missed)}"
         )
 
 
 def _not_followed(
     plan: Plan, snapshot: LineageSnapshot, after: Mapping[JobRef, JobNode]
 ) -> Iterator[str]:
-    """Tell of jobs that an orchestrator starts after a planned one, with no data between them.
+    """Warn of jobs that an orchestrator starts after a planned one, without data between.
 
-    A parent stands for its children and they for it: an Airflow DAG waits for a task.
+    A parent counts as its children and they as it: an Airflow DAG waits for a task.
     """
     planned = {job.job for job in plan.jobs if job.status == "planned"}
     planned = _with_parents(planned, snapshot)
@@ -99,8 +99,8 @@ def _not_followed(
     }
     if missed:
         yield (
-            "not planned, for no data is known to lead there, though their orchestrator starts them"
-            f" after planned jobs (declare it as [[job.reads]] if it does): {_names(missed)}"
+            "not planned: their orchestrator starts them after planned jobs; no known data leads"
+            f" there (if it does, declare it as [[job.reads]]): {_names(missed)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a plan says of each job: its status, its keys, and the reason."""
+"""Describes each job of a plan: status, keys and reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.planning.routes import Routes
 from lineage_backfill.project.resolver import Input, JobFacts
 
-#: Of a longer way from the change to a job, the first and the last hops are shown.
+#: Of a longer path from the change to a job, only the first and last hops are kept.
 LONGEST_PATH: Final = 24
 _SKIPPED: Final = {
     "columns": "it reads none of the changed columns",
@@ -22,7 +22,7 @@ BLOCKING: Final = frozenset({"unknown", "cycle", "protected", "not_idempotent"})
 
 
 class Describer:
-    """Describes the jobs of one propagation; `asked` are those that the request names."""
+    """Describes the jobs of one propagation; `asked` are the jobs named in the request."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Describer:
         self._paths: dict[JobRef, tuple[Any, ...]] = {}
 
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Return every reached job, in an order in which they could run."""
+        """Return every affected job, in a possible run order."""
         levels = self._propagation.levels
         return tuple([self._job(facts, level) for level, jobs in levels for facts in jobs])
 
@@ -89,7 +89,7 @@ class Describer:
         return reason
 
     def _left(self, result: JobResult, status: JobStatus) -> dict[str, Any]:
-        """Return the members for keys and inputs that the plan leaves out."""
+        """Return the members about keys and inputs that the plan leaves out."""
         said: dict[str, Any] = {}
         if result.by_choice and (result.left or status == "blocked"):
             said["by_choice"] = True
@@ -109,7 +109,7 @@ class Describer:
         return found
 
     def _path(self, ref: JobRef) -> tuple[Any, ...]:
-        """Return the shortest way from a root: a hop is dataset, mapping and job."""
+        """Return the shortest path from a root; a hop is dataset, mapping and job."""
         found = self._paths.get(ref)
         if found is not None:
             return found
@@ -134,7 +134,7 @@ class Describer:
         return path
 
     def ref(self, ref: DatasetRef | JobRef) -> dict[str, str]:
-        """Return the document of a name, the same object each time."""
+        """Return a name as a document, the same object each time."""
         found = self._refs.get(ref)
         if found is None:
             found = self._refs[ref] = named(ref)

@@ -1,4 +1,4 @@
-"""What differs between two plans, job by job and key by key."""
+"""Differences between two plans, job by job and key by key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Change = Literal["added", "removed", "status", "partitions", "left_stale", "reas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDifference:
-    """How one job differs: what it was and what it is; None where one plan does not hold it."""
+    """One job before and after; None if a plan does not contain it."""
 
     job: JobRef
     changes: tuple[Change, ...]
@@ -25,7 +25,7 @@ class JobDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
-    """The differences between two plans; empty where they would run the same."""
+    """The differences between two plans; empty if they would run the same."""
 
     jobs: tuple[JobDifference, ...]
     lineage_moved: bool
@@ -47,7 +47,7 @@ def diff(before: Plan, after: Plan) -> PlanDifference:
             jobs.append(JobDifference(job=ref, changes=changes, before=was, after=now))
     names = moved(before.lineage, after.lineage)
     if before.request != after.request:
-        # What only one of two requests reaches has not moved.
+        # What only one of the two requests reaches has not changed.
         both = (before.lineage.get("parts") or {}).keys() & (
             after.lineage.get("parts") or {}
         ).keys()

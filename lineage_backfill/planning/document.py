@@ -21,12 +21,12 @@ SCHEMA_VERSION: Final = 1
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Return the document of a plan; equal plans give equal documents, member by member."""
+    """Return a plan as a document; equal plans give equal documents."""
     return {k: list(v) if isinstance(v, Iterator) else v for k, v in plan_members(plan)}
 
 
 def plan_members(plan: Plan) -> Iterator[tuple[str, Any]]:
-    """Yield the members of a plan's document, jobs and runs as iterators over theirs."""
+    """Yield the members of a plan's document, with iterators for jobs and runs."""
     yield "schema_version", SCHEMA_VERSION
     yield "kind", "plan"
     yield "id", plan.id
@@ -34,9 +34,9 @@ def plan_members(plan: Plan) -> Iterator[tuple[str, Any]]:
 
 
 class RunReader:
-    """Makes the runs of a plan's document while it is parsed: an `object_hook` for `json.loads`.
+    """Builds the runs of a plan while it is parsed: an `object_hook` for `json.loads`.
 
-    What is the same in many of them is held once.
+    Equal parts of many runs are stored once.
     """
 
     _MEMBERS = frozenset(field.name for field in fields(PlannedRun))
@@ -50,7 +50,7 @@ class RunReader:
         try:
             return _read_run(found, self._hold)
         except (KeyError, TypeError, AttributeError):
-            return found  # `plan_from_dict` says what is wrong with it
+            return found  # `plan_from_dict` reports the error
 
     def _hold(self, value: T) -> T:
         try:
@@ -60,14 +60,16 @@ class RunReader:
 
 
 def plan_from_dict(document: Any) -> Plan:
-    """Return the plan of a document; raises UsageError where it is none, or was changed by hand."""
+    """Return the plan of a document; raises UsageError if it is not one or was edited."""
     if not isinstance(document, Mapping) or document.get("kind") != "plan":
-        raise UsageError("not a plan file", hint="make one with `lineage-backfill impact … --out`")
+        raise UsageError(
+            "not a plan file", hint="Make one with `lineage-backfill impact … --out FILE`."
+        )
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(
             f"the plan has schema version {version}, this program reads {SCHEMA_VERSION}",
-            hint="make the plan anew with this version",
+            hint="Make the plan again with this version.",
         )
     try:
         plan = Plan(
@@ -86,12 +88,13 @@ def plan_from_dict(document: Any) -> Plan:
         given, actual = document["id"], plan.id
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"the plan cannot be read: {type(error).__name__} {error}", hint="make it again"
+            f"the plan cannot be read: {type(error).__name__} {error}",
+            hint="Make it again with `impact … --out`.",
         ) from None
     if actual != given:
         raise UsageError(
-            "the plan does not match its own content hash: it was changed after it was made",
-            hint="make it again; a plan is not edited by hand",
+            "the plan does not match its content hash: it was edited",
+            hint="Make it again with `impact … --out`; plans cannot be edited.",
         )
     return plan
 

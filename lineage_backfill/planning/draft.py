@@ -1,4 +1,4 @@
-"""A first project file drafted from the lineage: what it tells, and questions for the rest.
+"""Drafts a project file from the lineage, with questions for what it does not tell.
 
 A question is a commented line that begins with `#?`; without the mark it is the answer.
 """
@@ -26,11 +26,11 @@ from lineage_backfill.project.declarations import (
     calendar_in_words,
 )
 
-#: What would end a line, move the cursor or hide text where the file is shown.
+#: Characters that end a line, move the cursor or hide text.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-#: Halves of surrogate pairs: no file holds them.
+#: Halves of surrogate pairs: no file can contain them.
 _HALVES = re.compile("[\ud800-\udfff]")
-#: The naming rules of OpenLineage make an address of these namespaces and the name below them
+#: By the naming rules of OpenLineage these namespaces and the name below form an address
 #: (https://openlineage.io/docs/spec/naming).
 _STORAGE = re.compile(r"(abfss?|dbfs|gs|hdfs|s3a?|wasbs?)://")
 _SHOWN = 6
@@ -39,27 +39,27 @@ _SHOWN_FIELDS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """The text of a project file, how much of the lineage it knows, and what it asks."""
+    """The text of a project file, with the number of known datasets and of questions."""
 
     text: str
     jobs: int
     datasets: int
-    known: int  # datasets whose partitioning the lineage tells
+    known: int  # datasets whose partitioning is known from the lineage
     questions: int
 
 
 def draft(
     snapshot: LineageSnapshot, source: Mapping[str, str | Sequence[str]], *, now: datetime
 ) -> Draft:
-    """Return a project file for the lineage; `source` is what its `[lineage]` table holds.
+    """Return a project file for the lineage; `source` is its `[lineage]` table.
 
-    An empty `source` is one that is not to be written down.
+    An empty `source` is not written.
     """
     return _Drafting(snapshot, now).draft(source)
 
 
 def quoted(text: str) -> str:
-    r"""Return the text as a TOML string; what no file can hold becomes a replacement character.
+    r"""Return the text as a TOML string; unpaired surrogates become U+FFFD.
 
     >>> print(quoted('a "b"\n'))
     "a \"b\"\u000a"
@@ -72,7 +72,7 @@ def _visible(text: str) -> str:
 
 
 class _Drafting:
-    """One draft: the lineage, what the catalog makes of it, and how names are written in it."""
+    """One draft: the lineage, its resolver, and the way names are written."""
 
     def __init__(self, snapshot: LineageSnapshot, now: datetime) -> None:
         found = {one.dataset: one for one in reversed(find_families(snapshot))}
@@ -110,7 +110,7 @@ class _Drafting:
     # --- what there is ---------------------------------------------------------------------------
 
     def _in_order_of_flow(self) -> list[DatasetRef]:
-        """Return the datasets, those first that others are made from."""
+        """Return the datasets, upstream first."""
         import networkx as nx
 
         graph = self._snapshot.graph()
@@ -122,7 +122,7 @@ class _Drafting:
         return found
 
     def _sorted(self) -> tuple[list[DatasetRef], list[DatasetRef], list[DatasetRef]]:
-        """Return the datasets known by a facet, by inference, and those not known."""
+        """Return the datasets known from a facet, by inference, and the unknown ones."""
         found: dict[str | None, list[DatasetRef]] = {"facet": [], "inferred": [], None: []}
         for ref in self._datasets:
             found[self._resolver.dataset(ref).origin].append(ref)
@@ -146,7 +146,7 @@ class _Drafting:
         )
 
     def _name(self, ref: DatasetRef | JobRef) -> str:
-        """Return the name as comments write it; quoted, for a name may hold a line break."""
+        """Return the name for a comment; quoted, as it may contain a line break."""
         return quoted(ref.name if ref.namespace == self._home else str(ref))
 
     def _named(self, refs: Sequence[DatasetRef | JobRef]) -> str:
@@ -155,7 +155,7 @@ class _Drafting:
         return f"{shown} and {more} more" if more > 0 else shown
 
     def _table(self, kind: str, ref: DatasetRef | JobRef) -> list[str]:
-        # A name with the signs of a glob is written so that it means itself.
+        # Glob characters in a name are escaped.
         name = escape(ref.name)
         lines = [f"[[{kind}]]", f"name = {quoted(name)}"]
         if ref.namespace != self._home:
@@ -175,42 +175,45 @@ class _Drafting:
             "# The project file of lineage-backfill, drafted by `lineage-backfill init`.",
             f"# From {self._snapshot.source}{as_of}: {counts} that they read or write.",
             "#",
-            "# Lines that begin with `#?` are questions that the lineage does not answer. Take the",
-            "# mark off and correct what stands there; what stands there now is only an example.",
-            "# A job that needs an answer is blocked until it has one: nothing is guessed.",
-            "# Afterwards: lineage-backfill config check",
+            "# Lines that begin with `#?` are questions that the lineage does not answer. To",
+            "# answer one, remove the `#?` and replace the example with your value.",
+            "# A job that needs an unanswered question is blocked: nothing is guessed.",
+            "# Then run: lineage-backfill config check",
         )
 
     def _project(self) -> str:
-        home = [f"namespace = {quoted(self._home)}  # what a bare name means"] if self._home else []
+        home = (
+            [f"namespace = {quoted(self._home)}  # the namespace of bare names"]
+            if self._home
+            else []
+        )
         return _lines(
             "[project]",
             *home,
-            '#? zone = "Europe/Berlin"  # where your days begin; without it, in UTC',
+            '#? zone = "Europe/Berlin"  # time zone of your days; default: UTC',
         )
 
     def _family(self, family: Family) -> str:
-        """Return the question whether names are partitions of one dataset; a plan needs it."""
+        """Return the question whether names are partitions of one dataset."""
         number = len(family.members)
         return _lines(
             f"# {number} names look like partitions of one dataset, as"
             f" {self._name(family.members[-1])}. Are they?",
-            "# What each touches is refused until they are declared, as here or each by its name.",
+            "# Plans that reach them are refused until they are declared, as here or each by name.",
             *(f"#? {_visible(line)}" for line in family.lines),
         )
 
     def _sent(self, refs: Sequence[DatasetRef]) -> Iterator[str]:
         if refs:
             yield _lines(
-                "# The jobs send the partitioning of these with their lineage; nothing is to be"
-                " declared.",
+                "# The jobs send the partitioning of these with their lineage: nothing to declare.",
                 *(f"#   {self._name(ref)}: {self._sent_calendar(ref)}" for ref in refs),
             )
 
     def _sent_calendar(self, ref: DatasetRef) -> str:
         sent = self._snapshot.datasets[ref].partitioning
         read = facets.read_calendar(sent, str(ref)) if sent else None
-        assert read is not None  # it is where the catalog has it from
+        assert read is not None  # the resolver took it from there
         return _visible(calendar_in_words(read[0], read[1], "UTC"))
 
     def _inferred(self, ref: DatasetRef) -> str:
@@ -226,7 +229,7 @@ class _Drafting:
         if oldest := self._oldest(self._writers(ref)):
             grid = grain_grid(grain, zone)
             first = quoted(grid.label(grid.at(int(oldest.timestamp()))))
-            lines.append(f"#? start = {first}  # the oldest run on record; no key is older")
+            lines.append(f"#? start = {first}  # the oldest recorded run; there are no older keys")
         return _lines(*lines, *self._stored(ref))
 
     def _inference(self, ref: DatasetRef) -> tuple[JobRef, Inference]:
@@ -241,12 +244,12 @@ class _Drafting:
         calendar = ['#? grain = "day"', f"#? start = {quoted(start)}"]
         yield _lines(
             f"# Which partitions have the {len(refs)} datasets below?",
-            "#   grain     hour, day, week, month, quarter or year; none: it is not partitioned;",
-            "#             or instead cron, every, keys or dimensions",
+            "#   grain     hour, day, week, month, quarter, year, or none (not partitioned);",
+            "#             or use cron, every, keys or dimensions instead",
             "#   start     its first key",
-            "#   column    what holds the key in the table  (only `run` needs this,",
-            "#   location  where the table is stored         and this)",
-            "# Where most are alike, answer for all at once; the table of an exact name wins.",
+            "#   column    the column with the key  (only `run` needs column",
+            "#   location  where the table is stored  and location)",
+            "# If most are alike, answer for all at once; a table with an exact name wins.",
             "#? [[dataset]]",
             '#? name = "*"',
             *calendar,
@@ -260,7 +263,7 @@ class _Drafting:
             )
 
     def _clues(self, ref: DatasetRef) -> Iterator[str]:
-        """Yield what is known of a dataset whose partitioning is not."""
+        """Yield comments with what is known of a dataset of unknown partitioning."""
         writers, readers = self._writers(ref), self._snapshot.readers.get(ref, ())
         parts = [
             f"{word} {self._named(jobs)}"
@@ -274,10 +277,10 @@ class _Drafting:
             if (inference := self._resolver.inference(job)) is not None
         }
         if len(inferred) > 1:
-            yield f"# Its writers do not agree: {' and '.join(sorted(map(str, inferred)))}."
+            yield f"# Its writers disagree: {' and '.join(sorted(map(str, inferred)))}."
         sent = self._snapshot.datasets[ref].partitioning
         if sent is not None:
-            yield "# A partitioning was sent with the lineage, and cannot be read."
+            yield "# The partitioning sent with the lineage cannot be read."
         history = self._history(writers)
         keys = list(dict.fromkeys(one.partition_key for one in history if one.partition_key))
         if keys:
@@ -292,7 +295,7 @@ class _Drafting:
             yield f"# The nominal time of its newest run: {first:%FT%RZ} to {last:%FT%RZ}."
 
     def _stored(self, ref: DatasetRef) -> Iterator[str]:
-        """Yield the questions that only `run` needs answered."""
+        """Yield the questions that only `run` needs."""
         fields = self._snapshot.datasets[ref].fields
         more = ", …" if len(fields) > _SHOWN_FIELDS else ""
         columns = f"  # one of {_visible(', '.join(fields[:_SHOWN_FIELDS]))}{more}"
@@ -301,12 +304,12 @@ class _Drafting:
 
     def _jobs(self) -> Iterator[str]:
         yield _lines(
-            "# How is each job run? `impact` needs none of this, `run` needs all of it.",
+            "# How does each job run? Only `run` needs these settings, `impact` does not.",
             "#? [[job]]",
-            '#? name = "*"  # one table for all, or one for each by its name',
+            '#? name = "*"  # one table for all jobs, or one per job',
             '#? engine = "local"  # Spark on this machine, or a name from [engines.*]',
             '#? entrypoint = "package.module:function"',
-            "# The table of an exact name stands instead of that of `*`: it repeats what it needs.",
+            "# A table with an exact name replaces that of `*`: repeat the settings it needs.",
         )
         for ref in self._snapshot.jobs:
             asked = [*self._own_output(ref), *self._problem(ref)]
@@ -321,7 +324,7 @@ class _Drafting:
                     f"# {self._name(ref)} reads its own output {self._name(edge.dataset)}: how?",
                     *(f"#? {line}" for line in self._table("job", ref)),
                     *(f"#? {line}" for line in self._read(edge.dataset)),
-                    '#? mapping = "offset"  # the key before; or "window" with before = 6; or'
+                    '#? mapping = "offset"  # the previous key; or "window" with before = 6; or'
                     ' "none"',
                     "#? by = -1",
                 )
@@ -335,7 +338,7 @@ class _Drafting:
         ]
 
     def _problem(self, ref: JobRef) -> Iterator[str]:
-        """Yield a question for a job that is not planned although all that it touches is known."""
+        """Yield a question for a job that is blocked although its datasets are known."""
         facts = self._resolver.job(ref)
         touched = [edge.dataset for edge in facts.inputs]
         touched += [edge.dataset for edge in facts.outputs]
@@ -345,11 +348,11 @@ class _Drafting:
         yield _lines(
             f"# {self._name(ref)}: {_visible(facts.problem)}.",
             *(f"#? {line}" for line in self._table("job", ref)),
-            '#? grain = "day"  # which keys is it run for?',
+            '#? grain = "day"  # the keys of its runs',
         )
 
     def _spans(self, ref: JobRef) -> Iterator[str]:
-        """Yield a question for a job whose SQL names a span of time; none is ever taken for one."""
+        """Yield a question for a job whose SQL names a time span; spans are never assumed."""
         spans = sql_spans(self._snapshot.jobs[ref].query or "")
         inputs = [edge.dataset for edge in self._resolver.job(ref).inputs]
         if not spans or not inputs:
@@ -358,7 +361,7 @@ class _Drafting:
         others = f"  # or {self._named(inputs[1:])}" if inputs[1:] else ""
         table = self._read(inputs[0])
         yield _lines(
-            f"# The SQL of {self._name(ref)} has {texts}. Does it read keys before its own?",
+            f"# The SQL of {self._name(ref)} has {texts}. Does it read earlier keys?",
             *(f"#? {line}" for line in self._table("job", ref)),
             f"#? {table[0]}",
             f"#? {table[1]}{others}",
@@ -377,13 +380,13 @@ class _Drafting:
             if own is None or not (own.reads or own.writes):
                 yield _lines(
                     f"# {self._name(parent)} runs {self._named(parts)}.",
-                    "# Is it run as a whole? Else its parts are planned one by one.",
+                    "# Does it run as a whole? If not, its parts are planned one by one.",
                     *(f"#? {line}" for line in self._table("job", parent)),
                 )
 
 
 def _whole(snapshot: LineageSnapshot, families: Sequence[Family]) -> LineageSnapshot:
-    """Return the lineage with one dataset in place of each family."""
+    """Return the lineage with one dataset instead of each family."""
     tables = [
         DatasetDeclaration(
             name=one.dataset.name, namespace=one.dataset.namespace, pattern=one.pattern
@@ -404,7 +407,7 @@ def _lines(*lines: str) -> str:
 
 def _source(source: Mapping[str, str | Sequence[str]]) -> Iterator[str]:
     if not source:
-        yield "# Its address holds a password, which is not kept here. Name it in the environment:"
+        yield "# Its address contains a password, which is not stored here. Set this variable:"
         yield "# LINEAGE_BACKFILL_LINEAGE_MARQUEZ."
     for key, value in source.items():
         if isinstance(value, str):
@@ -414,7 +417,7 @@ def _source(source: Mapping[str, str | Sequence[str]]) -> Iterator[str]:
 
 
 def _address(ref: DatasetRef) -> str:
-    """Return where the dataset is stored if its name tells, else an example."""
+    """Return the location of the dataset if its name contains it, else an example."""
     if _STORAGE.match(ref.namespace):
         return f"{ref.namespace.rstrip('/')}/{ref.name.lstrip('/')}"
     if ref.namespace == "file" or ref.namespace.startswith("file:"):

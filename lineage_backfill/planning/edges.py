@@ -1,4 +1,4 @@
-"""Who reads and writes what: the edges of the lineage and those that the project file adds."""
+"""The edges between jobs and datasets: from the lineage and the project file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Refs = tuple[DatasetRef, ...]
 
 
 class Edges:
-    """The edges of one lineage under one project file; `former` follows those of older runs too."""
+    """The edges of one lineage and project file; `former` includes those of older runs."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Edges:
         return spaces.pop() if len(spaces) == 1 else "default"
 
     def target(self, edge: ReadDeclaration | WriteDeclaration) -> DatasetRef | None:
-        """Return the dataset that a declared edge names; None for a glob."""
+        """Return the dataset of a declared edge; None for a glob."""
         return target(edge, self._namespace, self._snapshot.datasets)
 
     def reads(self, job: JobRef) -> _Refs:
@@ -84,13 +84,13 @@ class Edges:
 
     @cached_property
     def jobs(self) -> dict[JobRef, int]:
-        """All jobs, of the lineage and of the project file, with their places in sorted order."""
+        """All jobs of lineage and project file, with their positions in sorted order."""
         names = {**self._snapshot.jobs, **self.declared_reads, **self.declared_writes}
         return {ref: place for place, ref in enumerate(sorted(names))}
 
     @cached_property
     def datasets(self) -> frozenset[DatasetRef]:
-        """All datasets, of the lineage and of the project file."""
+        """All datasets of lineage and project file."""
         found = set(self._snapshot.datasets)
         for edges in (self.declared_reads, self.declared_writes):
             for refs in edges.values():

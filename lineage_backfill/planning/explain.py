@@ -1,4 +1,4 @@
-"""Why one key of one job is planned, or is not: the way back to what changed, key by key."""
+"""Explains why a key of a job is planned or not, back to the change, key by key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
 class Hop:
     """One step back: these run keys of the job read these stale partitions of the dataset.
 
-    `dataset` is None where the step ends at keys that were asked for by name.
+    `dataset` is None if the step ends at keys named in the request.
     """
 
     job: JobRef
@@ -36,16 +36,16 @@ class Hop:
 class Explanation:
     """Why a job's keys are planned or not.
 
-    `verdict` is planned, left_stale, blocked, up_to_date or not_reached; `sentence` says it in
-    words, `hint` what to do about it; `hops` lead from the keys back to the change; `changed` are
-    the changed partitions there. `ends` say where the ways from the change end instead.
+    `verdict` is planned, left_stale, blocked, up_to_date or not_reached; `sentence` explains it,
+    `hint` says what to do; `hops` lead from the keys back to the change; `changed` are the changed
+    partitions there. If no path leads back, `ends` say where the paths from the change stop.
     """
 
     job: JobRef
     keys: KeySet
     verdict: str
     sentence: str
-    hint: str = ""  # what to do next, where something has to be done first
+    hint: str = ""  # what to do next, if anything
     hops: tuple[Hop, ...] = ()
     changed: Mapping[DatasetRef, KeySet] | None = None
     ends: tuple[End, ...] = ()
@@ -57,7 +57,7 @@ def explain(
 ) -> Explanation:
     """Return why the keys of a job (None: any of them) are planned, or why not.
 
-    Of any keys the first planned one is explained; with `why_not` the first one that is left.
+    Without keys the first planned one is explained; with `why_not` the first not planned.
     Raises UnknownNameError for a job that the lineage does not know; key errors as a request does.
     """
     if job not in planning.resolver.edges.jobs:
@@ -75,7 +75,7 @@ def explain(
     above: tuple[End, ...] = ()
     if planned and not (why_not and left):
         verdict, shown = "planned", planned
-        sentence = "it reads partitions that changed, or that a planned run rewrites"
+        sentence = "it reads partitions that changed or that a planned run rewrites"
     elif left:
         shown = left
         verdict, sentence = _left(result)
@@ -107,7 +107,7 @@ def _left(result: JobResult) -> tuple[str, str]:
 
 def _not_reached(planning: Planning, facts: JobFacts, keys: KeySet | None) -> Explanation:
     found = ends(planning, facts, NOTHING)
-    sentence = "nothing that changed leads to this job"
+    sentence = "no path leads from the change to this job"
     if not found:
         sentence += f"; {unrelated(planning, facts)}"
     return Explanation(
@@ -121,13 +121,13 @@ def _up_to_date(
     result = planning.propagation.results[facts]
     found: tuple[End, ...] = ()
     if wanted and not calendar.clip(wanted):
-        sentence = "it is not complete yet, or held back by data_lag"
+        sentence = "it is not complete yet (or delayed by data_lag)"
     else:
         found = ends(planning, facts, wanted)
         if result.pruned and not planning.propagation.stale_inputs(facts):
             sentence = "it reads none of the changed columns"
         else:
-            sentence = "it reads no partition that changed"
+            sentence = "it reads no changed partition"
     return Explanation(
         job=facts.ref,
         keys=render(calendar, wanted),
@@ -141,7 +141,7 @@ def _up_to_date(
 def _walk(
     planning: Planning, facts: JobFacts, keys: PartitionSet
 ) -> tuple[tuple[Hop, ...], dict[DatasetRef, KeySet]]:
-    """Step back from the keys to a root; every step takes the input nearest to it."""
+    """Step back from the keys to a root, always through the input nearest to it."""
     hops: list[Hop] = []
     seen: set[tuple[JobFacts, PartitionSet]] = set()
     while (facts, keys) not in seen:
@@ -165,7 +165,7 @@ def _walk(
 
 
 def _direct(planning: Planning, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-    """Return the keys, or where only earlier keys of the job make them stale, one of those."""
+    """Return the keys; or, if only earlier keys of the job make them stale, one of those."""
     at = keys
     while at and _nearest(planning, facts, at) is None:
         at = _earlier(planning, facts, at)
@@ -176,7 +176,7 @@ def _direct(planning: Planning, facts: JobFacts, keys: PartitionSet) -> Partitio
 
 
 def _earlier(planning: Planning, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-    """Return the stale keys that make what the keys read of the job's own output."""
+    """Return the stale keys that write what the keys read of the job's own output."""
     makers, own = NOTHING, planning.propagation.results[facts].stale
     for edge in facts.inputs:
         for output in facts.outputs:
@@ -199,7 +199,7 @@ def _nearest(
             root = planning.propagation.roots.get(edge.data)
             dirty = root if isinstance(root, PartitionSet) else NOTHING
         reading = keys if edge.own else calendar.with_later(keys, facts.lookback)
-        # Unclipped: what a user names as changed may be a period that is not complete yet.
+        # Unclipped: a changed period may not be complete yet.
         stale = edge.mapping.required_unclipped(reading) & dirty
         distance = planning.routes.to_dataset(edge.data)
         if stale and (best is None or distance < best[0]):
@@ -210,7 +210,7 @@ def _nearest(
 def _maker(
     planning: Planning, data: DatasetFacts, stale: PartitionSet
 ) -> tuple[JobFacts, PartitionSet] | None:
-    """Return the nearest job whose stale keys make the partitions, with the first such key."""
+    """Return the nearest job whose stale keys write the partitions, with its first such key."""
     best: tuple[int, JobFacts, PartitionSet] | None = None
     for ref in planning.resolver.edges.writers.get(data.ref, ()):
         facts = planning.resolver.job(ref)

@@ -1,4 +1,4 @@
-"""Which partitions of which datasets: what planning looks into more than into anything else."""
+"""Sets of partitions by dataset, the most used structure of planning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lineage_backfill.project.resolver import DatasetFacts
 
 
 class _Unknown:
-    """Stands for dirty partitions of a dataset whose partitioning is unknown."""
+    """Placeholder for dirty partitions of a dataset of unknown partitioning."""
 
     def __bool__(self) -> bool:
         return True
@@ -20,10 +20,10 @@ Dirty = PartitionSet | _Unknown
 
 
 class Extents:
-    """Partitions by dataset; of a dataset that is in it there are some.
+    """Non-empty sets of partitions by dataset.
 
-    `by_number` holds them by the datasets' numbers, None for a dataset that is not in it: a list is
-    looked into several times faster than a dictionary of many thousand datasets.
+    `by_number` holds them by the datasets' numbers, None for an absent dataset: a list is several
+    times faster than a dictionary of many thousand datasets.
     """
 
     __slots__ = ("by_number",)
@@ -32,18 +32,18 @@ class Extents:
         self.by_number: list[Dirty | None] = []
 
     def make_room(self, count: int) -> None:
-        """Make room for the datasets whose numbers are less than the count."""
+        """Make room for datasets with numbers below the count."""
         self.by_number += [None] * (count - len(self.by_number))
 
     def add(self, data: DatasetFacts, extent: Dirty) -> None:
-        """Add partitions of a dataset, if they are any."""
+        """Add partitions of a dataset, if there are any."""
         if extent:
             self.make_room(data.number + 1)
             held = self.by_number[data.number]
             self.by_number[data.number] = extent if held is None else united(held, extent)
 
     def get(self, data: DatasetFacts) -> Dirty | None:
-        """Return the partitions of a dataset; None where it has none."""
+        """Return the partitions of a dataset; None if it has none."""
         number = data.number
         return self.by_number[number] if number < len(self.by_number) else None
 
@@ -57,7 +57,7 @@ class Extents:
 
 
 def united(one: Dirty, other: Dirty) -> Dirty:
-    """Return what lies in either."""
+    """Return the union."""
     if isinstance(one, _Unknown) or isinstance(other, _Unknown):
         return UNKNOWN
     return one | other

@@ -1,4 +1,4 @@
-"""The hash of what a plan rests on: edges and declarations of its closure."""
+"""The hash of a plan's basis: edges and declarations of everything it reaches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.project.declarations import DatasetDeclaration, JobDeclaration
 from lineage_backfill.project.resolver import JobFacts
 
-#: What tells when, where and how often runs are made, and not which.
+#: Settings about when, where and how often runs happen, not which.
 _OF_RUNNING: Final = frozenset(
     {"schedule", "schedule_zone", "collect_schedule_gaps", "rules", "row_key", "mask", "airflow"}
 )
@@ -23,16 +23,16 @@ _OF_RUNNING: Final = frozenset(
 def fingerprint(
     resolver: Resolver, jobs: Iterable[JobFacts], roots: Iterable[DatasetRef]
 ) -> dict[str, Any]:
-    """Return `hash` over the jobs, their datasets and the roots, and `parts`, one of each.
+    """Return `hash` over jobs, datasets and roots, and `parts`, one hash for each.
 
     Run history, and jobs that the change does not reach, are not part of it. The parts are short
-    hashes, so that a stale plan can name what moved.
+    hashes, so that a stale plan can name what changed.
     """
     snapshot = resolver.snapshot
     texts: dict[object, str] = {}
 
     def text(declared: DatasetDeclaration | JobDeclaration | None) -> str:
-        # Thousands of jobs share a declaration: each is written out once.
+        # Thousands of jobs share a declaration: each is rendered once.
         found = texts.get(declared)
         if found is None:
             found = texts[declared] = _declared(declared)
@@ -65,7 +65,7 @@ def fingerprint(
 
 
 def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
-    """Return a declaration as text, without what changes no plan."""
+    """Return a declaration as text, without settings that do not affect plans."""
     if declared is None:
         return "None"
     held = (field.name for field in fields(declared) if field.name not in _OF_RUNNING)
@@ -76,7 +76,7 @@ def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
 
 
 def _sent(node: JobNode | DatasetNode | None) -> str:
-    """Return the partitioning facet that a node sent, as text that ignores its members' order."""
+    """Return the partitioning facet of a node as text, independent of member order."""
     facet = node.partitioning if node is not None else None
     return "" if facet is None else json.dumps(facet, sort_keys=True, default=str)
 

@@ -1,4 +1,4 @@
-"""Datasets with one name for each partition, folded into the dataset that is declared of them."""
+"""Folds datasets with one name per partition into the declared dataset."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from lineage_backfill.project.declarations import (
 from lineage_backfill.project.matching import is_glob
 from lineage_backfill.project.patterns import completed
 
-#: How many families an error spells out.
+#: Most families that an error lists.
 _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a name of one partition stands for: a dataset and a key of it.
+    """The dataset and key that the name of one partition means.
 
-    `slot` is its place in time, where its calendar is one of whole hours, days and so on.
+    `slot` is its position in time, if the calendar has whole hours, days and so on.
     """
 
     dataset: DatasetRef
@@ -41,7 +41,7 @@ class Part:
 
 
 class Folding:
-    """The patterns of a project; of several that match a name the first counts.
+    """The patterns of a project; if several match a name, the first one counts.
 
     A name that is declared itself is never folded.
     """
@@ -60,7 +60,7 @@ class Folding:
         return declared.namespace or self._home
 
     def find(self, ref: DatasetRef) -> Part | None:
-        """Return what a name stands for; None where it is no partition's."""
+        """Return what a name means; None if it does not name a partition."""
         if not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}):
             return None
         for pattern, declared in self._patterns:
@@ -71,9 +71,9 @@ class Folding:
         return None
 
     def named(self, text: str, known: Iterable[DatasetRef]) -> Part | None:
-        """Return what a text names, bare or with a namespace of the `known` datasets.
+        """Return the partition that a text names, bare or with a namespace of `known` datasets.
 
-        Raises AmbiguousNameError where it may be a partition of several.
+        Raises AmbiguousNameError if it can be a partition of several.
         """
         known = set(known) if self._patterns else set()
         found = {}
@@ -85,13 +85,13 @@ class Folding:
         if len(found) > 1:
             raise AmbiguousNameError(
                 f"{text!r} is a partition of {len(found)} datasets",
-                hint="say which: "
+                hint="Name one of them: "
                 + " or ".join(f"{ref.namespace}:{text}" for ref in sorted(found)),
             )
         return next(iter(found.values()), None)
 
     def fold(self, snapshot: LineageSnapshot) -> LineageSnapshot:
-        """Return the lineage with one dataset in place of all names that a pattern matches."""
+        """Return the lineage with one dataset for all names that a pattern matches."""
         if not self._patterns:
             return snapshot
         names = set(snapshot.datasets)
@@ -109,7 +109,7 @@ class Folding:
         return add_windows(folded, snapshot, slots)
 
     def families(self, snapshot: LineageSnapshot) -> tuple[Family, ...]:
-        """Return what look like partitions in a folded lineage, and is not declared at all."""
+        """Return undeclared names in a folded lineage that look like partitions."""
         globs = [
             (re.compile(translate(one.name)), self._space(one), one.calendar)
             for one in self._plain
@@ -123,7 +123,7 @@ class Folding:
             return any(matches(ref, glob, space) for glob, space, _ in globs)
 
         def is_declared(ref: DatasetRef) -> bool:
-            # A glob may mean any name; one that says `none` means that each is a dataset itself.
+            # A glob can match any name; with grain "none" each name is a dataset itself.
             return not self._own.isdisjoint({(ref.namespace, ref.name), (None, ref.name)}) or any(
                 matches(ref, glob, space)
                 for glob, space, calendar in globs
@@ -134,7 +134,7 @@ class Folding:
 
 
 def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> None:
-    """Raise UndeclaredPartitionsError if one of the datasets is of a family."""
+    """Raise UndeclaredPartitionsError if one of the datasets belongs to a family."""
     named = set(named)
     touched = [one for one in families if not named.isdisjoint((*one.members, one.dataset))]
     if not touched:
@@ -145,7 +145,7 @@ def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> 
         "names that look like partitions are not declared: "
         + ", ".join(counts)
         + (f" and {more:,} more" if more > 0 else "")
-        + f" (as {touched[0].members[-1]}); lineage shows only those of each job's last run",
+        + f" (as {touched[0].members[-1]}); the lineage has only those of each job's last run",
         hint="Add these lines to the project file, or declare each by its exact name if it is a"
         " dataset of its own.",
         lines=tuple(line for one in touched[:_SHOWN] for line in (*one.lines, ""))[:-1],
@@ -153,7 +153,7 @@ def refuse_families(families: Iterable[Family], named: Iterable[DatasetRef]) -> 
 
 
 def written(plan: Plan, snapshot: LineageSnapshot) -> set[DatasetRef]:
-    """Return all that the jobs which a plan reaches write, or have ever written."""
+    """Return every dataset that jobs of a plan write or have ever written."""
     found: set[DatasetRef] = set()
     for one in plan.jobs:
         node = snapshot.jobs.get(one.job)
@@ -163,7 +163,7 @@ def written(plan: Plan, snapshot: LineageSnapshot) -> set[DatasetRef]:
 
 
 def _time(declared: DatasetDeclaration) -> tuple[str, str | None]:
-    """Return the time dimension's name, "" where keys are plain, and its grain if it has one."""
+    """Return the name of the time dimension ("" for plain keys) and its grain, if any."""
     calendars = {one.name: one.calendar for one in declared.dimensions}
     if declared.calendar is not None:
         calendars[""] = declared.calendar

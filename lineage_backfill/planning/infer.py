@@ -1,4 +1,4 @@
-"""Partitioning inferred from history and timetables, with its evidence, where it is unambiguous."""
+"""Infers partitioning from history and timetables where it is unambiguous."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRAINS: Final[tuple[Grain, ...]] = ("hour", "day", "week", "month", "quarter", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inference:
-    """A run calendar that the history of a job agrees with.
+    """A run calendar that fits the history of a job.
 
     `evidence` is a sentence; `confidence` the share of the recorded runs that say so, 0 to 1.
     """
@@ -37,12 +37,12 @@ class Inference:
 def infer_all(
     history: Iterable[ObservedRun], jobs: Iterable[JobNode] = ()
 ) -> Mapping[JobRef, Inference]:
-    """Return what history and timetables tell of each job; one where they disagree is left out.
+    """Return what history and timetables show for each job; disagreements are left out.
 
-    So is one whose runs mostly skip periods: those may be slices of their own.
+    Jobs whose runs mostly skip periods are left out, too: those may be slices of their own.
     Keys that an orchestrator recorded count before nominal times (OpenLineage run facet
-    `nominalTime`). Only intervals in UTC are taken for evidence: a zone cannot be told from a few
-    instants.
+    `nominalTime`). Only intervals in UTC are evidence: a few instants do not
+    determine a zone.
     """
     by_job: dict[JobRef, list[ObservedRun]] = defaultdict(list)
     for record in history:
@@ -58,7 +58,7 @@ def infer_all(
 
 
 def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> None:
-    """Add what the timetables of DAGs tell of their tasks; where history contradicts, drop both."""
+    """Add what timetables of DAGs show for their tasks; drop both if history contradicts."""
     keeping = []
     for node in jobs:
         if node.airflow is None or node.airflow.timetable is None:
@@ -80,7 +80,7 @@ def _add_timetables(found: dict[JobRef, Inference], jobs: Sequence[JobNode]) -> 
 def _add_kept_keys(
     found: dict[JobRef, Inference], keeping: Sequence[JobNode], jobs: Sequence[JobNode]
 ) -> None:
-    """Add jobs whose timetable keeps the keys of their one input, from what writes that."""
+    """Add jobs whose timetable keeps the keys of their only input, from its writers."""
     writers: dict[DatasetRef, list[JobRef]] = defaultdict(list)
     for node in jobs:
         for ref in node.writes:
@@ -90,7 +90,7 @@ def _add_kept_keys(
             made = {job for ref in node.reads for job in writers[ref]} - {node.ref}
             known = {found[job].calendar if job in found else None for job in made}
             if len(known) == 1 and (calendar := known.pop()) is not None and node.ref not in found:
-                evidence = "the timetable of its DAG keeps the keys of what it reads"
+                evidence = "the timetable of its DAG keeps the keys of its input"
                 found[node.ref] = Inference(calendar=calendar, evidence=evidence, confidence=1.0)
 
 
@@ -117,7 +117,7 @@ def _from_keys(records: Sequence[ObservedRun]) -> Inference | None:
 
 
 def _spans(text: str | None) -> Iterator[tuple[str, str]]:
-    """Yield first and last key of each range that a run recorded; a product key fits no grain."""
+    """Yield first and last key of each recorded range; product keys fit no grain."""
     try:
         for key in parse_partitions(text) if text else ():
             first, _, last = (key if isinstance(key, str) else str(dict(key))).partition("..")
@@ -127,7 +127,7 @@ def _spans(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _numbered(spans: Iterable[tuple[str, str]], grain: str) -> list[tuple[int, int]] | None:
-    """Return the ordinals of the ranges; None where a key is not of the grain."""
+    """Return the ordinals of the ranges; None if a key does not fit the grain."""
     find = grain_grid(grain, "UTC").find
     try:
         found = [(find(first), find(last)) for first, last in spans]
@@ -137,7 +137,7 @@ def _numbered(spans: Iterable[tuple[str, str]], grain: str) -> list[tuple[int, i
 
 
 def _follow(periods: OrdinalSet) -> bool:
-    """Whether most periods directly follow another: runs at 00, 06, 12 and 18 are not hourly."""
+    """Whether most periods are consecutive: runs at 00, 06, 12 and 18 are not hourly."""
     runs = sum(1 for _ in periods.runs())
     return len(periods) - runs > runs - 1
 
@@ -164,7 +164,7 @@ def _from_nominal_times(records: Sequence[ObservedRun]) -> Inference | None:
 
 
 def _period(start: datetime, end: datetime, grain: str) -> int | None:
-    """Return the ordinal of the one period from start to end, if it is one."""
+    """Return the ordinal of the period from start to end; None if it is not exactly one."""
     grid = grain_grid(grain, "UTC")
     first, last = start.timestamp(), end.timestamp()
     ordinal = grid.at(int(first))

@@ -1,4 +1,4 @@
-"""Declared edges whose dataset nothing knows by that name, and what was most likely meant."""
+"""Finds declared edges to unknown datasets, with the names that were probably meant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R", DatasetRef, JobRef)
 Word = Literal["reads", "writes"]
 _WORDS: Final[tuple[Word, ...]] = ("reads", "writes")
 _DIGITS: Final = re.compile(r"\d+")
-#: How alike a name must be to one that the job itself is known to read or write.
+#: Least similarity to a name that the job itself reads or writes.
 _ALIKE: Final = 0.75
 #: How long the name of a job must be for one letter to be a slip: `ja` and `jb` are two names.
 _LEAST: Final = 4
@@ -28,7 +28,7 @@ _LEAST: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misnamed:
-    """A declared edge to an unknown dataset, and the known names that are nearly the same."""
+    """A declared edge to an unknown dataset, with similar known names."""
 
     job: str
     word: Word
@@ -45,13 +45,13 @@ class Misnamed:
 
 
 def refuse_misnamed(edges: Edges, snapshot: LineageSnapshot, declarations: Declarations) -> None:
-    """Raise UnknownNameError for a declared edge whose dataset is most likely misspelt.
+    """Raise UnknownNameError for a declared edge whose dataset is probably misspelt.
 
-    As it stands it would read or write nothing, and its mapping would be lost.
+    Otherwise it would read or write nothing, and its mapping would be lost.
     """
     for found in misnamed(edges, snapshot, declarations):
         raise UnknownNameError(
-            f"job {found.job!r} {found.word} {found.dataset}, which nothing else knows",
+            f"job {found.job!r} {found.word} {found.dataset}, which is not known otherwise",
             hint=found.hint,
         )
 
@@ -61,9 +61,9 @@ def misnamed(
 ) -> Sequence[Misnamed]:
     """Return the declared edges to unknown datasets that nearly match a known one.
 
-    Known are the datasets of the lineage, those with a table of their own, and those that two
-    jobs declare. A name is nearly another if one letter differs or two are exchanged; one that the
-    job itself reads or writes and says nothing else about, if they are much alike.
+    Known are the datasets of the lineage, those with a [[dataset]] table, and those that two jobs
+    declare. Two names are similar if one letter differs or two are exchanged; for a name that the
+    job itself reads or writes, if they are much alike.
     """
     declared = list(_declared(edges, declarations))
     if not declared:
@@ -167,7 +167,7 @@ def _is_one_slip(one: str, other: str) -> bool:
 
 
 def _differ_in_digits(one: str, other: str) -> bool:
-    """Whether the names differ in numbers alone: of another year, or store."""
+    """Whether the names differ only in numbers, such as another year or store."""
     return one != other and _DIGITS.sub("0", one) == _DIGITS.sub("0", other)
 
 
@@ -181,6 +181,6 @@ def _index(known: Iterable[R], lengths: set[int]) -> Mapping[str, list[R]]:
 
 
 def _shortened(name: str) -> set[str]:
-    """Return the name and all that lack one letter of it: near names have one in common."""
+    """Return the name and all variants without one letter: similar names share one."""
     text = name.casefold()
     return {text, *(text[:at] + text[at + 1 :] for at in range(len(text)))}

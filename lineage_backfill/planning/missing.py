@@ -1,4 +1,4 @@
-"""What the runs of a plan read that was never written, and that none of them writes."""
+"""Finds inputs of a plan that were never written and that no run of it writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lineage_backfill.project.resolver import Input, JobFacts, read_by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingReads:
-    """Partitions of an input that the runs of a job need; `failing` are the run keys that fail."""
+    """Partitions of an input that runs of a job need; `failing` are the run keys that fail."""
 
     job: JobRef
     dataset: DatasetRef
@@ -37,7 +37,7 @@ def inputs_of(plan: Plan, resolver: Resolver) -> set[DatasetRef]:
 def missing_reads(
     plan: Plan, resolver: Resolver, tables: Mapping[DatasetRef, TableRecord]
 ) -> tuple[MissingReads, ...]:
-    """Return what is missing, as far as the logs of `tables` go back to their first commits."""
+    """Return what is missing, for `tables` whose logs go back to their first commits."""
     keys: dict[JobRef, PartitionSet] = defaultdict(lambda: NOTHING)
     written = {ref: table.written for ref, table in tables.items() if table.is_whole}
     for run in plan.runs or ():
@@ -54,10 +54,10 @@ def missing_reads(
 def waiting_keys(
     plan: Plan, resolver: Resolver, tables: Mapping[DatasetRef, TableRecord]
 ) -> Mapping[JobRef, PartitionSet]:
-    """Return the run keys that fail until an input is written; what they would write is not there.
+    """Return the run keys that fail until an input is written.
 
-    Known as far as the logs of `tables` go back to their first commits. What a run of the plan
-    writes and has no log yet was never written.
+    Known for `tables` whose logs go back to their first commits. An output of the plan without a
+    log was never written.
     """
     made = {part.dataset for run in plan.runs or () for part in run.writes}
     written = {
@@ -110,7 +110,7 @@ def _missing(
 def _lacking(
     facts: JobFacts, keys: PartitionSet, written: Mapping[DatasetRef, PartitionSet]
 ) -> Iterator[tuple[Input, Calendar, PartitionSet]]:
-    """Yield the inputs that run keys need more of than is written, with what that is."""
+    """Yield the inputs with partitions that run keys need and that are not written."""
     for edge in facts.live:
         calendar = edge.data.calendar
         if edge.dataset not in written or edge.on_missing == "read" or calendar is None:
@@ -127,7 +127,7 @@ def _lacking(
 def _failing(
     facts: JobFacts, edge: Input, keys: Iterable[PartitionSet], there: PartitionSet
 ) -> Iterator[PartitionSet]:
-    """Yield the run keys whose run would fail."""
+    """Yield the run keys that would fail."""
     for key in keys:
         needed = read_by(facts, edge, key)
         if edge.on_missing == "fail":

@@ -1,4 +1,4 @@
-"""Warnings attached to a plan: what it leaves out, what it believes, what it could not believe."""
+"""Warnings attached to a plan: what it leaves out, and what it assumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def notices(
         yield from _troubles(resolver, results)
     yield from propagation.warnings
     for ref in unknown:
-        yield f"the partitioning of {ref} is unknown: what reads it is blocked"
+        yield f"the partitioning of {ref} is unknown: its readers are blocked"
     undeclared = (facts.ref for facts in results if facts.declaration is None)
     for name, ref in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
         yield f"the lineage knows no job {name!r} as [[job]] declares it; did you mean {ref}?"
@@ -45,7 +45,7 @@ def notices(
     engineless = [f for f, result in results.items() if result in lacking] if lacking else []
     for found, text in (
         (inferred, "partitioning inferred, not declared"),
-        (engineless, "no engine is declared, so `run` would refuse"),
+        (engineless, "no engine declared; `run` will refuse these jobs"),
     ):
         if found:
             yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
@@ -85,11 +85,11 @@ def _incomplete(propagation: Propagation) -> Iterator[str]:
     ]
     if incomplete:
         names = few(incomplete, lambda pair: f"{pair[0].ref.name} {_label(*pair)}")
-        yield f"not planned, for these keys are not complete or do not exist yet: {names}"
+        yield f"not planned: these keys are not complete or do not exist yet: {names}"
 
 
 def _early_reads(propagation: Propagation) -> Iterator[str]:
-    """Yield which planned keys need keys that the calendar of an input does not hold yet."""
+    """Yield planned keys that need keys missing from the calendar of an input."""
     found: dict[object, str] = {}
     for facts, result in propagation.results.items():
         if not result.planned.boxes or facts.calendar is None:
@@ -107,7 +107,7 @@ def _early_reads(propagation: Propagation) -> Iterator[str]:
 
 
 def _early_read(facts: JobFacts, edge: Input, newest: PartitionSet) -> str:
-    """Return how many of the keys that a run key reads there are; empty where there are all."""
+    """Return how many of the keys that a run key reads exist; empty if all do."""
     assert edge.mapping is not None
     time = edge.mapping.upstream.time
     if time is None:
@@ -121,9 +121,9 @@ def _early_read(facts: JobFacts, edge: Input, newest: PartitionSet) -> str:
     late = needed - due
     label = time.grid.label
     keys = label(late.lo) if len(late) == 1 else f"{label(late.lo)}..{label(late.hi)}"
-    text = f"reads {len(due)} of {len(needed)} keys of {{}}: its calendar does not hold {keys} yet"
+    text = f"reads {len(due)} of {len(needed)} keys of {{}}: {keys} not in its calendar yet"
     if late.lo <= time.begun:
-        text += "; rows that are there already are read"
+        text += "; rows already there are read"
     return text
 
 

@@ -1,7 +1,7 @@
-"""Jobs that are declared by one of their names, with or without that of the job that starts them.
+"""Matches declared jobs to their names with or without that of a parent job.
 
 Events name a job as it was sent; Marquez puts the parent's name before it in its own graph. The
-name that is declared counts for both.
+declared name counts for both.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lineage_backfill.model import JobRef
 from lineage_backfill.project.declarations import Declarations
 from lineage_backfill.project.matching import is_glob
 
-#: So many parents of parents at most make a name.
+#: Most levels of parents in a name.
 _MOST_PARENTS = 8
 
 
 def tie_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSnapshot:
-    """Return the lineage with each job under the name that is declared of it.
+    """Return the lineage with each job under its declared name.
 
-    An exact name that some job bears is that job's; one that several jobs could mean renames none.
+    An exact name of a job is that job's; a name that could mean several jobs renames none.
     """
     home = declarations.namespace
     exact = {(one.namespace or home, one.name) for one in declarations.jobs}
@@ -47,7 +47,7 @@ def tie_jobs(snapshot: LineageSnapshot, declarations: Declarations) -> LineageSn
 
 
 def _other_names(node: JobNode, snapshot: LineageSnapshot) -> Iterator[str]:
-    """Yield the names of a job with the names of its parents before it, and without them."""
+    """Yield the names of a job with and without the names of its parents."""
     name, parent = node.ref.name, node.parent
     _, found, rest = name.partition(f"{parent.name}.") if parent else ("", "", "")
     if found and rest:

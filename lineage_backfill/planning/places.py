@@ -69,7 +69,7 @@ class Places:
         return dataset_storage(space, declared.name) if space and not declared.table else None
 
     def find(self, name: DatasetRef, *, linked: bool = False) -> list[DatasetDeclaration]:
-        """Return what is declared to lie where a name means; several where that is not clear."""
+        """Return the datasets declared at the location of a name; several if ambiguous."""
         if self._stored and (form := dataset_storage(*name[:2])):
             found = self._stored.get(form) or self._stored.get(without_partition(form))
             if found:
@@ -93,8 +93,8 @@ class Places:
     def tie(self, snapshot: LineageSnapshot) -> LineageSnapshot:
         """Return the lineage with one dataset in place of all those that mean its place.
 
-        Raises DeclarationError where a dataset would be two declared ones, or a table may lie in
-        two catalogs.
+        Raises DeclarationError if a dataset would be two declared ones, or a table can be in two
+        catalogs.
         """
         into: dict[DatasetRef, DatasetRef] = {}
         by_declaration: dict[DatasetRef, DatasetRef] = {}
@@ -150,14 +150,14 @@ class Places:
         for node in members:
             for ref in (node.ref, *node.aliases):
                 own = self._exact.find(ref)
-                # Without a namespace it may be any of that name: the dataset keeps the one it has.
+                # Without a namespace any dataset of that name matches, and keeps its namespace.
                 if own is not None and (ref == node.ref or own.namespace or self._home):
                     found[own] = None
                 found |= dict.fromkeys(self.find(ref, linked=bool(node.aliases)))
         if len(found) > 1:
             called = " and ".join(sorted(f'"{one.name}"' for one in found))
             raise DeclarationError(
-                f"dataset {members[0].ref} is declared twice by its name and place: {called}",
+                f"dataset {members[0].ref} is declared twice, by name and by location: {called}",
                 hint="Give each place to one [[dataset]]: correct a `location` or `table`, or leave"
                 " a table out.",
             )
@@ -201,7 +201,7 @@ class Places:
     def _refuse_edges(
         self, into: Mapping[DatasetRef, DatasetRef], snapshot: LineageSnapshot
     ) -> None:
-        """Raise DeclarationError for a declared edge by a name that stands for another one now."""
+        """Raise DeclarationError for a declared edge whose dataset now has another name."""
         for job, edge in self._edges:
             ref = self._edge_target(edge, snapshot)
             whole = into.get(ref) if ref else None
@@ -224,25 +224,25 @@ class Places:
         for target, found in catalogs.items():
             if len(found) > 1:
                 raise DeclarationError(
-                    f"the table of dataset {target} may be {' or '.join(map(str, found.values()))}",
+                    f"the table of dataset {target} can be {' or '.join(map(str, found.values()))}",
                     hint="Write `table` with its catalog: catalog.schema.table.",
                 )
 
 
 def tied_names(node: DatasetNode, places: Places) -> Iterator[DatasetRef]:
-    """Yield those names of a declared dataset that its place ties to it."""
+    """Yield the names of a declared dataset that come from its location."""
     return (ref for ref in node.aliases if places.find(ref, linked=True))
 
 
 def _meet(one: Parts, other: Parts) -> bool:
-    """Return whether two tables are one; a catalog that is not given may be any."""
+    """Return whether two table names match; a missing catalog matches any."""
     return one[-2:] == other[-2:] and (len(one) != len(other) or one == other)
 
 
 def _completed(
     node: DatasetNode | None, target: DatasetRef, tied: list[DatasetRef], before: LineageSnapshot
 ) -> DatasetNode:
-    """Return the node with the tied names, and with what the lineage says of the whole table."""
+    """Return the node with the matched names, and with the facets of the whole table."""
     node = node or DatasetNode(ref=target)
     whole = {ref: _table(ref) for ref in tied}
     own = [ref for ref in tied if whole[ref] == ref]
@@ -258,7 +258,7 @@ def _completed(
 
 
 def _table(ref: DatasetRef) -> DatasetRef:
-    """Return the name of the table that a partition's folder is a part of."""
+    """Return the name of the table that contains a partition's folder."""
     if dataset_storage(*ref[:2]) is None:
         return ref
     name = without_partition(ref.name.rstrip("/"))

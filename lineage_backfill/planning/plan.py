@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from lineage_backfill.model import DatasetRef, JobRef, named
 from lineage_backfill.partitions.text import KeySet, in_short
 
-#: A plan of more runs makes them each time that its document is written, and does not hold them.
+#: A plan with more runs computes them each time its document is written.
 HELD_RUNS = 10_000
 
 JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
@@ -21,13 +21,13 @@ JobStatus = Literal["planned", "blocked", "left_stale", "skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetPartitions:
-    """Partitions of one dataset; `keys` is None where a run reads the dataset whole."""
+    """Partitions of one dataset; `keys` is None if a run reads the whole dataset."""
 
     dataset: DatasetRef
     keys: KeySet | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of the partitions; `*` stands for all."""
+        """Return the partitions as a document; `*` means all."""
         keys = "*" if self.keys is None else list(self.keys)
         return {"dataset": named(self.dataset), "partitions": keys}
 
@@ -63,7 +63,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """What the plan says of one job that is reached from the change."""
+    """One affected job of the plan."""
 
     job: JobRef
     status: JobStatus
@@ -87,24 +87,24 @@ class PlannedJob:
 
 
 class Details(Protocol):
-    """The parts of a plan that grow with it, made when they are first looked at."""
+    """The large parts of a plan, computed on first use."""
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Every job that is reached from the change, in an order in which they could run."""
+        """Every affected job, in a possible run order."""
 
     @property
     def runs(self) -> Iterable[PlannedRun] | None:
-        """The runs in an order in which they could start, each time anew; None above the limit."""
+        """The runs in a possible start order, recomputed each time; None above the limit."""
 
     @property
     def lineage(self) -> Mapping[str, Any]:
-        """Where the lineage is from, and the hash of what the plan rests on."""
+        """The source of the lineage, and the hash of the plan's basis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Details that are there already."""
+    """Details that are already computed."""
 
     jobs: tuple[PlannedJob, ...]
     runs: tuple[PlannedRun, ...] | None
@@ -115,35 +115,35 @@ class Listed:
 class Plan:
     """A whole plan; `plan.document.plan_to_dict` gives the document of `impact --json`.
 
-    `now` is an ISO instant in UTC. Plans are equal where all that they say is.
+    `now` is an ISO instant in UTC. Plans are equal if all their members are.
     """
 
     now: str
     request: Mapping[str, Any]
     changed: tuple[DatasetPartitions, ...]
     totals: Mapping[str, int]
-    limits: Mapping[str, int] = field(default_factory=dict)  # guard rails under which it was made
+    limits: Mapping[str, int] = field(default_factory=dict)  # limits in effect when it was made
     warnings: tuple[str, ...] = ()
     details: Details = field(repr=False)
 
     @cached_property
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Every job that is reached from the change, in an order in which they could run."""
+        """Every affected job, in a possible run order."""
         return self.details.jobs
 
     @cached_property
     def runs(self) -> tuple[PlannedRun, ...] | None:
-        """The runs in an order in which they could start; None above the limit."""
+        """The runs in a possible start order; None above the limit."""
         return None if self.details.runs is None else tuple(self.details.runs)
 
     @cached_property
     def lineage(self) -> Mapping[str, Any]:
-        """Where the lineage is from, and the hash of what the plan rests on."""
+        """The source of the lineage, and the hash of the plan's basis."""
         return self.details.lineage
 
     @cached_property
     def id(self) -> str:
-        """`sha256:…` over everything in the plan; worked out when it is first asked for."""
+        """`sha256:…` over everything in the plan, computed on first use."""
         encode = json.JSONEncoder(
             sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
         ).encode
@@ -167,15 +167,9 @@ class Plan:
     @property
     def title(self) -> str:
         """What changed, in a few words: the first dataset or job with its keys."""
-        changed = [(one.dataset.name, one.keys) for one in self.changed]
-        for one in self.request.get("jobs", ()):
-            keys = one.get("partitions")
-            changed.append((f"job {one['job']['name']}", None if keys is None else tuple(keys)))
-        if not changed:
-            return ""
-        (name, first), more = changed[0], len(changed) - 1
-        text = f"{name} {in_short(('*',) if first is None else first)}"
-        return text + (f" and {more:,} more" if more else "")
+        return changed_in_short(
+            {"changed": [one.to_dict() for one in self.changed], "request": self.request}
+        )
 
     def detailed(self, **given: Any) -> Plan:
         """Return the plan with other `jobs`, `runs` or `lineage`."""
@@ -183,9 +177,9 @@ class Plan:
         return replace(self, details=Listed(**{**held, **given}))
 
     def members(self) -> Iterator[tuple[str, Any]]:
-        """Yield the members of the plan's document but its id.
+        """Yield the members of the plan's document, without its id.
 
-        Jobs and runs are iterators, which make their documents one by one.
+        Jobs and runs are iterators over documents.
         """
         runs = self.runs if self.totals.get("runs", 0) <= HELD_RUNS else self.details.runs
         yield "now", self.now
@@ -196,7 +190,7 @@ class Plan:
         if runs is not None:
             yield "runs", (run.to_dict() for run in runs)
         yield "totals", dict(self.totals)
-        if self.limits:  # plans of earlier versions say nothing of them
+        if self.limits:  # absent from plans of earlier versions
             yield "limits", dict(self.limits)
         yield "warnings", list(self.warnings)
 
@@ -205,3 +199,17 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def changed_in_short(plan: Mapping[str, Any]) -> str:
+    """Return what changed by a plan's document: the first dataset or job with its keys."""
+    jobs = plan["request"].get("jobs", ())
+    changed = [
+        *((one["dataset"]["name"], one["partitions"]) for one in plan["changed"]),
+        *((f"job {one['job']['name']}", one.get("partitions")) for one in jobs),
+    ]
+    if not changed:
+        return ""
+    (name, keys), more = changed[0], len(changed) - 1
+    text = f"{name} {in_short(tuple(keys or '*'))}"
+    return text + (f" and {more:,} more" if more else "")

@@ -1,4 +1,4 @@
-"""The planner: a pure function from a request and what is known to a plan."""
+"""The planner: a pure function from request, lineage and declarations to a plan."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def build_plan(
 
 
 class Planner:
-    """Plans requests on one lineage, under one project file, at one moment.
+    """Plans requests on one lineage, with one project file, at one time.
 
-    What it works out of jobs and datasets for one request serves the next one. Takes the same
-    values as `build_plan`.
+    Facts about jobs and datasets are reused by the next request. Takes the same values as
+    `build_plan`.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Planner:
         functions: Mapping[str, KeyFunction] | None = None,
     ) -> None:
         if now.tzinfo is None:
-            raise UsageError("`now` has no time zone", hint="give an instant such as …T00:00:00Z")
+            raise UsageError(
+                "`now` has no time zone", hint="Give a time with a zone, such as …T00:00:00Z."
+            )
         self.snapshot = snapshot
         self.declarations = declarations
         self.now = now.astimezone(UTC)
@@ -80,11 +82,11 @@ class Planner:
         self._resolvers: dict[bool, Resolver] = {}
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan for a request; raises UsageError where it cannot be planned."""
+        """Return the plan for a request; raises UsageError if it cannot be planned."""
         return self.session(request).plan()
 
     def session(self, request: Request) -> Planning:
-        """Return the planning of a request, for answers that a plan is too small to hold."""
+        """Return the planning of a request, for questions that the plan does not answer."""
         return Planning(request, self._resolver(request), self.now)
 
     def _resolver(self, request: Request) -> Resolver:
@@ -108,7 +110,7 @@ class Planner:
 
 
 class Planning:
-    """The planning of one request. Makes the parts of its plan when they are first looked at."""
+    """The planning of one request; computes the parts of its plan on first use."""
 
     def __init__(self, request: Request, resolver: Resolver, now: datetime) -> None:
         self.request = request
@@ -130,9 +132,7 @@ class Planning:
     def _find_roots(self) -> None:
         resolver, edges = self.resolver, self.resolver.edges
         if not self.request.changed and not self.request.jobs:
-            raise UsageError(
-                "nothing is said to have changed", hint="name a dataset, or a job with --job"
-            )
+            raise UsageError("no change is named", hint="Name a dataset, or a job with --job.")
         for changed in self.request.changed:
             ref = changed.dataset
             if ref not in resolver.snapshot.datasets and ref not in edges.datasets:
@@ -152,7 +152,7 @@ class Planning:
                 raise unknown_name(str(rerun.job), edges.jobs, kind="job")
             job = resolver.job(rerun.job)
             if job.calendar is None:
-                self._root_jobs[job] = WHOLE  # it is blocked, whatever its keys are
+                self._root_jobs[job] = WHOLE  # it is blocked for all keys
                 continue
             keys = self._parse(job.calendar, rerun.keys, f"job {rerun.job}")
             before, settled = (
@@ -162,13 +162,13 @@ class Planning:
             self._root_jobs[job] = before | keys
 
     def _refuse_unread(self, ref: DatasetRef) -> None:
-        """Raise UnknownNameError for a dataset of the project file that leads nowhere."""
+        """Raise UnknownNameError for a declared dataset that no job reads."""
         edges, known = self.resolver.edges, self.resolver.snapshot.datasets
         if ref not in known and not (edges.readers.get(ref) or edges.writers.get(ref)):
             hint = unknown_name(ref.name, known, kind="dataset").hint
             hint = hint if hint.endswith("?") else f"{hint}."
             raise UnknownNameError(
-                f"the lineage knows no dataset {ref}, and no [[job]] is declared to read it",
+                f"dataset {ref} is not in the lineage, and no [[job]] declares to read it",
                 hint=f"{hint[:1].upper()}{hint[1:]} A `location` or `table` in its"
                 " [[dataset]] ties it to the name that jobs send.",
             )
@@ -177,10 +177,10 @@ class Planning:
         log = changed.log
         if log is not None and log.ignored:
             names = few(log.ignored, str)
-            self._warn(f"dataset {changed.dataset}: changed, and no key that exists: {names}")
+            self._warn(f"dataset {changed.dataset}: these changed partitions do not exist: {names}")
         elif log is not None and not changed.keys:
             self._warn(
-                f"dataset {changed.dataset}: nothing changed in its table after version {log.after}"
+                f"dataset {changed.dataset}: no change in its table after version {log.after}"
             )
 
     def _parse(self, calendar: Calendar, keys: KeySet | None, what: str) -> PartitionSet:
@@ -198,13 +198,11 @@ class Planning:
             return frozenset()
         changed = [data.ref for data in (*self._roots, *self._unknown)]
         if not changed:
-            self._warn(
-                "--columns says nothing of a job that is run again: it makes all columns anew"
-            )
+            self._warn("--columns does not apply to --job: a re-run job rewrites all columns")
         self._check_columns(changed)
         dirty = dict.fromkeys(changed, columns)
         for job in self._root_jobs:
-            # A job that runs again makes all of its outputs anew.
+            # A job that runs again rewrites all of its outputs.
             dirty.update(dict.fromkeys(edges.writes(job.ref), frozenset({ALL})))
 
         def readers(ref: DatasetRef) -> list[JobRef]:
@@ -216,7 +214,7 @@ class Planning:
         )
         if blind:
             names = sorted({str(job) for job, _ in blind})
-            self._warn(f"kept, for lack of column lineage: {few(names, str)}")
+            self._warn(f"planned despite --columns, for lack of column lineage: {few(names, str)}")
         return missed
 
     def _check_columns(self, changed: Iterable[DatasetRef]) -> None:
@@ -267,7 +265,7 @@ class Planning:
             if facts.ref in excluded:
                 return ("excluded", "excluded by --exclude", "")
             if selected is not None and facts.ref not in selected:
-                return ("excluded", "not chosen by --select", "")
+                return ("excluded", "not selected by --select", "")
             if request.depth is not None and distance > request.depth:
                 return ("depth", f"more than {request.depth} jobs away from the change", "")
             if declared is not None and declared.protected and "protected" not in allow:
@@ -296,7 +294,7 @@ class Planning:
             self._warn(text)
         if not listed:
             self._warn(
-                f"{count} runs are more than max_runs = {limit}: they are counted, not listed"
+                f"{count} runs exceed max_runs = {limit}: they are counted, not listed"
                 " (--allow-max-runs lists and runs them)"
             )
         planned = [(jobs, len(result.planned)) for result, jobs in self.propagation.shares.items()]
@@ -325,11 +323,11 @@ class Planning:
 
     @cached_property
     def routes(self) -> Routes:
-        """The shortest ways from the roots."""
+        """The shortest paths from the roots."""
         return Routes(self.propagation, self._root_jobs)
 
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Return what the plan says of every reached job."""
+        """Return the plan's entry for every affected job."""
         describer = Describer(
             self.resolver,
             self.propagation,
@@ -341,11 +339,11 @@ class Planning:
 
     @cached_property
     def runs(self) -> Runs:
-        """The planned runs, however many there are."""
+        """The planned runs, without a limit."""
         return Runs(self.propagation, self.resolver, reverse=self.request.reverse)
 
     def lineage(self) -> Mapping[str, Any]:
-        """Return where the lineage is from, and the hash of what the plan rests on."""
+        """Return the source of the lineage, and the hash of the plan's basis."""
         snapshot = self.resolver.snapshot
         roots = (data.ref for data in (*self._roots, *self._unknown))
         taken = snapshot.taken_at
@@ -357,7 +355,7 @@ class Planning:
 
 
 class _Details:
-    """The parts of a plan that its planning makes when they are first looked at."""
+    """The parts of a plan that its planning computes on first use."""
 
     def __init__(self, planning: Planning, *, listed: bool) -> None:
         self._planning = planning

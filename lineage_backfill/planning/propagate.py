@@ -1,8 +1,8 @@
-"""From changed partitions to stale run keys: which run, which are left stale, and why.
+"""Propagates changed partitions to stale run keys: which run, which stay stale, and why.
 
 Two hops for each job: dirty partitions of its inputs make run keys stale, stale run keys make
-partitions of its outputs dirty. Jobs are visited once, in an order in which they could run; only
-jobs in a cycle of datasets are visited until nothing changes.
+partitions of its outputs dirty. Jobs are visited once, in a possible run order; only jobs in a
+cycle of datasets are visited until nothing changes.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts, Out
 
 #: One key of one job.
 _Node = tuple[JobFacts, PartitionSet]
-#: What a job makes of each of its outputs.
+#: The dirty partitions of each output of a job.
 _Made = Sequence[PartitionSet]
 _Followers = Mapping[JobFacts, Sequence[JobFacts]]
 #: A level, its jobs in order, and whether they form a cycle of datasets.
 _Group = tuple[int, Sequence[JobFacts], bool]
-#: Why something does not run: kind, text, and a hint of what to do.
+#: Why a job does not run: kind, text and hint.
 Cause = tuple[str, str, str]
-#: Why keys are left though the job runs others: kind (exact, unrepaired, expired, cycle), text.
+#: Why keys are left stale while others run: kind (exact, unrepaired, expired, cycle), text.
 LeftCause = tuple[str, str]
-#: The cuts that the request itself asks for; any other one asks for a decision.
+#: Cuts that the request asks for; any other cut needs a decision.
 _BY_CHOICE = frozenset({"excluded", "depth"})
 
 
 @dataclass(slots=True, eq=False)
 class JobResult:
-    """What propagation found for a reached job, or for many jobs alike: `facts` are of the first.
+    """The result for an affected job, or for many equal jobs: `facts` are of the first.
 
-    `stale` are all run keys that something makes stale, `planned` those that run, `left` those
-    that do not. `cause` is why the job is not planned at all, or why keys are left: (kind, text,
-    hint). `by_choice` says that the request itself asked to leave them. `stale_inputs` None stands
-    for the inputs that are dirty in the end.
+    `stale` are all stale run keys, `planned` those that run, `left` those that do not. `cause` is
+    why the job is not planned at all, or why keys are left: (kind, text, hint). `by_choice` says
+    that the request itself asked to leave them. `stale_inputs` None means the inputs that are dirty
+    in the end.
     """
 
     facts: JobFacts
@@ -61,13 +61,13 @@ class JobResult:
     stale_inputs: Sequence[Input] | None = ()
     pruned: Sequence[DatasetRef] = ()
     serial: bool = False  # its keys run one by one, in order
-    #: The stale keys of each group of outputs that are stale alike.
+    #: The stale keys of each group of outputs with equal staleness.
     parts: Sequence[PartitionSet] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The outputs of a job, grouped by the inputs whose changed columns miss them."""
+    """The outputs of a job, grouped by the inputs whose changed columns they do not use."""
 
     outputs: Sequence[Sequence[Output]]
     missed: Sequence[AbstractSet[DatasetRef]]
@@ -94,9 +94,9 @@ class _Ways:
 
 @dataclass(slots=True, kw_only=True)
 class Propagation:
-    """The outcome: results in run order, and what is dirty where, unrepaired where no run will.
+    """The outcome: results in run order, dirty partitions, and those that no run repairs.
 
-    Jobs alike share a result, and their declaration: `shares` holds how many do. `levels` holds the
+    Equal jobs share a result: `shares` holds how many do. `levels` holds the
     jobs by their depth, in run order too, `cyclic` the groups that form a cycle of datasets.
     """
 
@@ -111,17 +111,17 @@ class Propagation:
     warnings: list[str]
 
     def stale_inputs(self, facts: JobFacts) -> Sequence[Input]:
-        """Return the inputs through which the change comes to a reached job."""
+        """Return the inputs through which the change reaches a job."""
         found = self.results[facts].stale_inputs
         return found if found is not None else _dirty_inputs(facts, self.dirty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What keeps stale keys from being run, and stale inputs from counting.
+    """Limits on which stale keys run and which stale inputs count.
 
-    `cut` says why a job is not to run, or None; it gets the job and its distance from the roots,
-    and is asked about guarded jobs only unless `cuts_any`. `pruned` holds the paths that the
+    `cut` returns why a job must not run, or None; it gets the job and its distance from the roots,
+    and is called for guarded jobs only, unless `cuts_any`. `pruned` holds the paths that the
     changed columns miss, `expired` gives the partitions of a dataset that are past its retention.
     `settled` are keys of root jobs that lookback does not widen.
     """
@@ -140,7 +140,7 @@ def propagate(
     root_jobs: Mapping[JobFacts, PartitionSet],
     constraints: Constraints,
 ) -> Propagation:
-    """Carry the change from the roots down through every job that can be reached."""
+    """Propagate the change from the roots through every job downstream."""
     return _Run(resolver, roots, root_jobs, constraints).finish()
 
 
@@ -160,7 +160,7 @@ class _Run:
         for data, keys in roots.items():
             self.dirty.add(data, keys)
         self.unrepaired: dict[DatasetFacts, Dirty] = {}
-        self._unchosen: set[DatasetFacts] = set()  # unrepaired, and not by choice
+        self._unchosen: set[DatasetFacts] = set()  # unrepaired, but not by choice
         self.warnings: dict[str, None] = {}
         self.results: dict[JobFacts, JobResult] = {}
         self.memo = KeyMemo()
@@ -195,7 +195,7 @@ class _Run:
         )
 
     def _starts(self) -> dict[JobFacts, None]:
-        """Return the jobs that are asked for or read a root."""
+        """Return the jobs that are requested or read a root."""
         found = dict.fromkeys(self.root_jobs)
         for data in self.roots:
             for ref in self.resolver.edges.readers.get(data.ref, ()):
@@ -206,7 +206,7 @@ class _Run:
 
     @cached_property
     def _distances(self) -> Mapping[JobFacts, int]:
-        """How many jobs each reached job is away from the roots, itself counted."""
+        """The distance of each affected job from the roots, in jobs, itself included."""
         front = list(self._starts())
         distances = dict.fromkeys(front, 1)
         for facts in front:
@@ -219,9 +219,9 @@ class _Run:
     # --- one job --------------------------------------------------------------------------------
 
     def _visit_plain(self, facts: JobFacts) -> JobResult:
-        """Visit a plain job where nothing restrains the plan: nearly every job of nearly every one.
+        """Visit a job without constraints, the common case.
 
-        Thousands of them differ in names alone: what the first of a kind found, they share.
+        Thousands of them differ only in names: they share the result of the first of a kind.
         """
         dirty = self.dirty.by_number
         changed = tuple(map(dirty.__getitem__, facts.sources))
@@ -240,7 +240,7 @@ class _Run:
         return found[0]
 
     def _find_plain(self, facts: JobFacts) -> tuple[JobResult, _Made]:
-        """Return what a plain job comes to, and what that makes of its outputs."""
+        """Return the result of a job without constraints, and its dirty outputs."""
         assert facts.calendar is not None
         stale = self._affected(_dirty_inputs(facts, self.dirty), NOTHING)
         made = []
@@ -294,7 +294,7 @@ class _Run:
         return _Ways(tuple(groups.values()), tuple(groups))
 
     def _problem(self, facts: JobFacts, stale_inputs: Sequence[Input]) -> Cause | None:
-        """Return why the job's stale keys cannot be known, or may not be run as declared."""
+        """Return why the job's stale keys are unknown, or may not run as declared."""
         problem = unknown_reads(facts, stale_inputs)
         if problem is not None:
             return ("unknown", *problem)
@@ -307,7 +307,7 @@ class _Run:
     ) -> tuple[Sequence[PartitionSet], Sequence[PartitionSet]]:
         """Return the stale run keys, and what they would be without the widening.
 
-        Each for the groups of outputs that are stale alike.
+        Each for the groups of outputs with equal staleness.
         """
         calendar = facts.calendar
         assert calendar is not None
@@ -361,7 +361,7 @@ class _Run:
     def _left(
         self, facts: JobFacts, result: JobResult, ways: _Ways, unwidened: Sequence[PartitionSet]
     ) -> PartitionSet:
-        """Return the stale keys that must not run, for each reason there may be."""
+        """Return the stale keys that must not run, by reason."""
         calendar, constraints = facts.calendar, self.constraints
         assert calendar is not None
         left = NOTHING
@@ -381,11 +381,11 @@ class _Run:
             if constraints.expired and (gone := constraints.expired(edge.data)):
                 text = (
                     f"{edge.dataset} no longer holds partitions that they need"
-                    " (past its retention; --allow-expired runs them all the same)"
+                    " (past its retention; --allow-expired runs them anyway)"
                 )
                 lost.append((gone, ("expired", text)))
             for partitions, why in lost:
-                # Of all that a key reads: its own reads, and those that lookback adds.
+                # All that a key reads: its own reads, and those that lookback adds.
                 keys = self.memo.affected(edge.mapping, partitions)
                 keys = keys if edge.own else calendar.with_earlier(keys, facts.lookback)
                 if keys := keys & result.stale:
@@ -403,11 +403,11 @@ class _Run:
             if closed == left:
                 break
             left = closed
-        # A run of `*` rewrites every key of its dimension: it is left with any of them.
+        # A run of `*` rewrites every key of its dimension: one left key leaves the run.
         return calendar.with_star(left) & result.stale if calendar.is_open else left
 
     def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
-        """Record which stale keys run and which stay, and what that makes of the outputs."""
+        """Record which stale keys run and which stay, and mark the outputs dirty."""
         result.left = left
         result.planned = result.stale - left if left.boxes else result.stale
         for outputs, part in zip(self._ways(facts).outputs, result.parts, strict=True):
@@ -423,7 +423,7 @@ class _Run:
                         self._unchosen.add(output.data)
 
     def _all_unrepaired(self, facts: JobFacts, result: JobResult) -> None:
-        """Record that any partition of the outputs may be stale, and stay so."""
+        """Record that any partition of the outputs may be stale and stays so."""
         for output in facts.outputs:
             calendar = output.data.calendar
             self._mark(output.data, UNKNOWN if calendar is None else calendar.existing)
@@ -450,7 +450,7 @@ class _Run:
                 result.left_causes += (("cycle", sentence),)
                 result.by_choice = False
                 if keys == result.stale:
-                    result.cause = ("cycle", sentence, "declare how the keys travel on that way")
+                    result.cause = ("cycle", sentence, "declare the mappings on this path")
                 self._settle(facts, result, result.left | keys)
             self._until_stable(jobs, keep=tied)
 
@@ -473,7 +473,7 @@ class _Run:
                 return
 
     def _true_cycle(self, jobs: Sequence[JobFacts]) -> tuple[dict[JobFacts, PartitionSet], str]:
-        """Return the run keys that wait for themselves, and one such cycle edge by edge."""
+        """Return the run keys that wait for themselves, with one such cycle edge by edge."""
         needs = self._needs(jobs)
         nodes: dict[_Node, list[_Node]] = {node: [] for node in needs}
         for node, made_by in needs.items():
@@ -534,7 +534,7 @@ class _Run:
 
 
 def _knows_keys(facts: JobFacts, stale_inputs: Sequence[Input]) -> bool:
-    """Whether a blocked job's stale keys are known all the same."""
+    """Whether the stale keys of a blocked job are still known."""
     return not facts.guessed and all(
         edge.mapping is not None and edge.mapping.unbounded is None for edge in stale_inputs
     )
@@ -563,7 +563,7 @@ _PLACE: Final = attrgetter("place")
 
 
 def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
-    """Return the jobs that can be reached in an order in which they could run, level by level."""
+    """Return the reachable jobs in a possible run order, level by level."""
     waiting = dict.fromkeys(starts, 0)
     front = list(waiting)
     for facts in front:
@@ -594,8 +594,8 @@ def _order(starts: Iterable[JobFacts], followers: _Followers) -> list[_Group]:
 
 
 def _order_cycles(nodes: Sequence[JobFacts], followers: _Followers) -> Iterator[_Group]:
-    """Order jobs by strongly connected groups, where cycles tie some."""
-    import networkx as nx  # slow to load, and datasets seldom form a cycle
+    """Order jobs by strongly connected groups, for graphs with cycles."""
+    import networkx as nx  # slow to import, and cycles of datasets are rare
 
     graph: nx.DiGraph[JobFacts] = nx.DiGraph((job, one) for job in nodes for one in followers[job])
     graph.add_nodes_from(nodes)

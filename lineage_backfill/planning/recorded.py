@@ -1,4 +1,4 @@
-"""Which run keys a recorded run was for, as its partition key or its nominal time tells."""
+"""The run keys of a recorded run, from its partition key or nominal time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lineage_backfill.partitions.text import parse, parse_partitions
 
 
 def touched_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
-    """Return the keys that the run may have been for; all of them where it does not tell."""
+    """Return the possible keys of a recorded run; all of them if it does not record any."""
     if record.partition_key:
         try:
             return parse(calendar, parse_partitions(record.partition_key))
@@ -27,9 +27,9 @@ def touched_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
 
 
 def whole_keys(record: ObservedRun, calendar: Calendar) -> PartitionSet:
-    """Return the keys that the run was for with all that belongs to them; none where that is open.
+    """Return the keys that a recorded run covered completely; none if unclear.
 
-    The nominal time of a run of an hour says nothing of the day that the hour lies in.
+    The nominal time of a run of one hour does not cover the day of that hour.
     """
     if calendar.is_whole and record.nominal_start is None and not record.partition_key:
         return calendar.existing

@@ -1,4 +1,4 @@
-"""What a user asks for: what changed, and how far to go."""
+"""The request of a user: what changed, and how far to go."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lineage_backfill.partitions.text import KeySet
 
 #: The guard rails that a request may override.
 RAILS: Final = ("protected", "not-idempotent", "expired", "max-runs")
-#: What else a plan records as allowed: how its lineage was read.
+#: Also recorded as allowed in a plan: how its lineage was read.
 TORN_EVENTS: Final = "torn-events"
 
 
 class Only(StrEnum):
-    """Which of the named keys of a job to run: those never made, those that failed last, or all."""
+    """Which of a job's named keys to run: never written, failed in their last run, or all."""
 
     MISSING = "missing"
     FAILED = "failed"
@@ -25,9 +25,9 @@ class Only(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """The part of a table's log that has told which keys changed: after a version, up to another.
+    """The range of a table's log that names the changed keys: versions in (after, until].
 
-    `ignored` names changed partitions of the table that are no key that exists.
+    `ignored` are changed partitions of the table that are not existing keys.
     """
 
     after: int
@@ -37,10 +37,10 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedDataset:
-    """A dataset that is right again and whose readers are not.
+    """A corrected dataset, whose readers are stale.
 
     `keys` holds keys, `A..B` ranges, `A..` (to the newest key) and boxes; None only for
-    unpartitioned datasets. `log` says where the keys come from if they are not named.
+    unpartitioned datasets. `log` is the origin of keys that are not named.
     """
 
     dataset: DatasetRef
@@ -50,9 +50,9 @@ class ChangedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedJob:
-    """A job whose run keys are to be run again, as if their inputs were stale.
+    """A job whose run keys are re-run as if their inputs were stale.
 
-    They are widened by the job's lookback, unless `exact` says that they are all that is stale.
+    They are widened by the job's lookback, unless `exact` is set.
     """
 
     job: JobRef
@@ -66,10 +66,10 @@ class Request:
 
     `columns` limits the change to columns of the changed datasets. `select` and `exclude` hold
     selectors (`x+`, `x+2`, `+x`, `tag:…`, `ns:…`, `owner:…`, globs). `depth` cuts after that many
-    jobs. `exact` switches the widening by lookback off. `reverse` runs the newest keys first.
+    jobs. `exact` turns off the widening by lookback. `reverse` runs the newest keys first.
     `allow` holds names of `RAILS`, the guard rails that are overridden, and `TORN_EVENTS`. `author`
-    and `reason` change nothing; they say who asks and why. `as_of` says that the plan was made for
-    a named instant: what has become complete since then is not its business. `ignored_runs` are
+    and `reason` are for information. `as_of` says that the plan was made for a named instant: keys
+    that became complete later are not part of it. `ignored_runs` are
     left out of the lineage. `target` names the target of the project file that holds.
     """
 

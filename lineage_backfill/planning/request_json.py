@@ -1,4 +1,4 @@
-"""A request as a document: what `--request` reads, and what a saved plan says was asked."""
+"""A request as a document: read by `--request`, and stored in a plan."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _named(entry: Table, kind: str) -> tuple[str, str]:
     found = name.raw("namespace"), name.raw("name")
     if not isinstance(found[0], str) or not isinstance(found[1], str):
         raise entry.error(
-            f"it names no {kind}",
+            f"no {kind} is named",
             hint=f'Write {{"{kind}": {{"namespace": …, "name": …}}, "partitions": […]}}.',
         )
     name.done()
@@ -121,12 +121,14 @@ def _texts(table: Table, key: str) -> tuple[str, ...]:
 def _allow(table: Table) -> frozenset[str]:
     allowed = frozenset(_texts(table, "allow"))
     for name in sorted(allowed - {*RAILS, TORN_EVENTS}):
-        raise table.error(f"`allow` names no guard rail {name!r}", hint=near_misses(name, RAILS))
+        raise table.error(
+            f"`allow` names an unknown guard rail {name!r}", hint=near_misses(name, RAILS)
+        )
     return allowed
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
-    """Return the document of a request, which `request_from_dict` reads."""
+    """Return a request as a document, which `request_from_dict` reads."""
     document: dict[str, Any] = {
         "changed": [
             {"dataset": named(part.dataset), "partitions": _listed(part.keys), **_logged(part.log)}
@@ -171,7 +173,7 @@ def key_set_from_list(value: Any, place: str) -> KeySet:
         return tuple(value)
     raise UsageError(
         f"{place} is not a list of keys, ranges and boxes",
-        hint='As in ["2024-06-01..2024-06-03"] or [{"day": ["2024-06-01"], "region": ["eu"]}].',
+        hint='Write ["2024-06-01..2024-06-03"] or [{"day": ["2024-06-01"], "region": ["eu"]}].',
     )
 
 

@@ -1,4 +1,4 @@
-"""What the lineage tells a resolver: edges, facets, calendars inferred from history."""
+"""Resolves jobs and datasets from lineage and declarations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class _Lazy(dict[K, V]):
-    """Values that are found when their keys are first looked up."""
+    """A mapping that computes values on first lookup."""
 
     def __init__(self, find: Callable[[K], V]) -> None:
         self._find = find
@@ -33,9 +33,9 @@ class _Lazy(dict[K, V]):
 
 
 class Resolver(DeclarationResolver):
-    """Resolves lineage and declarations lazily, each dataset and job once, at one moment.
+    """Resolves lineage and declarations lazily, each dataset and job once, at one time.
 
-    It may serve several plans, but where runtime keys are in play: those of `request` count.
+    It can serve several plans, except with runtime keys: those of `request` count.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Resolver(DeclarationResolver):
             runtime_keys=RuntimeKeys(declarations, names.datasets, snapshot, self.edges, asked),
             functions=functions,
         )
-        #: The other jobs that read an output of a job, but for reference.
+        #: The other jobs that read an output of a job, except as a reference.
         self.followers: Mapping[JobFacts, tuple[JobFacts, ...]] = _Lazy(self._find_followers)
 
     def inference(self, job: JobRef) -> infer.Inference | None:
-        """Return what the run history of a job tells of its run calendar."""
+        """Return the run calendar inferred from the history of a job."""
         return self._told.inference(job)
 
     def evidence(self, facts: JobFacts) -> str | None:
-        """Return what the run calendar of a job was inferred from; None where it was not."""
+        """Return the evidence of an inferred run calendar; None if it was not inferred."""
         if not self.snapshot.history:
             return None
         jobs = [facts.ref] if facts.origin == "inferred" else []
@@ -98,7 +98,7 @@ class Resolver(DeclarationResolver):
 
 
 class _SentLineage:
-    """A snapshot as a resolver asks it; see `project.resolver.Lineage`."""
+    """A snapshot as a resolver sees it; see `project.resolver.Lineage`."""
 
     def __init__(self, snapshot: LineageSnapshot, edges: Edges) -> None:
         self._snapshot = snapshot
@@ -130,7 +130,7 @@ class _SentLineage:
         return None if found is None else found.calendar
 
     def infer_dataset(self, dataset: DatasetRef) -> CalendarDeclaration | None:
-        """Return what the history of a dataset's writers agrees on."""
+        """Return the partitioning on which the writers of a dataset agree."""
         if not self._snapshot.history:
             return None
         writers = self._edges.writers.get(dataset, ())

@@ -1,4 +1,4 @@
-"""What a dataset still holds of its partitions, as its declared retention tells."""
+"""Finds reads of partitions past the declared retention."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lineage_backfill.project.resolver import expired
 
 
 def lost_reads(resolver: Resolver, plan: Plan) -> dict[DatasetRef, KeySet]:
-    """Return what the runs of a plan read that is past its retention, as of the catalog's moment.
+    """Return partitions past retention that runs of a plan read, as of the resolver's time.
 
-    A plan holds no such reads when it is made, unless that was allowed; later it may.
+    A new plan has no such reads, unless allowed; an older plan may.
     """
     lost: dict[DatasetRef, PartitionSet] = {}
     for part in {part for run in plan.runs or () for part in run.reads}:

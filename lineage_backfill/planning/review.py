@@ -1,4 +1,4 @@
-"""Declarations held against the lineage: what matches nothing, contradicts, or is still missing."""
+"""Compares declarations with the lineage: unmatched, contradictory or missing settings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing about the declarations; `place` is the table, dataset or job that it is about.
+    """A finding about the declarations; `place` is the table, dataset or job.
 
-    An error stops every plan that comes near it, a warning is most often a mistake or blocks a job,
-    a note is only to be known. `kind` is stable.
+    An error stops every plan that needs it, a warning is probably a mistake or blocks a job, a note
+    is for information. `kind` is stable.
     """
 
     level: Level
@@ -49,7 +49,7 @@ class Finding:
 
     @classmethod
     def of(cls, place: str, error: UsageError) -> Finding:
-        """Return the finding that an error is."""
+        """Return an error as a finding."""
         text, hint = str(error), error.hint
         return cls(level="error", kind="contradiction", place=place, text=text, hint=hint)
 
@@ -61,7 +61,7 @@ def review(
     now: datetime,
     functions: Mapping[str, KeyFunction] | None = None,
 ) -> tuple[Finding, ...]:
-    """Return all that is to be said of the declarations beside this lineage, errors first."""
+    """Return the findings for declarations and lineage, errors first."""
     found = _Review(snapshot, declarations, now, functions or {}).findings()
     order = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted(dict.fromkeys(found), key=lambda one: order[one.level]))
@@ -80,7 +80,7 @@ class _Review:
         self._declarations = declarations
         self._resolver = Resolver(snapshot, declarations, now=now, functions=functions)
         bare = replace(declarations, datasets=(), jobs=())
-        self._undeclared = Resolver(snapshot, bare, now=now)  # what the lineage says by itself
+        self._undeclared = Resolver(snapshot, bare, now=now)  # the lineage without declarations
         self._places = Places(declarations)
         self._jobs = list(self._resolver.edges.jobs)
         self._misnamed: dict[tuple[str, str, DatasetRef], Misnamed] = {
@@ -116,12 +116,12 @@ class _Review:
                 level="warning",
                 kind="unknown-namespace",
                 place="[project]",
-                text=f"nothing in the lineage has the namespace {home!r}",
+                text=f"the lineage has no namespace {home!r}",
                 hint=f"The lineage has {_few(spaces)}.",
             )
 
     def _touched(self) -> set[DatasetRef]:
-        """Return the datasets that the lineage knows, or that a declared edge reads or writes."""
+        """Return the datasets of the lineage and of declared edges."""
         return {*self._snapshot.datasets}.union(*map(self._near, self._jobs))
 
     def _near(self, job: JobRef) -> set[DatasetRef]:
@@ -129,7 +129,7 @@ class _Review:
         return {*self._resolver.edges.reads(job), *self._resolver.edges.writes(job)}
 
     def _is_sound(self, job: JobRef) -> bool:
-        """Whether nothing that is declared of a job or its datasets contradicts itself."""
+        """Whether the declarations of a job and its datasets are consistent."""
         return job not in self._broken and not self._near(job) & self._broken
 
     def _dataset_tables(self) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ class _Review:
                     level="note",
                     kind="tied-dataset",
                     place=f'[[dataset]] "{ref.name}"',
-                    text=f"stands for {_few([str(one) for one in names])}, by its place",
+                    text=f"is {_few([str(one) for one in names])} in the lineage, by location",
                 )
 
     def _unused(
@@ -159,18 +159,20 @@ class _Review:
                 level="warning",
                 kind=f"unknown-{kind}",
                 place=place,
-                text=f"this table says nothing of any {kind}: none matches it, or other tables win",
-                hint="Correct the pattern, or leave the table out.",
+                text=f"this table applies to no {kind}: none matches, or other tables win",
+                hint="Correct the pattern, or remove the table.",
             )
         elsewhere = sorted({ref.namespace for ref in known if ref.name == declared.name})
         hint = unknown(declared.name, known, kind=kind).hint
         if elsewhere:
-            hint = f"One of that name is in the namespace {_few(elsewhere)}: say so beside `name`."
+            hint = (
+                f"The name exists in the namespace {_few(elsewhere)}: add `namespace` to the table."
+            )
         return Finding(
             level="warning",
             kind=f"unknown-{kind}",
             place=place,
-            text=f"the lineage knows no {kind} of this name",
+            text=f"the lineage has no {kind} of this name",
             hint=hint,
         )
 
@@ -187,7 +189,7 @@ class _Review:
                     level="note",
                     kind="declared-job",
                     place=f'[[job]] "{declared.name}"',
-                    text="only the project file knows this job",
+                    text="this job is not in the lineage",
                     hint=unknown(declared.name, self._snapshot.jobs, kind="job").hint,
                 )
             for word, edges in (("reads", declared.reads), ("writes", declared.writes)):
@@ -214,7 +216,7 @@ class _Review:
                 level="error",
                 kind="unknown-dataset",
                 place=place,
-                text=f"nothing else knows a dataset {self._name(meant.dataset)}",
+                text=f"not known from anything else: dataset {self._name(meant.dataset)}",
                 hint=meant.hint,
             )
         elif target is None or is_glob(declared.name):
@@ -223,25 +225,25 @@ class _Review:
                 kind="unknown-edge",
                 place=place,
                 text=f"no job of this table {word} such a dataset",
-                hint=f"In the lineage they have {self._few(sorted(known))}." if known else "",
+                hint=f"In the lineage they use {self._few(sorted(known))}." if known else "",
             )
         elif not self._alone and target not in self._snapshot.datasets:
             yield Finding(
                 level="warning",
                 kind="unknown-dataset",
                 place=place,
-                text=f"the lineage knows no dataset {self._name(target)}: the edge is added",
+                text=f"dataset {self._name(target)} is not in the lineage; the edge is added",
                 hint=unknown(edge.dataset, self._snapshot.datasets, kind="dataset").hint,
             )
-        elif nodes:  # all edges of a job that only the project file knows are added
+        elif nodes:  # all edges of a job that is only in the project file are added
             former = {ref for node in nodes for ref in getattr(node, f"former_{word}")}
             yield Finding(
                 level="note",
                 kind="declared-edge",
                 place=place,
-                text="only older runs had this edge: it is added to the lineage"
+                text="only older runs had this edge; it is added to the lineage"
                 if target in former
-                else "the lineage has no such edge: it is added",
+                else "the lineage does not have this edge; it is added",
             )
 
     # --- what contradicts -----------------------------------------------------------------------
@@ -265,12 +267,12 @@ class _Review:
                 kind="contradiction",
                 place=f'[[dataset]] "{declared.name}"',
                 text=f"is declared {said}, and {self._told(ref)}",
-                hint="The declaration counts. Correct it, or what sends the lineage.",
+                hint="The declaration wins. Correct it, or the job that sends the lineage.",
             )
 
     def _told(self, ref: DatasetRef) -> str:
         if self._undeclared.dataset(ref).origin == "facet":
-            return "the lineage says otherwise by its partitioning facet"
+            return "the partitioning facet in the lineage differs"
         jobs = self._undeclared.edges.writers.get(ref, ())
         evidence = [one.evidence for job in jobs if (one := self._undeclared.inference(job))]
         return evidence[0]
@@ -292,8 +294,8 @@ class _Review:
                 level="warning",
                 kind="unknown-column",
                 place=f'[[dataset]] "{declared.name}"',
-                text=f"there is no column {column!r} in {self._few(refs)}",
-                hint=f"Did you mean {near[0]}?" if near else f"There is {_few(fields)}.",
+                text=f"no column {column!r} in {self._few(refs)}",
+                hint=f"Did you mean {near[0]}?" if near else f"Columns: {_few(fields)}.",
             )
 
     def _contradictions(self) -> Iterator[Finding]:
@@ -322,7 +324,7 @@ class _Review:
         try:
             return self._resolver.calendar(ref)
         except UsageError:
-            return None  # told as a contradiction
+            return None  # reported as a contradiction
 
     def _unknown(self) -> Iterator[Finding]:
         blocked: dict[DatasetRef, list[JobRef]] = {}
@@ -339,22 +341,22 @@ class _Review:
                     level="warning",
                     kind="blocked",
                     place=f"job {self._name(job)}",
-                    text=f"is blocked: {facts.problem}",
+                    text=f"blocked: {facts.problem}",
                     hint=facts.hint,
                 )
         for ref, jobs in sorted(blocked.items(), key=lambda one: (-len(one[1]), one[0])):
             written = any(ref in self._resolver.edges.writes(job) for job in jobs)
-            when = "" if written else " where that is what changed"
+            when = "" if written else " if it changes"
             yield Finding(
                 level="warning",
                 kind="unknown-partitioning",
                 place=f"dataset {self._name(ref)}",
-                text=f"its partitioning is unknown, which blocks {self._few(jobs)}{when}",
+                text=f"partitioning unknown; this blocks {self._few(jobs)}{when}",
                 hint=f"Declare it: [[dataset]] name = {ref.name!r} and its grain.",
             )
 
     def _to_run(self) -> Iterator[Finding]:
-        """Yield what `impact` does not need, and `run` does."""
+        """Yield what only `run` needs."""
         run = [job for job in self._jobs if self._near(job)]
         declared = {job: self._resolver.job_declaration(job) for job in run}
         engineless = [job for job, one in declared.items() if not (one and one.engine)]
@@ -369,14 +371,14 @@ class _Review:
         placeless = [ref for ref, what in lacks.items() if what == "location"]
         columnless = [ref for ref, what in lacks.items() if what != "location"]
         for kind, refs, text in (
-            ("no-engine", engineless, "no engine is declared for {}"),
-            ("no-entrypoint", aimless, "no entrypoint is declared for {}"),
-            ("no-location", placeless, "no location or table is declared for {}"),
-            ("no-column", columnless, "no column for the key is declared for {}"),
+            ("no-engine", engineless, "no engine for {}"),
+            ("no-entrypoint", aimless, "no entrypoint for {}"),
+            ("no-location", placeless, "no location or table for {}"),
+            ("no-column", columnless, "no key column for {}"),
             (
                 "no-mode",
                 sorted(self._modeless(by_spark)),
-                "no write mode is declared for {}, not partitioned",
+                "no write mode for {}, not partitioned",
             ),
         ):
             if refs:
@@ -385,7 +387,7 @@ class _Review:
                     kind=kind,
                     place="to run",
                     text=text.format(self._few(refs)),
-                    hint="`impact` does without; `run` refuses what needs it.",
+                    hint="`impact` does not need it; `run` refuses without it.",
                 )
 
     @property
@@ -413,7 +415,7 @@ class _Review:
 
 
 def _alike(one: Calendar, other: Calendar) -> bool:
-    """Whether two calendars have the same keys, wherever they start and end."""
+    """Whether two calendars have the same keys, apart from start and end."""
     times = [calendar.time.grid if calendar.time else None for calendar in (one, other)]
     return times[0] is times[1] and one.statics == other.statics
 

@@ -1,4 +1,4 @@
-"""The shortest ways on which a change comes to jobs and datasets, for reasons."""
+"""The shortest paths from the roots to jobs and datasets, for reasons."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lineage_backfill.project.resolver import DatasetFacts, Input, JobFacts
 
 
 class Routes:
-    """How many jobs lie between the roots and each job or dataset, and which input is nearest."""
+    """The distance of each job and dataset from the roots, with the nearest input."""
 
     def __init__(self, propagation: Propagation, root_jobs: Collection[JobFacts]) -> None:
         self._to: dict[DatasetFacts, int] = dict.fromkeys(propagation.roots, 0)
         self._hops: dict[JobRef, int] = {}
-        #: The input through which the change came first; absent for jobs that are roots only.
+        #: The input through which the change first arrives; absent for pure roots.
         self.via: dict[JobRef, Input] = {}
-        #: The job through which the change came to a dataset.
+        #: The job through which the change reaches a dataset.
         self.maker: dict[DatasetFacts, JobRef] = {}
         moved = True
         while moved:
@@ -37,13 +37,13 @@ class Routes:
                     if known is None or known > hops:
                         self._to[output.data] = hops
                         self.maker[output.data] = ref
-                        # In run order once is enough, but for jobs in a cycle of datasets.
+                        # In run order one pass is enough, except for jobs in a cycle of datasets.
                         moved = bool(propagation.cyclic)
 
     def to_job(self, job: JobRef) -> int:
-        """Return the number of jobs on the way to a job, itself included."""
+        """Return the number of jobs on the path to a job, itself included."""
         return self._hops.get(job, 0)
 
     def to_dataset(self, data: DatasetFacts) -> int:
-        """Return the number of jobs on the way to a dataset; 0 for a root."""
+        """Return the number of jobs on the path to a dataset; 0 for a root."""
         return self._to.get(data, 1)

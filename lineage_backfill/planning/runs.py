@@ -1,4 +1,4 @@
-"""From planned run keys to runs: batches, their order, and what each waits for."""
+"""Turns planned run keys into runs: batches, order and upstream runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lineage_backfill.project.resolver import JobFacts, read_keys, written_keys
 
 
 def count_runs(propagation: Propagation, resolver: Resolver) -> int:
-    """Return how many runs there are, without making them."""
+    """Return the number of runs, without computing them."""
     total = 0
     by_reader = set()
     for result, jobs in propagation.shares.items():
@@ -46,7 +46,7 @@ def count_runs(propagation: Propagation, resolver: Resolver) -> int:
 
 def _policy(result: JobResult) -> str | int:
     if result.serial:
-        # Each key may need the one before it: they run one by one, in order.
+        # Each key may need the previous one: they run one by one, in order.
         return "key"
     return result.facts.batch or "key"
 
@@ -73,7 +73,7 @@ def batches(
 def _aligned(
     facts: JobFacts, propagation: Propagation, resolver: Resolver
 ) -> Iterator[PartitionSet]:
-    """Yield ranges cut where a partition of a planned reader begins."""
+    """Yield ranges, split where a partition of a planned reader begins."""
     assert facts.calendar is not None
     time = facts.calendar.time
     cuts: set[int] = set()
@@ -96,14 +96,14 @@ def _aligned(
 
 
 class _Batches:
-    """The key sets of a job's runs; jobs that plan the same keys in the same way share them."""
+    """The key sets of a job's runs; jobs with the same keys and batching share them."""
 
     def __init__(self, keys: Sequence[PartitionSet]) -> None:
         self.keys = keys
         self._made: dict[EdgeMapping, _Index] = {}
 
     def made_by(self, mapping: EdgeMapping, memo: KeyMemo) -> _Index:
-        """Return which of the runs make which partitions of an output."""
+        """Return which runs write which partitions of an output."""
         found = self._made.get(mapping)
         if found is None:
             found = self._made[mapping] = _Index([memo.required(mapping, k) for k in self.keys])
@@ -111,7 +111,7 @@ class _Batches:
 
 
 class _Index:
-    """Which runs of a job make which partitions of one dataset, by what another run reads."""
+    """Which runs of a job write which partitions of one dataset."""
 
     def __init__(self, made: Sequence[PartitionSet]) -> None:
         ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
@@ -122,7 +122,7 @@ class _Index:
         self._found: Bounded[PartitionSet, Sequence[int]] = Bounded()
 
     def find(self, wanted: PartitionSet) -> Sequence[int]:
-        """Return the places of the runs that make any of the partitions."""
+        """Return the positions of the runs that write any of the partitions."""
         found = self._found.get(wanted)
         return self._found.keep(wanted, self._find(wanted)) if found is None else found
 
@@ -141,7 +141,7 @@ class _Index:
 
 @dataclass(slots=True, eq=False)
 class _JobRuns:
-    """The runs of one job: they bear the numbers from `first` on."""
+    """The runs of one job, numbered from `first` on."""
 
     facts: JobFacts
     batches: _Batches
@@ -149,10 +149,10 @@ class _JobRuns:
 
 
 class Runs:
-    """The runs of a plan in an order in which they could start, each waiting for exactly its own.
+    """The runs of a plan in a possible start order, each with exactly its upstream runs.
 
-    They are made one by one as they are gone through, and may be so many times; what is held of
-    each meanwhile are a few numbers. `reverse` puts the newest keys of a wave first.
+    They are created one by one during iteration, which can be repeated; only a few numbers per run
+    are stored. `reverse` puts the newest keys of a wave first.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Runs:
         return self._needs[self._ends[number] : self._ends[number + 1]]
 
     def _find_upstream(self) -> None:
-        """Find the numbers of the runs that each waits for; they are held one after the other."""
+        """Find the upstream runs of each run, by number, in one flat list."""
         self._needs, self._ends = array("I"), array("Q", [0])
         for number, (job, keys) in enumerate(self._numbered()):
             waits: set[int] = set()
@@ -199,14 +199,14 @@ class Runs:
                     for maker, mapping in self._makers.get(edge.dataset, ()):
                         found = maker.batches.made_by(mapping, self._memo).find(wanted)
                         if maker is job:
-                            # Its own keys run in order, also where several make one partition.
+                            # Its own keys run in order, also if several write one partition.
                             found = found[: bisect_left(found, number - job.first)]
                         waits.update([maker.first + place for place in found])
             self._needs.extend(sorted(waits))
             self._ends.append(len(self._needs))
 
     def _find_order(self) -> list[int]:
-        """Number the waves, counted on runs from 1, and return an order in which they could run."""
+        """Number the waves of runs from 1, and return a possible run order."""
         count = len(self._ids)
         counts = Counter(self._needs)
         ends = array("Q", [0, *accumulate(counts[number] for number in range(count))])
@@ -231,7 +231,7 @@ class Runs:
                 if not waiting[follower]:
                     heapq.heappush(ready, follower)
         if len(order) < count:
-            raise BackfillError("the planned runs wait for each other", hint="please report this")
+            raise BackfillError("the planned runs wait for each other", hint="Please report this.")
         return order
 
     def _run(self, number: int, facts: JobFacts, keys: PartitionSet) -> PlannedRun:

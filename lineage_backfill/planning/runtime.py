@@ -16,15 +16,15 @@ from lineage_backfill.planning.request import Request
 from lineage_backfill.project.declarations import DatasetDeclaration, Declarations
 from lineage_backfill.project.matching import Matcher
 
-#: The word that stands in a calendar's place of keys.
+#: The word in place of a calendar's keys.
 RUNTIME = "runtime"
 
 
 class RuntimeKeys:
-    """The keys of runtime dimensions that are known by now, by the dimension's name.
+    """The known keys of runtime dimensions, by the dimension's name.
 
-    They are those of recorded runs and of the request, and those that another dimension of the
-    same name has as static ones.
+    They come from recorded runs, the request, and static keys of other dimensions of the same
+    name.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RuntimeKeys:
                 try:
                     keys = parse_partitions(record.partition_key)
                 except UsageError:
-                    continue  # not a key in our notation: it names no partition we know
+                    continue  # not a key in our notation
                 self._record(known, keys, self._edges.writes(record.job))
         for changed in self._request.changed:
             self._record(known, changed.keys or (), (changed.dataset,))
@@ -73,7 +73,7 @@ class RuntimeKeys:
     def _record(
         self, known: dict[str, set[str]], keys: KeySet, datasets: Iterable[DatasetRef]
     ) -> None:
-        """Remember the keys under the names of the runtime dimensions that they belong to."""
+        """Store the keys under the names of their runtime dimensions."""
         for dataset in datasets:
             declared = self._datasets.find(dataset)
             if declared is None:
@@ -91,7 +91,7 @@ class RuntimeKeys:
 
 
 def names_runtime_keys(snapshot: LineageSnapshot, declarations: Declarations) -> bool:
-    """Whether any calendar may have runtime keys, so that it depends on the request."""
+    """Whether any calendar may have runtime keys and so depend on the request."""
     declared = [(one.calendar, one.dimensions) for one in declarations.datasets]
     declared += [(one.calendar, one.dimensions) for one in declarations.jobs]
     for calendar, dimensions in declared:

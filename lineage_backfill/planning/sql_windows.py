@@ -1,4 +1,4 @@
-"""Spans of time in the SQL of a job: what may make it read more keys than its own."""
+"""Finds time spans in the SQL of a job, which may make it read more keys."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SPANS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlSpan:
-    """A span as the SQL has it, and its length in rows or units of whatever it counts."""
+    """A span as written in the SQL, with its length in rows or units."""
 
     text: str
     length: int
 
 
 def sql_spans(query: str) -> tuple[SqlSpan, ...]:
-    """Return the spans of a query that look back, each text once, the longest first.
+    """Return the spans of a query that look back, without duplicates, longest first.
 
     >>> [one.text for one in sql_spans("where d > date_sub(day, 7) and e > d - interval 2 days")]
     ['date_sub(day, 7)', 'interval 2 days']

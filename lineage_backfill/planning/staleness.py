@@ -1,8 +1,8 @@
-"""What is missing, or older than what it is made from, partition by partition.
+"""Finds partitions that are missing or older than their inputs.
 
-What a partition was made from is known by the commit that made it, where the job tells the versions
-that it read; else by when its run began; else by when it was committed. A partition is stale if
-one that it reads has changed since. What cannot be known is said, and not guessed.
+The inputs of a partition are known from the commit that wrote it, if the job records the versions
+that it read; else from the start of its run; else from the time of the commit. A partition is stale
+if an input partition changed later. What cannot be known is reported, not guessed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionBuild:
-    """Partitions of a dataset, and how they were made last.
+    """Partitions of a dataset, and their last build.
 
-    `at` is when that was done, `read_at` when it began to read, `read` the versions of its inputs,
-    each where it is known. `job` is None where unknown.
+    `at` is the time of the build, `read_at` the start of its reads, `read` the versions of its
+    inputs, each if known. `job` is None if unknown.
     """
 
     keys: PartitionSet
@@ -51,11 +51,11 @@ class PartitionBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
-    """What the log of a table tells.
+    """The facts in the log of a table.
 
-    Changes and builds are those of commits that are still in the log, the oldest first. `old` are
-    the partitions whose last commit is not, `since` is when the log begins; without `whole` there
-    may be more of those.
+    Changes and builds are those of commits still in the log, oldest first. `old` are partitions
+    whose last commit is no longer in the log, `since` is the start of the log; without `whole`
+    there may be more of them.
     """
 
     changes: tuple[Change, ...] = ()
@@ -66,24 +66,24 @@ class TableRecord:
 
     @property
     def written(self) -> PartitionSet:
-        """The partitions that any commit wrote to, as far as the log tells."""
+        """The partitions that any commit in the log wrote."""
         changed = [one.keys for one in self.changes]
         return PartitionSet.union([self.old, *changed, *(one.keys for one in self.builds)])
 
     @property
     def is_complete(self) -> bool:
-        """Whether the log goes back to the first commit, if there is one."""
+        """Whether the log goes back to the first commit, if there is a log."""
         return self.whole and self.since is None
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a log that goes back to the first commit: what it lacks never was."""
+        """Whether a log exists and goes back to the first commit, so nothing older exists."""
         return self.is_complete and bool(self.changes or self.builds or self.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a job: its run keys, when it began and ended (None: it goes on), what it read."""
+    """One run of a job: run keys, start, end (None: still running), and what it read."""
 
     keys: PartitionSet
     started_at: datetime
@@ -93,7 +93,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Older:
-    """Run keys that are older than an input, which has changed last at `at`."""
+    """Run keys that are older than an input, which last changed at `at`."""
 
     dataset: DatasetRef
     keys: PartitionSet
@@ -114,9 +114,9 @@ class Lacking:
 class Staleness:
     """The staleness of the run keys of one job.
 
-    `missing` were never made, `older` were made before an input changed, `running` are being made.
-    Of `unjudged` it cannot be known; `why` says so in words. What the stale keys read and no job
-    makes may be `lacking`; those that fail until it is written are `waiting`.
+    `missing` were never written, `older` were written before an input changed, `running` are being
+    written. `unjudged` cannot be judged; `why` explains it. `lacking` are inputs that no job writes
+    and that do not exist; `waiting` are the keys that fail until they are written.
     """
 
     job: JobRef
@@ -131,19 +131,19 @@ class Staleness:
 
     @property
     def runnable(self) -> PartitionSet:
-        """The stale keys that can be made now."""
+        """The stale keys that can run now."""
         return self.stale - self.waiting
 
     @property
     def stale(self) -> PartitionSet:
-        """The run keys that were never made, or are older than what they are made from."""
+        """The run keys that were never written or are older than their inputs."""
         keys = self.missing
         for one in self.older:
             keys |= one.keys
         return keys
 
     def asked(self, until: int | None = None) -> ChangedJob | None:
-        """Return what can be made as a request names it: these keys, and no more; None for none.
+        """Return a request for exactly the keys that can run now; None if there are none.
 
         With `until`, in seconds since 1970-01-01T00:00Z, only those that end by then.
         """
@@ -163,7 +163,7 @@ class Staleness:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """From where to where what can be made lies, in seconds; None for keys without time."""
+        """The time span of the keys that can run now, in seconds; None for keys without time."""
         keys, time = self.runnable.ordinals, self.calendar and self.calendar.time
         return (time.grid.start(keys.lo), time.grid.start(keys.hi + 1)) if time and keys else None
 
@@ -171,9 +171,9 @@ class Staleness:
 def oldest(
     jobs: Iterable[Staleness], fits: Callable[[Sequence[ChangedJob]], bool]
 ) -> tuple[ChangedJob, ...]:
-    """Return the stale keys of all jobs that end by the latest instant at which they still fit.
+    """Return the oldest stale keys of all jobs that fit into a limit of runs.
 
-    They are the empty tuple where not even the oldest do.
+    The result is empty if not even the oldest fit.
     """
     stale = [one for one in jobs if one.runnable]
 
@@ -209,7 +209,7 @@ def find_stale(
     jobs: Collection[JobRef],
     since: datetime | None = None,
 ) -> tuple[Staleness, ...]:
-    """Return what is stale of each of the jobs; of keys that end before `since` nothing is said."""
+    """Return the staleness of each job, without keys that end before `since`."""
     refuse_misnamed(resolver.edges, resolver.snapshot, resolver.declarations)
     judge = _Judge(resolver, tables, runs, since)
     return tuple(judge.job(resolver.job(ref)) for ref in sorted(jobs))
@@ -223,9 +223,9 @@ def find_missing(
     job: JobRef,
     keys: PartitionSet,
 ) -> PartitionSet:
-    """Return those of a job's run keys that were never made and that no run is making.
+    """Return run keys of a job that were never written and that no run is writing.
 
-    Raises DeclarationError where that is not known of any of them.
+    Raises DeclarationError if this is unknown for any of them.
     """
     return _Judge(resolver, tables, runs, None).missing(resolver.job(job), keys)
 
@@ -259,7 +259,7 @@ class _Judge:
         return replace(joined, lacking=tuple(self._lacking(facts, joined.stale)))
 
     def missing(self, facts: JobFacts, keys: PartitionSet) -> PartitionSet:
-        """Return the keys that were never made; raises DeclarationError where it is not known."""
+        """Return the keys that were never written; raises DeclarationError if unknown."""
         assert facts.calendar is not None
         missing = NOTHING
         for side in self._sides(facts, facts.calendar):
@@ -267,8 +267,8 @@ class _Judge:
             judged, why = known.judged(side.written(keys))
             if side.run_keys(judged) & keys != keys:
                 raise DeclarationError(
-                    f"which partitions of {facts.ref} are missing is not known: {'; '.join(why)}",
-                    hint="Declare the `location` of what it writes, or leave out --only.",
+                    f"missing partitions of {facts.ref} are unknown: {'; '.join(why)}",
+                    hint="Declare the `location` of its outputs, or leave out --only.",
                 )
             missing |= side.run_keys(judged - known.made) & keys
         return missing - self._running(facts.ref)
@@ -287,7 +287,7 @@ class _Judge:
         return _Evidence(side, table, self._runs.get(facts.ref, ()), facts.ref)
 
     def _lacking(self, facts: JobFacts, stale: PartitionSet) -> Iterator[Lacking]:
-        """Yield what the stale keys read of inputs that no job makes, and that is not there."""
+        """Yield input partitions that stale keys read, that no job writes and that do not exist."""
         for edge in facts.live if stale else ():
             table, calendar = self._tables.get(edge.dataset), edge.data.calendar
             made = self._resolver.edges.writers.get(edge.dataset)
@@ -321,7 +321,7 @@ class _Judge:
                 )
             why += trouble
         if unsure:
-            why += ("the logs do not reach back to when it was made, or to what it was made from",)
+            why += ("the logs do not go back to its last write, or to its inputs",)
         return Staleness(
             job=facts.ref,
             calendar=calendar,
@@ -332,7 +332,7 @@ class _Judge:
         )
 
     def _table(self, facts: JobFacts, side: _Side) -> TableRecord | None:
-        """Return what a log tells of the partitions that this job makes, if it tells that."""
+        """Return the facts in a log about the partitions that this job writes, if any."""
         if side.output is None:
             return None
         table = self._tables.get(side.output.dataset)
@@ -341,7 +341,7 @@ class _Judge:
         alone = self._resolver.edges.writers.get(side.output.dataset, ()) == (facts.ref,)
         if alone:
             return table
-        # Of several writers, a commit must say whose it is.
+        # With several writers, a commit must name its job.
         if any(build.job is None for build in table.builds) or table.old:
             return None
         return TableRecord(
@@ -352,7 +352,7 @@ class _Judge:
         )
 
     def _existing(self, calendar: Calendar, side: _Side, known: _Evidence) -> PartitionSet:
-        """Return the run keys that there are, as far as they are looked at."""
+        """Return the existing run keys in question."""
         keys = calendar.existing
         time = calendar.time
         if time is None:
@@ -370,19 +370,19 @@ class _Judge:
     def _older(
         self, facts: JobFacts, side: _Side, known: _Evidence, edge: Input
     ) -> tuple[PartitionSet, Change | None, PartitionSet, tuple[str, ...]]:
-        """Return the partitions made before the input changed, and those that may have been.
+        """Return the partitions written before the input changed, and those that may have been.
 
-        With them the newest change among those, and what cannot be known in words.
+        Also returns the newest of those changes, and what cannot be known, as text.
         """
         changes = self._changes_of(edge.dataset)
         if changes is None:
-            return NOTHING, None, NOTHING, (f"nothing tells when {edge.dataset} changed",)
+            return NOTHING, None, NOTHING, (f"it is not recorded when {edge.dataset} changed",)
         before = known.by_place(edge.dataset, changes)
         stale = seen = doubt = NOTHING
         newest = None
         table = self._tables.get(edge.dataset)
         if table is not None and table.since is not None:
-            # Whether it was changed before or after they were made is no longer in its log.
+            # Its log no longer shows whether it changed before or after they were written.
             reached = self._reached(facts, side, edge, table.old)
             doubt |= reached & known.made_before(table.since)
         for place, change in enumerate(changes):
@@ -403,14 +403,14 @@ class _Judge:
     def _reached(
         self, facts: JobFacts, side: _Side, edge: Input, changed: PartitionSet
     ) -> PartitionSet:
-        """Return the partitions of the output that are made from these of the input."""
+        """Return the partitions of the output that are built from these of the input."""
         assert edge.mapping is not None
         assert facts.calendar is not None
         keys = edge.mapping.affected(changed)
         return side.written(keys if edge.own else facts.calendar.with_earlier(keys, facts.lookback))
 
     def _changes_of(self, dataset: DatasetRef) -> tuple[Change, ...] | None:
-        """Return when a dataset changed, the oldest first; None where nothing tells."""
+        """Return the changes of a dataset, oldest first; None if not recorded."""
         if dataset not in self._changes:
             table = self._tables.get(dataset)
             if table is not None:
@@ -422,7 +422,7 @@ class _Judge:
         return found if found or table is not None else None
 
     def _by_runs(self, dataset: DatasetRef) -> list[Change]:
-        """Return the changes of a dataset as the runs of its writers tell them."""
+        """Return the changes of a dataset from the runs of its writers."""
         found = []
         for writer in self._resolver.edges.writers.get(dataset, ()):
             for output in self._resolver.job(writer).outputs:
@@ -437,38 +437,38 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One output of a job; or its own run keys, where those tell more than an output could."""
+    """One output of a job; or its own run keys, if they are more precise."""
 
     calendar: Calendar
     output: Output | None = None
 
     @classmethod
     def of(cls, output: Output, run: Calendar) -> _Side:
-        """Return the side of an output; the run keys where each makes but a part of a partition."""
+        """Return the side of an output; the run keys if each writes only part of a partition."""
         calendar = output.data.calendar
         assert calendar is not None
         return cls(calendar=calendar, output=output) if covers(run, calendar) else cls.itself(run)
 
     @classmethod
     def itself(cls, run: Calendar) -> _Side:
-        """Return the run keys as what is made."""
+        """Return the run keys as the side that is written."""
         return cls(calendar=run)
 
     def written(self, keys: PartitionSet) -> PartitionSet:
-        """Return the partitions that run keys make."""
+        """Return the partitions that run keys write."""
         if self.output is None or self.output.mapping is None:
             return keys
         return self.output.mapping.required(keys)
 
     def run_keys(self, partitions: PartitionSet) -> PartitionSet:
-        """Return the run keys that make partitions."""
+        """Return the run keys that write partitions."""
         if self.output is None or self.output.mapping is None:
             return partitions
         return self.output.mapping.affected(partitions)
 
 
 class _Evidence:
-    """How each partition of one output was made last, by its table's log and by recorded runs."""
+    """The last build of each partition of an output, from table log and recorded runs."""
 
     def __init__(
         self, side: _Side, table: TableRecord | None, runs: Sequence[Run], job: JobRef
@@ -491,37 +491,35 @@ class _Evidence:
         self.old -= PartitionSet.union(self._groups.values())
 
     def judged(self, wanted: PartitionSet) -> tuple[PartitionSet, tuple[str, ...]]:
-        """Return the partitions for which it is known whether they were made."""
+        """Return the partitions for which it is known whether they were written."""
         table = self._table
         if table is not None and table.whole:
             return wanted, ()
         if not self.made:
-            return NOTHING, ("neither a table's log nor a recorded run tells when it was made",)
+            return NOTHING, ("no table log and no recorded run shows when it was written",)
         if table is not None:
-            return wanted & self.made, (
-                "the log of its table does not reach back to its beginning",
-            )
+            return wanted & self.made, ("the log of its table is incomplete",)
         first = self.made.ordinals.lo
         known = wanted.map_time(lambda ordinals: ordinals.clip(first, ordinals.hi))
         if known == wanted:
             return wanted, ()
-        return known, ("no recorded run is as old",)
+        return known, ("the recorded runs do not go back so far",)
 
     def made_before(self, instant: datetime) -> PartitionSet:
-        """Return the partitions that may have been made of what was there before the instant."""
+        """Return the partitions that may have been built from data before the instant."""
         found = [keys for one, keys in self._groups.items() if (one.read_at or one.at) < instant]
         return PartitionSet.union([*found, self.old])
 
     def by_place(
         self, dataset: DatasetRef, changes: Sequence[Change]
     ) -> Mapping[int, PartitionSet]:
-        """Return the partitions by how many of the changes they were made from."""
+        """Return the partitions by the number of changes that their build included."""
         times = [change.at for change in changes]
         versions = [change.version for change in changes]
         known = [version for version in versions if version is not None]
         found: dict[int, PartitionSet] = defaultdict(lambda: NOTHING)
         for build, keys in self._groups.items():
-            # One that began after that has numbers of its own: it was dropped and made again.
+            # A table that began later has its own numbers: it was dropped and created again.
             is_it = len(known) == len(changes) and not (times and times[0] > build.at)
             if dataset in build.read and is_it:
                 place = bisect_right(known, build.read[dataset])
@@ -538,7 +536,7 @@ def _add_run(
     run: Run,
     job: JobRef,
 ) -> None:
-    """Let a recorded run tell what it made, where no later commit says otherwise."""
+    """Apply what a recorded run wrote, unless a later commit contradicts it."""
     assert run.ended_at is not None
     alone = PartitionBuild(
         keys=written, at=run.ended_at, read_at=run.started_at, read=run.read, job=job
@@ -547,11 +545,11 @@ def _add_run(
     for point in written.points():
         known = by_point.get(point)
         if point in changed and changed[point] > run.ended_at:
-            continue  # somebody else's commit came later, or it was undone
+            continue  # someone else committed later, or it was undone
         if known is None or run.started_at >= known.at:
-            by_point[point] = alone  # nothing was there to be committed, or nothing changed
+            by_point[point] = alone  # there was nothing to commit, or nothing changed
         elif not known.read:
-            # The commit is this run's; what it read is no younger than its beginning.
+            # The commit is this run's; its inputs are at most as new as its start.
             told.setdefault(known, replace(known, read_at=run.started_at, read=run.read, job=job))
             by_point[point] = told[known]
 

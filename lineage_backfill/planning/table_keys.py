@@ -1,4 +1,4 @@
-"""Partition keys as the physical columns of a table hold them, and back."""
+"""Converts partition keys to physical columns of a table, and back."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lineage_backfill.project.columns import PhysicalColumns, physical_columns
 from lineage_backfill.project.declarations import DatasetDeclaration
 
 _INTEGERS = ("byte", "short", "integer", "long")
-#: Types each of whose values has one text: any other tells no keys.
+#: Types with one text for each value; other types cannot be read as keys.
 _EXACT = (*_INTEGERS, "string", "date", "boolean")
 
 
 def table_of(resolver: Resolver, dataset: DatasetRef) -> DatasetDeclaration:
-    """Return where a dataset is stored; raises DeclarationError where nothing tells."""
+    """Return where a dataset is stored; raises DeclarationError if unknown."""
     declared = resolver.dataset_declaration(dataset)
     if declared is None or (declared.location is None and declared.table is None):
         raise DeclarationError(
-            f"where dataset {dataset} is stored is not declared",
+            f"no location is declared for dataset {dataset}",
             hint=f"Declare it: [[dataset]] name = {dataset.name!r} and its location or table.",
         )
     return declared
@@ -51,10 +51,10 @@ def keys_of(
     partitions: Sequence[Mapping[str, str | None]],
     types: Mapping[str, str],
 ) -> tuple[KeySet, tuple[str, ...]]:
-    """Return the keys that partitions of a table stand for, and the partitions that are no key.
+    """Return the keys of table partitions, and the partitions that are not keys.
 
-    `types` names the table's partition columns and their types. Raises DeclarationError where the
-    declarations do not tell the keys.
+    `types` names the table's partition columns and their types. Raises DeclarationError if the
+    declarations do not determine the keys.
     """
     reader = reader_of(resolver, dataset, types)
     if reader.calendar.is_whole:
@@ -64,7 +64,7 @@ def keys_of(
 
 
 def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str]) -> TableKeys:
-    """Return what reads the partitions of a dataset's table; raises DeclarationError.
+    """Return the reader for partitions of a dataset's table; raises DeclarationError.
 
     `types` names the table's partition columns and their types.
     """
@@ -77,8 +77,8 @@ def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str])
     columns = physical_columns(declared)
     if not calendar.is_whole and {column.lower() for column in columns} != set(names):
         raise DeclarationError(
-            f"the table of {dataset} is partitioned by {', '.join(types) or 'nothing'}, declared "
-            f"are {', '.join(columns) or 'no columns'}",
+            f"the table of {dataset} is partitioned by {', '.join(types) or 'nothing'}, but "
+            f"{', '.join(columns) or 'no columns'} are declared",
             hint="Correct its `columns` in the project file.",
         )
     if calendar.is_whole:
@@ -86,8 +86,8 @@ def reader_of(resolver: Resolver, dataset: DatasetRef, types: Mapping[str, str])
     for column, kind in types.items():
         if kind not in _EXACT and not kind.startswith("decimal"):
             raise DeclarationError(
-                f"the table of {dataset} is partitioned by {column} of type {kind}, whose values "
-                "have no one text",
+                f"the table of {dataset} is partitioned by {column} of type {kind}, which "
+                "cannot be read as a key",
                 hint="Partition it by a STRING, DATE or integer column.",
             )
     return TableKeys(
@@ -114,9 +114,9 @@ class TableKeys:
     def find(
         self, partitions: Iterable[Mapping[str, str | None]]
     ) -> tuple[PartitionSet, tuple[str, ...]]:
-        """Return the keys of the partitions, and those partitions that are no key that exists.
+        """Return the keys of the partitions, and the partitions that are not existing keys.
 
-        Raises DeclarationError where the declared columns do not tell the keys.
+        Raises DeclarationError if the declared columns do not determine the keys.
         """
         times: dict[int, list[int]] = {}
         strange = []
@@ -132,7 +132,7 @@ class TableKeys:
 
     @cached_property
     def _time_columns(self) -> Mapping[str, str | None]:
-        """The columns that hold the time, each with its format."""
+        """The columns with the time, each with its format."""
         axis = self.calendar.time
         statics = {one.name for one in self.calendar.statics}
         found = {
@@ -143,18 +143,18 @@ class TableKeys:
         if axis is not None and axis.last not in self._near(axis, found, self._texts(axis, found)):
             raise DeclarationError(
                 f"keys cannot be read back from {dict(found) or 'the declared columns'}",
-                hint="Name the partitions that changed, or declare columns that tell the time.",
+                hint="Name the changed partitions, or declare columns that contain the time.",
             )
         return found
 
     @staticmethod
     def _texts(axis: TimeAxis, forms: Mapping[str, str | None]) -> dict[str, str]:
-        """Return what the columns of the newest key read."""
+        """Return the column values of the newest key."""
         local, label = axis.grid.local_start(axis.last), axis.grid.label(axis.last)
         return {c: label if form is None else local.strftime(form) for c, form in forms.items()}
 
     def _ordinals(self, values: Mapping[str, str | None]) -> list[int]:
-        """Return the time ordinals whose columns read so: one, or two where clocks go back."""
+        """Return the time ordinals with these column values: one, or two if clocks go back."""
         axis = self.calendar.time
         if axis is None:
             return [POINT.lo]
@@ -166,14 +166,14 @@ class TableKeys:
     def _near(
         axis: TimeAxis, forms: Mapping[str, str | None], texts: Mapping[str, str]
     ) -> OrdinalSet:
-        """Return few ordinals, those that read so among them."""
+        """Return a few candidate ordinals, which include the matching ones."""
         if not texts or texts.keys() != forms.keys():
             return EMPTY
         label = next((texts[column] for column, form in forms.items() if form is None), None)
         if label is not None:
             try:
                 return OrdinalSet.of([axis.grid.find(label)])
-            except UsageError:  # a text that is no key
+            except UsageError:  # not a key
                 return EMPTY
         local = _read(texts, forms)
         if local is None:
@@ -189,7 +189,7 @@ class TableKeys:
         )
 
     def _mask(self, values: Mapping[str, str | None]) -> int:
-        """Return the mask of the static keys, 0 where there is no such combination."""
+        """Return the mask of the static keys; 0 if there is no such combination."""
         masks = []
         for axis in self.calendar.statics:
             column = next(
@@ -208,12 +208,12 @@ class TableKeys:
         return 1 << axis.index[EVERY] if axis.runtime else 0
 
     def _same(self, column: str, ours: str, theirs: str | None) -> bool:
-        """Whether a text of ours and one of the table's log are the same value."""
+        """Whether a text of ours and one from the table's log are the same value."""
         return stored(ours, self.types[column]) == stored(theirs, self.types[column])
 
 
 def stored(text: str | None, kind: str) -> str | None:
-    """Return how a column of that type tells a value: a number without the zeros before it.
+    """Return a value as a column of that type stores it: numbers without leading zeros.
 
     >>> stored("06", "integer"), stored("06", "string"), stored("-1", "long")
     ('6', '06', '-1')
@@ -228,10 +228,10 @@ def path_of(values: Mapping[str, str | None]) -> str:
 
 
 def _read(texts: Mapping[str, str], forms: Mapping[str, str | None]) -> datetime | None:
-    """Return the local time that columns tell together, None where they tell none."""
+    """Return the local time in the columns; None if they contain none."""
     text = "\n".join(texts[column] for column, form in forms.items() if form is not None)
     form = "\n".join(form for form in forms.values() if form is not None)
-    if "%V" in form and "%u" not in form:  # a week is told by its Monday
+    if "%V" in form and "%u" not in form:  # a week is stored as its Monday
         text, form = f"{text}\n1", f"{form}\n%u"
     try:
         return datetime.strptime(text, form)  # noqa: DTZ007 (a wall clock has no zone)

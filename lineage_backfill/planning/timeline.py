@@ -1,4 +1,4 @@
-"""Where the keys of a plan lie in time, job by job."""
+"""The time intervals of a plan's keys, job by job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Spans:
 
 
 def timeline(resolver: Resolver, plan: Plan) -> Mapping[JobRef, Spans]:
-    """Return the intervals of each job that the plan runs or leaves stale, in its order."""
+    """Return the intervals of each job that the plan runs or leaves stale, in order."""
     found = {}
     for job in plan.jobs:
         calendar = resolver.job(job.job).calendar
@@ -41,18 +41,18 @@ def timeline(resolver: Resolver, plan: Plan) -> Mapping[JobRef, Spans]:
 def counts(
     resolver: Resolver, named: Iterable[tuple[DatasetRef | JobRef, KeySet | None]]
 ) -> Mapping[DatasetRef | JobRef, int]:
-    """Return how many keys each of these sets holds, as far as it has a calendar."""
+    """Return the number of keys of each set that has a calendar."""
     found: dict[DatasetRef | JobRef, int] = {}
     for ref, keys in named:
         facts = resolver.job(ref) if isinstance(ref, JobRef) else resolver.dataset(ref)
         if keys is not None and facts.calendar is not None and not facts.calendar.is_whole:
-            with suppress(UsageError):  # a saved plan may name keys that have gone
+            with suppress(UsageError):  # a saved plan may name keys that no longer exist
                 found[ref] = len(parse(facts.calendar, keys))
     return found
 
 
 def spans(calendar: Calendar | None, keys: KeySet) -> tuple[Span, ...]:
-    """Return the intervals of keys; none where they have no time."""
+    """Return the intervals of keys; none for keys without time."""
     if calendar is None or calendar.time is None or not keys:
         return ()
     grid = calendar.time.grid

@@ -1,4 +1,4 @@
-"""What the timetable of an Airflow DAG tells of its tasks' partitions, as Airflow sends it."""
+"""Derives the partitions of Airflow tasks from the timetable of their DAG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lineage_backfill.partitions.cron import normalise
 from lineage_backfill.partitions.zones import zone
 from lineage_backfill.project.declarations import CalendarDeclaration, Grain
 
-#: The periods at whose beginnings these expressions fire; the others begin none of ours.
+#: The grains whose periods begin when these expressions fire.
 _CRONS: Final[Mapping[str, Grain]] = {
     normalise("0 * * * *"): "hour",
     normalise("0 0 * * *"): "day",
@@ -34,10 +34,10 @@ _START: Final = re.compile(r"StartOf(Hour|Day|Week|Month|Quarter|Year)Mapper")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
-    """What a timetable tells: a calendar, or nothing; `evidence` is a sentence.
+    """The calendar of a timetable, if any; `evidence` is a sentence.
 
-    With `keeps_keys` the keys are those of the assets that are read. An `odd` one relates keys as
-    no default does: what else is known of them must not be believed either.
+    With `keeps_keys` the keys are those of the input assets. An `odd` timetable relates keys in a
+    way that no default does: other evidence must not be used either.
     """
 
     calendar: CalendarDeclaration | None = None
@@ -51,9 +51,9 @@ _ODD: Final = Timetable(odd=True)
 
 
 def read_timetable(sent: Mapping[str, Any]) -> Timetable:
-    """Return what a timetable tells, as the facets `airflow` and `airflowDagRun` hold it.
+    """Return the calendar of a timetable from the facets `airflow` and `airflowDagRun`.
 
-    A cron trigger without data intervals tells when runs begin, and nothing of what they are for.
+    A cron trigger without data intervals shows when runs begin, not which data they process.
     """
     try:
         if "default_partition_mapper" in sent:
@@ -66,7 +66,7 @@ def read_timetable(sent: Mapping[str, Any]) -> Timetable:
 
 
 def slice_of(sent: Mapping[str, Any]) -> str | None:
-    """Return the `slice` of jobs of a DAG by its timetable; None where that does not tell.
+    """Return the `slice` of a DAG's jobs from its timetable; None if unknown.
 
     >>> slice_of({"expression": "0 * * * *", "timezone": "UTC", "key_format": "%Y-%m-%dT%H"})
     'partition_key %Y-%m-%dT%H'

@@ -1,4 +1,4 @@
-"""Why a change does not come to a job: where each way from it ends, and what ends it there."""
+"""Explains why a change does not reach a job: where each path stops, and why."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Where a way from the change to a job ends: at the `job`, reading the `dataset`.
+    """Where a path from the change stops: at the `job`, which reads the `dataset`.
 
-    `kind` is reference, columns, keys, calendar or cut. `stale` are the stale partitions of the
-    dataset, as far as they are known, `needs` those that the job's keys in question read, where
-    single ones are in question. `hint` says what would let the change pass.
+    `kind` is reference, columns, keys, calendar or cut. `stale` are the known stale partitions of
+    the dataset, `needs` those that the job's keys in question read, if any are named. `hint` says
+    what would let the change pass.
     """
 
     kind: str
@@ -36,15 +36,15 @@ class End:
 
 
 def ends(planning: Planning, job: JobFacts, keys: PartitionSet) -> tuple[End, ...]:
-    """Return where the ways from the change to these keys of the job end, the nearest first.
+    """Return where the paths from the change to these keys of the job stop, nearest first.
 
-    Without keys any key of the job is meant. There are none where no way leads there.
+    Without keys, any key of the job counts. Empty if there is no path.
     """
     return tuple(islice(_ends(planning, job, keys), _MOST))
 
 
 def _ends(planning: Planning, job: JobFacts, keys: PartitionSet) -> Iterator[End]:
-    """Go up from the job, level by level, to the inputs that the change has come to."""
+    """Go upstream from the job, level by level, to the inputs that the change reaches."""
     resolver, dirty = planning.resolver, planning.propagation.dirty
     seen, level = {job}, [job]
     while level:
@@ -68,21 +68,21 @@ def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -
     kind, hint = "keys", ""
     needs = NOTHING
     if edge.reference:
-        kind, sentence = "reference", "it reads that only as a reference (mapping none)"
-        hint = "If it matters what stands there, declare another mapping for this edge."
+        kind, sentence = "reference", "it reads this only as a reference (mapping none)"
+        hint = "If its contents matter, declare another mapping for this edge."
     elif result is not None and edge.dataset in result.pruned:
         columns = ", ".join(planning.request.columns)
         kind, sentence = "columns", f"it reads none of the changed columns ({columns})"
     elif edge.mapping is None or facts.calendar is None:
-        sentence = "its keys, or those of what it reads, are not known"
+        sentence = "its keys or those of its input are unknown"
     elif keys:
         reading = facts.calendar.with_later(keys, facts.lookback)
         needs = edge.mapping.required_unclipped(reading)
-        sentence = "what this key reads of it has not changed"
+        sentence = "this key reads no changed partition of it"
     else:
         outside = _outside(facts.calendar, edge.mapping.affected_unclipped(stale))
         kind = "calendar" if outside else "keys"
-        sentence = outside or "none of its run keys reads what has changed there"
+        sentence = outside or "none of its run keys reads the changed partitions"
     return End(
         kind=kind,
         job=facts.ref,
@@ -95,20 +95,20 @@ def _end(planning: Planning, facts: JobFacts, edge: Input, keys: PartitionSet) -
 
 
 def _outside(calendar: Calendar, keys: PartitionSet) -> str:
-    """Return where the keys lie if all are outside of the calendar; empty if they are not."""
+    """Return where the keys lie if all are outside the calendar, else an empty text."""
     time = calendar.time
     if not keys or time is None or calendar.clip(keys):
         return ""
     shown = render(calendar, keys)[0]
     if time.first is not None and keys.ordinals.hi < time.first:
-        return f"its run keys that read it, as {shown}, lie before its first one"
+        return f"its run keys that read it, as {shown}, are before its first one"
     if time.begun == time.complete and keys.ordinals.lo > time.complete:
-        return f"its run keys that read it, as {shown}, lie behind its last one"
+        return f"its run keys that read it, as {shown}, are after its last one"
     return f"its run keys that read it, as {shown}, are not complete yet"
 
 
 def cuts(planning: Planning, job: JobFacts) -> tuple[End, ...]:
-    """Return the nearest jobs above that are not run though they should be, and why."""
+    """Return the nearest stale jobs upstream that do not run, and why."""
     found: list[End] = []
     results, seen, level = planning.propagation.results, {job}, [job]
     while level and not found:
@@ -132,18 +132,18 @@ def cuts(planning: Planning, job: JobFacts) -> tuple[End, ...]:
 
 
 def unrelated(planning: Planning, job: JobFacts) -> str:
-    """Return how a job lies to what changed, where no way leads from there to it."""
+    """Return how a job relates to the change if no path leads to it."""
     edges = planning.resolver.edges
     roots = {data.ref for data in planning.propagation.roots}
     roots |= {ref for one in planning.request.jobs for ref in edges.writes(one.job)}
     if ref := _inner(planning, job, roots):
-        return f"it reads {ref} only where its own parts wrote it: to run it, name it with --job"
+        return f"it reads {ref} only where its own parts wrote it; to run it, pass --job"
     if not planning.request.include_former and _leads_by_former(planning, job, roots):
-        return "only edges of older runs lead here: --include-former follows them"
+        return "only edges of older runs lead here; --include-former follows them"
     down, up = edges.graph, edges.graph.reverse(copy=False)
     below = _distances(down, edges.writes(job.ref))
     if reached := sorted(roots & below.keys(), key=below.__getitem__):
-        return f"it lies upstream: {reached[0]} is made from what it writes"
+        return f"it is upstream: {reached[0]} is built from its output"
     pairs = (
         (_distances(up, edges.reads(job.ref)), _distances(up, roots), "are made from"),
         (below, _distances(down, roots), "go into"),
@@ -157,7 +157,7 @@ def unrelated(planning: Planning, job: JobFacts) -> str:
 
 
 def _inner(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> DatasetRef | None:
-    """Return what a job hands on within itself that has changed."""
+    """Return the changed datasets that a job passes between its own parts."""
     resolver, dirty = planning.resolver, planning.propagation.dirty
     node = resolver.snapshot.jobs.get(job.ref)
     inner = node.inner if node else ()
@@ -165,7 +165,7 @@ def _inner(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> Dataset
 
 
 def _leads_by_former(planning: Planning, job: JobFacts, roots: set[DatasetRef]) -> bool:
-    """Return whether a way leads to the job that takes edges which only older runs had."""
+    """Return whether a path with edges of older runs leads to the job."""
     edges, jobs = planning.resolver.edges, planning.resolver.snapshot.jobs
     readers: dict[DatasetRef, set[JobRef]] = {}
     for ref in edges.jobs:
@@ -180,8 +180,8 @@ def _leads_by_former(planning: Planning, job: JobFacts, roots: set[DatasetRef]) 
 
 
 def _distances(graph: Graph, starts: Iterable[DatasetRef]) -> dict[Ref, int]:
-    """Return the datasets that can be reached, with how many steps lie between."""
-    import networkx as nx  # slow to load, and only such an answer needs it
+    """Return the reachable datasets with their distance in steps."""
+    import networkx as nx  # slow to import, and rarely needed
 
     layers = enumerate(nx.bfs_layers(graph, [ref for ref in starts if ref in graph]))
     return {ref: at for at, layer in layers for ref in layer if isinstance(ref, DatasetRef)}

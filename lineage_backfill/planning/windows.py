@@ -1,4 +1,4 @@
-"""Which partitions a job reads beside those of its own key, told by the names in its last run."""
+"""Finds the partitions a job reads around its own key, from the names in its last run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FROM_FINE_TO_COARSE: Final = ("hour", "day", "week", "month", "quarter", "year"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """The partition that one name stands for: of a dataset, by the label of a grain.
+    """The partition that a name means: dataset, label and grain.
 
     `dimension` is the time dimension of a product key, "" where keys are plain.
     """
@@ -31,11 +31,11 @@ class Slot:
 def add_windows(
     folded: LineageSnapshot, named: LineageSnapshot, slots: Mapping[DatasetRef, Slot]
 ) -> LineageSnapshot:
-    """Return the folded lineage with what each job's last run has read around its own key.
+    """Return the folded lineage with what each job's last run read around its own key.
 
-    `named` is the lineage before, whose names are keys of `slots`. What is found stands where the
-    job's own facet would tell it, is said in the warnings, and yields to that facet and to the
-    project file. A mere overlap in time is the default, and needs no telling.
+    `named` is the lineage before folding; its names are keys of `slots`. A finding acts like the
+    job's own facet and is reported in the warnings; that facet and the project file override it.
+    Overlap in time is the default and is not recorded.
     """
     jobs, said = dict(folded.jobs), []
     for ref, node in named.jobs.items():
@@ -45,8 +45,8 @@ def add_windows(
             facet = {**facet, "reads": [read.edge for read in reads]}
             jobs[ref] = structs.replace(jobs[ref], partitioning=facet)
             said += [
-                f"{ref}: by the names in its last run it reads {read.words} of {read.dataset};"
-                " planned so unless [[job.reads]] declares it"
+                f"{ref}: its last run read {read.words} of {read.dataset};"
+                " planned like this, unless [[job.reads]] declares otherwise"
                 for read in reads
             ]
     return replace(folded, jobs=jobs, warnings=(*folded.warnings, *said)) if said else folded
@@ -61,7 +61,7 @@ class _Read:
 
     @property
     def edge(self) -> dict[str, Any]:
-        """The read as a job's facet tells it."""
+        """The read in the form of a job's facet."""
         name = named(self.dataset)
         if self.dimension:
             return {"dataset": name, "dimensions": {self.dimension: dict(self.mapping)}}
@@ -92,7 +92,7 @@ def _reads(node: JobNode, slots: Mapping[DatasetRef, Slot]) -> list[_Read]:
 
 
 def _ordinals(slots: Sequence[Slot], grain: str) -> set[int]:
-    """Return the periods of the grain in which the slots begin; none where those are coarser."""
+    """Return the periods of the grain in which the slots begin; none if those are coarser."""
     order = _FROM_FINE_TO_COARSE
     if any(order.index(slot.grain) > order.index(grain) for slot in slots):
         return set()
@@ -117,7 +117,7 @@ def _mapping(read: set[int], own: set[int]) -> Mapping[str, Any] | None:
 
 
 def _in_words(mapping: Mapping[str, Any], grain: str) -> str:
-    """Return a mapping in words.
+    """Return a mapping as text.
 
     >>> _in_words({"mapping": "window", "before": 6, "after": 0}, "day")
     'its own key and 6 days before'

@@ -1,4 +1,4 @@
-"""Calendars made from declarations, each once: identity of calendars stands for equality."""
+"""Builds calendars from declarations; equal calendars are the same object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lineage_backfill.project.declarations import CalendarDeclaration, Dimension
 
 
 class Calendars:
-    """Resolves declared calendars at one moment.
+    """Resolves declared calendars at one time.
 
     `zone` is the default zone, `now` counts seconds since 1970 in UTC, `runtime_keys` gives the
-    keys that are known by now of a runtime dimension.
+    keys that are known now of a runtime dimension.
     """
 
     def __init__(self, zone: str, now: int, runtime_keys: Callable[[str], Iterable[str]]) -> None:
@@ -82,7 +82,7 @@ class Calendars:
                 zone = part.zone or zone
         order = tuple(dimension.name for dimension in dimensions)
         if len(set(order)) < len(order):
-            raise DeclarationError("two dimensions bear the same name", hint="rename one of them")
+            raise DeclarationError("two dimensions have the same name", hint="rename one of them")
         return Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
 
     def _time_axis(self, name: str, declared: CalendarDeclaration) -> TimeAxis:
@@ -92,14 +92,14 @@ class Calendars:
         elif declared.every is not None:
             if declared.start is None:
                 raise DeclarationError(
-                    "a calendar with `every` needs a start", hint="say when its first slice begins"
+                    "a calendar with `every` needs a start", hint="set the start of its first slice"
                 )
             grid = every_grid(declared.every, declared.start, zone)
         elif declared.grain is not None:
             grid = grain_grid(declared.grain, zone)
         else:
             raise DeclarationError(
-                "a calendar says neither grain nor cron, every or keys", hint="say one of them"
+                "a calendar needs one of grain, cron, every and keys", hint="add one of them"
             )
         if declared.every is not None:
             first: int | None = 0
@@ -132,12 +132,12 @@ class Calendars:
         return declared.keys
 
     def _intern(self, calendar: Calendar) -> Calendar:
-        """Return the one object for equal calendars, so that identity stands for equality."""
+        """Return the same object for equal calendars."""
         key = ("calendar", calendar.time, calendar.statics, calendar.order)
         return self._made.setdefault(key, calendar)
 
     def share(self, calendars: tuple[Calendar, ...]) -> Calendar | None:
-        """Return the calendar that all share: earliest start, newest last key; else None."""
+        """Return the common calendar (earliest start, newest last key); None if they differ."""
         key = frozenset(calendars)
         if len(key) == 1:
             return calendars[0]

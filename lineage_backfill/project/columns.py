@@ -1,4 +1,4 @@
-"""How keys are written in the physical partition columns of a table."""
+"""Converts keys to the physical partition columns of a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLE = datetime(2023, 6, 14, 10)  # noqa: DTZ001 (a wall clock has no zone)
 
 
 def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> str:
-    """Return what is not declared of a dataset and a run spec needs: location, column or ""."""
+    """Return the missing setting that a run spec needs: location, column or ""."""
     if declared is None or (declared.location is None and declared.table is None):
         return "location"
     is_keyed = calendar is not None and not calendar.is_whole
@@ -31,11 +31,11 @@ def unplaced(declared: DatasetDeclaration | None, calendar: Calendar | None) -> 
 def refuse_unplaced(
     dataset: DatasetRef, declared: DatasetDeclaration | None, calendar: Calendar | None
 ) -> None:
-    """Raise DeclarationError for a dataset without a declared place or key column."""
+    """Raise DeclarationError for a dataset without a declared location or key column."""
     lacks = unplaced(declared, calendar)
     if lacks == "location":
         raise DeclarationError(
-            f"where dataset {dataset} is stored is not declared",
+            f"no location is declared for dataset {dataset}",
             hint=f"declare it: [[dataset]] name = {dataset.name!r} and its location or table",
         )
     if lacks:
@@ -73,10 +73,10 @@ def physical_values(key: Key, columns: PhysicalColumns) -> dict[str, str]:
 
 
 def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, str] | None:
-    """Return two keys that the columns of a table would hold as one partition, None if none are.
+    """Return two keys with the same values in the table's columns; None if there are none.
 
-    Who replaces the partition of the one would clear that of the other. Hours that the clock shows
-    twice are another matter: see `repeated`.
+    Replacing the partition of one would clear the other. For hours that the clock shows twice see
+    `repeated`.
     """
     named = {dimension or column for column, (_, dimension) in columns.items()}
     for static in calendar.statics if calendar.order else ():
@@ -97,7 +97,7 @@ def not_told_apart(calendar: Calendar, columns: PhysicalColumns) -> tuple[str, s
 def repeated(
     calendar: Calendar, columns: PhysicalColumns, keys: PartitionSet
 ) -> tuple[str, str] | None:
-    """Return one of the keys and another that its columns show as well, where clocks go back."""
+    """Return a key and another one with the same column values, where clocks go back."""
     forms = _time_forms(calendar, columns)
     if calendar.time is None or not forms or None in forms or calendar.time.grid.zone.fixed:
         return None
@@ -111,7 +111,7 @@ def repeated(
 
 
 def _time_forms(calendar: Calendar, columns: PhysicalColumns) -> tuple[str | None, ...]:
-    """Return the formats of the columns that hold the time; None stands for the key itself."""
+    """Return the formats of the time columns; None means the key itself."""
     statics = {one.name for one in calendar.statics}
     return tuple(
         form

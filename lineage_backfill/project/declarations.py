@@ -1,4 +1,4 @@
-"""What a project file declares, as plain values: calendars, mappings and how jobs are run."""
+"""The declarations of a project file as values: calendars, mappings, jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_KEYS: Final = 100_000
 
 
 def check_count(name: str, count: int, *, least: int = 0) -> None:
-    """Raise DeclarationError where a number of keys is below `least` or above MOST_KEYS."""
+    """Raise DeclarationError if a number of keys is below `least` or above MOST_KEYS."""
     if not least <= count <= MOST_KEYS:
         bound = f"least {least}" if count < least else f"most {MOST_KEYS}"
         raise DeclarationError(
@@ -66,11 +66,11 @@ class DimensionDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetDeclaration:
-    """What is declared of the datasets whose name matches `name` (exact, or a glob).
+    """The declaration of datasets whose name matches `name` (exact, or a glob).
 
     `columns` maps physical partition columns to a strftime format of the key's local start; None
     as format stands for the key's label. `pattern` folds one-name-per-partition datasets. Rows are
-    told apart by the columns `row_key`; values of the columns in `mask` are never shown.
+    identified by the columns `row_key`; values of the columns in `mask` are never shown.
     """
 
     name: str
@@ -91,13 +91,13 @@ class DatasetDeclaration:
             check_count("retention", self.retention, least=1)
 
     def __hash__(self) -> int:
-        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionMapping:
-    """How one dimension's keys travel along an edge, where it is not the default."""
+    """The mapping of one dimension along an edge, if it is not the default."""
 
     mapping: MappingName
     before: int = 0
@@ -111,7 +111,7 @@ class DimensionMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDeclaration:
-    """How run keys of a job read one input; `mapping` None means the default.
+    """How a job reads one input; `mapping` None means the default.
 
     `on_missing` says when a run fails because partitions that it needs were never written: "guard",
     if a run key finds none of its own; "fail", if any is missing; "read", never.
@@ -132,7 +132,7 @@ class ReadDeclaration:
         _check_reach(self)
 
     def __hash__(self) -> int:
-        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.dataset)
 
 
@@ -146,7 +146,7 @@ def _check_reach(read: ReadDeclaration | DimensionMapping) -> None:
 class WritePolicy:
     """How runs write an output; `lookback` n: run key K corrects K-n .. K.
 
-    `says_mode` tells whether the mode is declared, and no default.
+    `says_mode` is true if the mode is declared, not a default.
     """
 
     mode: WriteMode = "overwrite"
@@ -176,7 +176,7 @@ class WriteDeclaration:
 
     @classmethod
     def of(cls, dataset: str, namespace: str | None, policy: WritePolicy) -> WriteDeclaration:
-        """Return the declaration that a dataset is written by a policy."""
+        """Return the declaration of an output with a write policy."""
         return cls(
             dataset=dataset,
             namespace=namespace,
@@ -199,16 +199,16 @@ class WriteDeclaration:
         )
 
 
-#: Which field of a DAG run holds the run key; `logical_date` takes an offset, ` + 26h`, and
+#: The field of a DAG run with the run key; `logical_date` takes an offset, ` + 26h`, and
 #: `partition_key` the format of strftime that the DAG writes keys in.
 AIRFLOW_SLICES: Final = ("interval", "logical_date", "partition_key", "conf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagTasks:
-    """The tasks of a DAG that do a job; `slice` None goes by its timetable.
+    """The tasks of a DAG that run a job; `slice` None follows its timetable.
 
-    Without `dag` and `tasks` they are those that the lineage tells.
+    Without `dag` and `tasks` they come from the lineage.
     """
 
     dag: str
@@ -218,7 +218,7 @@ class DagTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDeclaration:
-    """What is declared of the jobs whose name matches `name` (exact, or a glob).
+    """The declaration of jobs whose name matches `name` (exact, or a glob).
 
     `batch` is "key" (one run per key), "range" (one run per maximal range), "aligned" (ranges cut
     where the readers' partitions begin) or N (at most N keys in one run). `schedule` is the cron
@@ -256,7 +256,7 @@ class JobDeclaration:
             )
 
     def __hash__(self) -> int:
-        # Looked up once for each job, dataset or edge: by what tells most of them apart.
+        # Looked up once for each job, dataset or edge: hashed by the most distinctive members.
         return hash(self.name)
 
 
@@ -280,7 +280,7 @@ SPARK_ENGINES = ("local", "spark-submit")
 class EngineDeclaration:
     """One `[engines.NAME]` table: its kind and the settings that its adapter takes.
 
-    `live` is a program that tells what others run there.
+    `live` is a program that reports what others run there.
     """
 
     name: str
@@ -290,13 +290,13 @@ class EngineDeclaration:
 
     @property
     def takes_any_job(self) -> bool:
-        """Whether jobs need no entrypoint and no tables: a program of the user's own does them."""
+        """Whether a program of the user runs the jobs, without entrypoint and tables."""
         return self.kind == "airflow" or (self.kind == "command" and not self.settings.get("undo"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declarations:
-    """All that a project file says about datasets, jobs and limits."""
+    """All declarations of a project file about datasets, jobs and limits."""
 
     namespace: str | None = None
     zone: str = "UTC"
@@ -308,7 +308,7 @@ class Declarations:
     rules: RunRules = field(default_factory=RunRules)
 
     def rules_of(self, job: JobDeclaration | None) -> RunRules:
-        """Return how the runs of a job are made, in a zone where they have a window."""
+        """Return the run rules of a job, with a zone if they have a window."""
         own = self.rules if job is None else job.rules.over(self.rules)
         return own.in_zone(self.zone)
 
@@ -316,7 +316,7 @@ class Declarations:
 def calendar_in_words(
     calendar: CalendarDeclaration | None, dimensions: tuple[DimensionDeclaration, ...], zone: str
 ) -> str:
-    """Return a declared calendar as a person reads it; `zone` is that of calendars without one.
+    """Return a declared calendar as text; `zone` is the default zone.
 
     >>> calendar_in_words(CalendarDeclaration(grain="day", start="2024-01-01"), (), "UTC")
     'day in UTC from 2024-01-01'

@@ -1,6 +1,6 @@
 """The partitioning facet that jobs send with their lineage, read as declarations.
 
-Its members bear the names of the project file: `grain`, `zone`, `start`, `dimensions`, `column`,
+Its members have the names of the project file: `grain`, `zone`, `start`, `dimensions`, `column`,
 `columns`; for jobs also `batch`, `reads` and `writes`.
 """
 
@@ -33,7 +33,7 @@ _CALENDAR = ("grain", "cron", "every", "keys", "zone", "start", "end", "data_lag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacet:
-    """What the facet of a job says: its run calendar, how its keys are batched, and its edges."""
+    """The facet of a job: run calendar, batching of keys, and edges."""
 
     calendar: CalendarDeclaration | None = None
     dimensions: tuple[DimensionDeclaration, ...] = ()
@@ -45,9 +45,9 @@ class JobFacet:
 def read_calendar(
     facet: Mapping[str, Any], what: str
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...], tuple[str, ...]] | None:
-    """Return calendar, dimensions and physical columns of a facet; None where it has none.
+    """Return calendar, dimensions and physical columns of a facet; None if it has none.
 
-    Raises DeclarationError where it cannot be read.
+    Raises DeclarationError if it cannot be read.
     """
     try:
         calendar, dimensions = _calendar(facet), _dimensions(facet)
@@ -61,7 +61,7 @@ def read_calendar(
 
 
 def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
-    """Return what the facet of a job says; raises DeclarationError where it cannot be read."""
+    """Return the facet of a job; raises DeclarationError if it cannot be read."""
     try:
         return JobFacet(
             calendar=_calendar(facet),
@@ -75,7 +75,7 @@ def read_job(facet: Mapping[str, Any], what: str) -> JobFacet:
 
 
 def dataset_facet(declared: DatasetDeclaration, zone: str) -> dict[str, Any]:
-    """Return the facet that tells what a project file declares of a dataset."""
+    """Return the facet for a dataset declaration of the project file."""
     facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
     if facet and declared.columns:
         (name, pattern), *more = declared.columns.items()
@@ -85,7 +85,7 @@ def dataset_facet(declared: DatasetDeclaration, zone: str) -> dict[str, Any]:
 
 
 def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
-    """Return the facet that tells what a project file declares of a job."""
+    """Return the facet for a job declaration of the project file."""
     facet = _calendar_facet(declared.calendar, declared.dimensions, zone)
     reads = [
         _edge_facet(read)
@@ -104,7 +104,7 @@ def job_facet(declared: JobDeclaration, zone: str) -> dict[str, Any]:
 
 
 def batch_policy(value: Any) -> BatchPolicy | None:
-    """Return how the keys of a job are batched; raises ValueError for what is no such policy."""
+    """Return how the keys of a job are batched; raises ValueError if invalid."""
     if value in (None, "key", "range", "aligned") or (type(value) is int and value >= 1):
         return cast("BatchPolicy | None", value)
     raise ValueError(

@@ -1,9 +1,9 @@
-"""Where tables lie: paths on this machine, URLs of other file systems, names in a catalog.
+"""Locations of tables: local paths, URLs of other file systems, names in a catalog.
 
-One rule says which names mean one place. Storage: the scheme's family (`s3`, `s3a` and `s3n` are
-one, as are `abfs` and `wasb` with both hosts of an account), the authority and the path, decoded,
-without empty segments. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020 by
-default. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
+One rule decides which names mean one location. Storage: the scheme's family (`s3`, `s3a` and
+`s3n` are one, as are `abfs` and `wasb` with both hosts of an account), the authority and the path,
+decoded, without empty segments. `/dbfs` is `dbfs:/`, a path alone is `file:`, `hdfs` has port 8020
+by default. Tables: the parts of the name in lower case, without Spark's own catalogs, in `default`
 where no schema is given; one catalog may be left out.
 """
 
@@ -38,7 +38,7 @@ _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def storage(location: str) -> str | None:
-    """Return the one form of all ways to write a location; None where it is not one of storage.
+    """Return the canonical form of a location; None if it is not one of storage.
 
     >>> storage("s3a://Lake//raw/orders/"), storage("s3://lake/raw/orders")
     ('s3://lake/raw/orders', 's3://lake/raw/orders')
@@ -69,7 +69,7 @@ def _authority(scheme: str, authority: str) -> str:
 
 
 def dataset_storage(namespace: str, name: str) -> str | None:
-    """Return the form of `storage` for a dataset as OpenLineage names it; None for other ones.
+    """Return the form of `storage` for a dataset with OpenLineage's names; None for others.
 
     >>> dataset_storage("s3a://lake", "raw/orders"), dataset_storage("file", "/lake/orders")
     ('s3://lake/raw/orders', 'file:///lake/orders')
@@ -85,7 +85,7 @@ def dataset_storage(namespace: str, name: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _root(namespace: str) -> str | None:
-    """Return what the locations of a namespace begin with."""
+    """Return the common beginning of a namespace's locations."""
     root = namespace.rstrip("/").removesuffix(":")
     scheme, separator, _ = root.partition("://")
     if scheme.casefold() not in (_FAMILIES if separator else _LOCAL):
@@ -105,7 +105,7 @@ def without_partition(form: str) -> str:
 
 
 def table_parts(name: str) -> tuple[str, ...]:
-    """Return catalog, schema and table of a table's name, the catalog only where it tells.
+    """Return catalog, schema and table of a table's name, the catalog only if significant.
 
     >>> table_parts("spark_catalog.Sales.orders"), table_parts("orders"), table_parts("a.b.`c.d`")
     (('sales', 'orders'), ('default', 'orders'), ('a', 'b', 'c.d'))

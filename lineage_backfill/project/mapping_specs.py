@@ -1,4 +1,4 @@
-"""From what is declared of a read edge to the mapping that it means."""
+"""Turns the declaration of a read edge into a mapping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mapping_spec(
     *,
     own: bool = False,
 ) -> MappingSpec:
-    """Return the mapping of a declared edge; `own` says that it reads the job's own output.
+    """Return the mapping of a declared edge; `own`: it reads the job's own output.
 
     `functions` holds the functions of `python` mappings by their names. Raises DeclarationError.
     """
@@ -28,7 +28,7 @@ def mapping_spec(
     elif read.before or read.after or read.by:
         raise DeclarationError(
             "before, after and by belong to the mappings window and offset",
-            hint=f"say mapping = {'offset' if read.by else 'window'!r}",
+            hint=f"set mapping =  {'offset' if read.by else 'window'!r}",
         )
     function = None
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
@@ -55,7 +55,7 @@ def mapping_spec(
 
 
 def declares_self(read: ReadDeclaration) -> bool:
-    """Whether the declaration says how a job reads its own earlier output."""
+    """Whether it is declared how a job reads its own earlier output."""
     parts: tuple[ReadDeclaration | DimensionMapping, ...] = (read, *read.dimensions.values())
     return any(
         (part.mapping == "offset" and part.by < 0) or (part.mapping == "window" and part.before > 0)

@@ -1,4 +1,4 @@
-"""Which declaration is meant by a name: an exact one beats a glob, the first glob wins."""
+"""Finds the declaration for a name: an exact name beats a glob, the first glob wins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 def is_glob(name: str) -> bool:
-    """Whether a declared name stands for many."""
+    """Whether a declared name is a glob."""
     return _GLOB.search(name) is not None
 
 
@@ -62,7 +62,7 @@ class Matcher(Generic[D]):
                 self._exact[space, called] = declaration
 
     def find(self, ref: DatasetRef | JobRef) -> D | None:
-        """Return what is declared of a dataset or job."""
+        """Return the declaration of a dataset or job."""
         exact = self._exact
         found = exact.get(ref[:2]) or exact.get((None, ref[1])) if exact else None
         if found is not None or not self._globs:
@@ -78,7 +78,7 @@ class Matcher(Generic[D]):
 
 
 class DeclaredNames:
-    """Finds what a project file declares of datasets and of jobs."""
+    """Finds the declarations of datasets and jobs in a project file."""
 
     def __init__(self, declarations: Declarations) -> None:
         space = declarations.namespace

@@ -1,4 +1,4 @@
-"""`[[notify]]` tables: whom a backfill tells what, and how."""
+"""`[[notify]]` tables: which events of a backfill go to which hooks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from lineage_backfill.project.reader import length
 from lineage_backfill.project.table import Table
 
-#: A drive has begun, its first run has failed, the backfill has ended, a person has to confirm a
-#: plan, no run has begun or ended for long.
+#: Driving began, the first run failed, the backfill ended, a plan needs confirmation, no run
+#: began or ended for long.
 Event = Literal["started", "failed", "finished", "needs_approval", "stalled"]
 Shape = Literal["json", "slack"]
 _REFERENCES = ("env:", "file:")
@@ -21,7 +21,7 @@ _REFERENCES = ("env:", "file:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyDeclaration:
-    """Whom to tell which events: a `command`, given JSON on stdin, or a `webhook`.
+    """The events for one hook: a `command`, with JSON on stdin, or a `webhook`.
 
     `webhook` and `secret`, the key of its signature, may be references. After `stalled_after`
     without a run that begins or ends, a backfill is stalled.
@@ -36,13 +36,13 @@ class NotifyDeclaration:
 
     @property
     def id(self) -> str:
-        """What names it in the outbox: the same target is the same in all processes."""
+        """Its id in the outbox, the same in all processes."""
         target = self.webhook or "\0".join(self.command)
         return hashlib.sha256(target.encode()).hexdigest()[:16]
 
 
 def read_notify(tables: Iterable[Table], hosts: Collection[str]) -> tuple[NotifyDeclaration, ...]:
-    """Read the `[[notify]]` tables; webhooks go to these hosts only."""
+    """Read the `[[notify]]` tables; webhooks are allowed only for these hosts."""
     return tuple(_read(table, hosts) for table in tables)
 
 
@@ -76,7 +76,7 @@ HOSTS_HINT = 'Name its host in [run] notify_hosts = ["hooks.slack.com"], and use
 
 
 def wrong_address(address: str, hosts: Collection[str]) -> str:
-    """Return why nothing may be sent to an address, empty where it may.
+    """Return why an address is not allowed, or an empty text.
 
     >>> wrong_address("https://hooks.example.com/x", ["hooks.example.com"])
     ''

@@ -1,4 +1,4 @@
-"""What a dataset's name pattern adds to its declaration: a name and a calendar."""
+"""Derives a dataset's name and calendar from its name pattern."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _GRAINS = tuple(grain for grain in get_args(Grain) if grain != "none")
 
 
 def completed(declared: DatasetDeclaration) -> DatasetDeclaration:
-    """Return the declaration with the name and the calendar that its pattern tells by itself.
+    """Return the declaration with the name and calendar from its pattern.
 
-    Raises DeclarationError where pattern and declared calendar contradict each other.
+    Raises DeclarationError if pattern and declared calendar contradict each other.
     """
     if declared.pattern is None:
         return declared
@@ -52,21 +52,21 @@ def _has_kind(calendar: CalendarDeclaration) -> bool:
 
 
 def _told(placeholder: str, told: str | None, rest: CalendarDeclaration) -> CalendarDeclaration:
-    """Return the calendar that a placeholder tells by its name or its format."""
+    """Return the calendar of a placeholder, from its name or format."""
     if told == "":
         return CalendarDeclaration(keys="runtime")
     if placeholder in _GRAINS:
         return replace(rest, grain=cast(Grain, placeholder))
     if told is None:
         raise DeclarationError(
-            "`pattern` tells instants finer than an hour",
+            "`pattern` has times finer than an hour",
             hint="Declare the calendar beside it, with `cron` or `every`.",
         )
     return replace(rest, grain=cast(Grain, told))
 
 
 def _check(declared: DatasetDeclaration, pattern: NamePattern) -> None:
-    """Refuse a pattern that does not say which key of the calendar a name holds."""
+    """Refuse a pattern that does not determine a key of the calendar."""
     placeholders = dict(pattern.placeholders)
     if declared.calendar is not None:
         if len(placeholders) > 1:

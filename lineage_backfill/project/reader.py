@@ -1,4 +1,4 @@
-"""`[[dataset]]`, `[[job]]`, `[pools]` and `[engines.*]` tables as declarations."""
+"""Reads `[[dataset]]`, `[[job]]`, `[pools]` and `[engines.*]` tables as declarations."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def spark_properties(table: Table, key: str) -> dict[str, str]:
 
 
 def check_zone(table: Table, key: str = "zone") -> str | None:
-    """Take a time zone; refuse one that the IANA database does not hold."""
+    """Read a time zone; refuse one that is not in the IANA database."""
     zone = table.text(key)
     if zone is not None and not _is_zone(zone):
         raise table.error(f"`{key}` {zone!r} is not a time zone", hint=nearest_zones(zone))
@@ -110,7 +110,7 @@ def _dataset(table: Table, base: Path) -> DatasetDeclaration:
     calendar, dimensions = _calendar(table, told=pattern is not None)
     location, where = table.text("location"), table.text("table")
     if location and where:
-        raise table.error("has both `location` and `table`", hint="Keep the one that it is.")
+        raise table.error("has both `location` and `table`", hint="Keep one of them.")
     with table.placed():
         declaration = DatasetDeclaration(
             name=name or "",
@@ -143,7 +143,7 @@ def _columns(table: Table) -> Mapping[str, str | None]:
 def _calendar(
     table: Table, *, told: bool = False
 ) -> tuple[CalendarDeclaration | None, tuple[DimensionDeclaration, ...]]:
-    """Read a calendar; where a pattern has `told` its kind, the rest of it is enough."""
+    """Read a calendar; its kind may come from a pattern (`told`)."""
     given = [kind for kind in CALENDAR_KINDS if kind in table]
     if len(given) > 1:
         raise table.error(
@@ -180,7 +180,7 @@ def _dimension(table: Table) -> DimensionDeclaration:
     calendar, nested = _calendar(table)
     if calendar is None or nested or calendar.grain == "none":
         raise table.error(
-            "a dimension has one calendar", hint="Give it a `grain`, `cron`, `every` or `keys`."
+            "a dimension has one calendar", hint="Add a `grain`, `cron`, `every` or `keys`."
         )
     table.done()
     return DimensionDeclaration(name=name, calendar=calendar, column=column)
@@ -203,7 +203,7 @@ def _job(table: Table, engines: tuple[str, ...], pools: tuple[str, ...]) -> JobD
         table, "entrypoint", _ENTRYPOINT, "`module:function` or the path of a .py or .sql file"
     )
     if engine is None and entrypoint is not None and engines == ("local",):
-        engine = "local"  # there is no other one to choose from
+        engine = "local"  # the only one
     with table.placed():
         declaration = JobDeclaration(
             name=name,
@@ -267,19 +267,19 @@ def _rules(table: Table) -> RunRules:
 
 
 def length(table: Table, key: str) -> timedelta | None:
-    """Take a length of time that is not 0."""
+    """Read a duration greater than 0."""
     text = table.text(key)
     found = read_length(text) if text is not None else None
     if text is not None and not found:
         raise table.error(
-            f"`{key}` is {text!r}, which is not a length of time",
+            f"`{key}` is {text!r}, which is not a duration",
             hint="Write it as 90s, 30m, 2h or 1d.",
         )
     return found
 
 
 def window(table: Table, key: str) -> RunWindow | None:
-    """Take the hours of a day, with or without a time zone."""
+    """Read a daily window, with or without a time zone."""
     text = table.text(key)
     found = RunWindow.read(text) if text is not None else None
     if text is not None and found is None:
@@ -380,7 +380,7 @@ def _write(table: Table) -> WriteDeclaration:
 
 
 def write_policy(table: Table) -> WritePolicy:
-    """Take how an output is written."""
+    """Read how an output is written."""
     with table.placed():
         mode: Any = table.choice("mode", get_args(WriteMode))
         return WritePolicy(
@@ -399,7 +399,7 @@ def _unique(placed: list[tuple[str, Named]]) -> tuple[Named, ...]:
         if key in seen:
             raise DeclarationError(
                 f"{place}: `{declaration.name}` is declared twice",
-                hint="Put all that is said of it into one table.",
+                hint="Merge the two tables.",
             )
         seen.add(key)
     return tuple(declaration for _, declaration in placed)

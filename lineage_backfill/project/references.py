@@ -1,4 +1,4 @@
-"""`env:NAME` and `file:PATH` in place of a secret: what they stand for."""
+"""Resolves `env:NAME` and `file:PATH`, references to secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from lineage_backfill.errors import ConfigError
 
-#: Returns a value with its references replaced, given its place and the folder of relative paths.
+#: Returns a value with references replaced, for its place and the folder of relative paths.
 Reveal = Callable[..., Any]
 
 
@@ -20,9 +20,9 @@ def revealed(
     environ: Mapping[str, str],
     read: Callable[[Path], bytes | None],
 ) -> Any:
-    """Return what a reference stands for, and any other value as it is; tables member by member.
+    """Return a value with references replaced, also inside tables.
 
-    Raises ConfigError, which names the place, for a variable or a file that is not there.
+    Raises ConfigError, which names the place, for a missing variable or file.
     """
     if isinstance(value, Mapping):
         return {

@@ -1,4 +1,4 @@
-"""Which declaration holds for each dataset, job and edge: calendars, mappings, write policies.
+"""Resolves datasets, jobs and edges: calendars, mappings, write policies.
 
 The first of these wins: the project file (an exact name, then the first glob), the facet sent with
 the lineage, inference from run history; what none of them knows is unknown.
@@ -42,45 +42,45 @@ _DEFAULT_POLICY: Final = WritePolicy()
 _NO_REFERENCES: Final[frozenset[DatasetRef]] = frozenset()
 
 
-# Facts are compared by identity: each is made once, and they are keys of the planner's tables.
+# Facts are compared by identity: each exists once, and they are keys of the planner's tables.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetFacts:
-    """What the planner needs of one dataset; `calendar` None where nothing tells it."""
+    """The facts of one dataset for the planner; `calendar` None if unknown."""
 
     ref: DatasetRef
     calendar: Calendar | None
     origin: Origin | None
     declaration: DatasetDeclaration | None
-    number: int  # among those of one resolver, from 0
+    number: int  # within one resolver, from 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Input:
-    """One input of a job as the planner sees it; `mapping` None where a side is unknown."""
+    """One input of a job for the planner; `mapping` None if a side is unknown."""
 
     data: DatasetFacts
     mapping: EdgeMapping | None
     own: bool = False  # the job's own output: self-dependence
     reference: bool = False  # a `none` mapping: never makes stale, orders nothing
     declared: bool = False  # added by the project file, not found in the lineage
-    read: ReadDeclaration | None = None  # what is said of the edge
+    read: ReadDeclaration | None = None  # the declaration of the edge
     undeclared: bool = False  # self-dependence without a declared mapping
 
     @property
     def dataset(self) -> DatasetRef:
-        """The name of what is read."""
+        """The name of the dataset read."""
         return self.data.ref
 
     @property
     def reads_whole(self) -> bool:
-        """Whether runs read all of it, and get no keys."""
+        """Whether runs read the whole dataset, without keys."""
         return self.mapping is None or self.mapping.reads_whole
 
     @property
     def on_missing(self) -> OnMissing:
-        """When a run fails because what it needs was never written; a reference is not needed."""
+        """When a run fails because partitions were never written; never for a reference."""
         if self.reference:
             return "read"
         return "guard" if self.read is None else self.read.on_missing
@@ -97,17 +97,17 @@ class Output:
 
     @property
     def dataset(self) -> DatasetRef:
-        """The name of what is written."""
+        """The name of the dataset written."""
         return self.data.ref
 
     @property
     def says_mode(self) -> bool:
-        """Whether it has partitions, or a declared mode: no default replaces a whole table."""
+        """Whether it has partitions or a declared mode; no default replaces a whole table."""
         calendar = self.data.calendar
         return self.policy.says_mode or bool(calendar and not calendar.is_whole)
 
     def refuse_undeclared(self) -> None:
-        """Raise DeclarationError where only a default says that a whole table is replaced."""
+        """Raise DeclarationError if a whole table would be replaced by default."""
         if not self.says_mode:
             raise DeclarationError(
                 f"{self.dataset} is not partitioned, and nothing declares how it is written: a run "
@@ -123,10 +123,10 @@ _Write = tuple[DatasetFacts, WriteDeclaration | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFacts:
-    """All that the planner needs of one job; `problem` says why it cannot be planned at all.
+    """The facts of one job for the planner; `problem` says why it cannot be planned.
 
-    A plain job has no problem, knows and bounds all that it reads, is not guarded, and makes
-    stale no keys but those that read what is dirty.
+    A plain job has no problem, only known and bounded inputs, and no guards, and its stale keys are
+    exactly those that read dirty partitions.
     """
 
     ref: JobRef
@@ -137,32 +137,32 @@ class JobFacts:
     outputs: tuple[Output, ...]
     references: frozenset[DatasetRef]  # inputs with a `none` mapping
     live: tuple[Input, ...]  # the other inputs
-    sources: tuple[int, ...]  # the numbers of the datasets that they are inputs of
+    sources: tuple[int, ...]  # the numbers of their datasets
     own: tuple[EdgeMapping, ...]  # how it reads its own outputs
     unknown: tuple[Input, ...]  # live inputs whose partitioning is unknown, to it at least
     endless: bool  # whether an input or its reader would have to be listed without a first key
     lacking: tuple[Input, ...]  # inputs whose labels may not all have one of its own
     lookback: int
-    batch: BatchPolicy | None  # as the project file or its facet says
+    batch: BatchPolicy | None  # from the project file or its facet
     declaration: JobDeclaration | None
     problem: str | None
     hint: str
-    guessed: bool  # how it reads an input is not known, and only a default stands there
-    guarded: bool  # runs only where a guard rail is overridden
+    guessed: bool  # an input has only the default mapping
+    guarded: bool  # runs only if a guard rail is overridden
     is_plain: bool
     kind: int  # equal for jobs of one declaration and calendar whose edges have the same mappings
 
 
 class Lineage(Protocol):
-    """What a resolver knows beside the project file."""
+    """The lineage as a resolver sees it."""
 
     @property
     def declared_reads(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
-        """The inputs that only the project file knows, by job."""
+        """The inputs from the project file only, by job."""
 
     @property
     def declared_writes(self) -> Mapping[JobRef, Sequence[DatasetRef]]:
-        """The outputs that only the project file knows, by job."""
+        """The outputs from the project file only, by job."""
 
     def reads(self, job: JobRef) -> tuple[DatasetRef, ...]:
         """Return the inputs of a job."""
@@ -335,7 +335,7 @@ class DeclarationResolver:
         calendar, origin, problem, hint = self._run_calendar(ref, declared, sent, reads, writes)
         guessed = bool(unreadable) and not _says_edges(declared)
         if guessed and not problem:
-            # To go on with the defaults would be to guess what the job meant to say.
+            # Continuing with the defaults would mean guessing what the job declares.
             problem, hint = unreadable, "declare the job's reads in the project file, which wins"
         inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
         if trouble and not problem:

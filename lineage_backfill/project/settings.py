@@ -91,7 +91,7 @@ class Project:
     `root` is the project file's folder, or the working directory where there is none. `name` is
     the project's in every checkout, `target` the one that was chosen. `code` is the folder from
     which entrypoints import, `outbox` where runs put their lineage events, `spark` Spark's own
-    properties (`spark.master`, …), `live_runs` what becomes of a backfill while somebody else runs
+    properties (`spark.master`, …), `live_runs` what becomes of a backfill while someone else runs
     the same keys. After `max_failures` failed runs a backfill starts no more, nor when it
     `expires`, counted from when it was to begin.
     """

@@ -230,7 +230,7 @@ class Cutoff:
         for point in wanted.points():
             held = now.get(point)
             if held is None:
-                is_other = point in stale_points  # changed by somebody unknown to the store
+                is_other = point in stale_points  # changed by someone unknown to the store
             else:
                 is_other = (
                     held.digest is None
@@ -461,7 +461,7 @@ class Cutoff:
             points = list(_parsed(calendar, part["keys"]).points())
             text = part["digests"]
             digests = [text[at : at + _LENGTH] for at in range(0, len(text), _LENGTH)]
-            if len(points) == len(digests):  # else its calendar begins or ends elsewhere by now
+            if len(points) == len(digests):  # else its calendar begins or ends elsewhere now
                 known = (None if one == _UNKNOWN else one for one in digests)
                 return dict(zip(points, known, strict=True)), part["version"]
         return {}, None

@@ -474,12 +474,12 @@ class Executor:
 def _refuse_closed(record: BackfillRecord) -> None:
     if record.deleted:
         raise UsageError(
-            f"backfill {record.id} is deleted", hint="`undo` may take it back; `run` repairs anew."
+            f"backfill {record.id} is deleted", hint="`undo` may take it back; `run` repairs again."
         )
     if record.undone_by is not None:
         raise ConflictError(
             f"backfill {record.id} is undone by {record.undone_by}",
-            hint="`run` repairs anew what it had repaired.",
+            hint="`run` repairs again what it had repaired.",
         )
 
 

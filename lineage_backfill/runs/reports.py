@@ -15,7 +15,7 @@ from lineage_backfill.model import DatasetRef, JobRef, RunState, named
 from lineage_backfill.partitions.calendar import EVERY, Calendar
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.text import KeySet, parse, render
-from lineage_backfill.planning.plan import Plan, PlannedRun
+from lineage_backfill.planning.plan import Plan, PlannedRun, changed_in_short
 from lineage_backfill.planning.staleness import TableRecord
 from lineage_backfill.ports import (
     AttemptRecord,
@@ -55,6 +55,7 @@ def status(
         "schema_version": 1,
         "kind": "status",
         **_backfill(record),
+        "changed": changed_in_short(plan),
         "driver": driver and {"owner": driver.owner, "until": instant(driver.until)},
         "totals": {"runs": len(runs)} | {state.value: count[state] for state in RunState},
         "blocked_jobs": [job["job"] for job in left if not job["reason"].get("by_choice")],
@@ -164,6 +165,7 @@ def report(
         "schema_version": 1,
         "kind": "report",
         **_backfill(record),
+        "changed": plans[0].title,
         "description": record.description,
         "reason": record.reason,
         "touched_is_planned": False if False in exact else None if None in exact else True,

@@ -180,7 +180,7 @@ class RunLoop:
                 starting, skipped = ([], []) if self._stopping else self._next()
                 self._record_moves(moves + skipped, starting)
                 handed_over = self._submit(starting)
-                # What has ended by now needs no handle in the store, the outcome brings it.
+                # What has ended now needs no handle in the store, the outcome brings it.
                 moves = self._take(timeout=0)
                 moves += [
                     self._handed_over(*one)
@@ -287,7 +287,7 @@ class RunLoop:
         self._running[attempt.token] = attempt
         self._handles[attempt.engine, handle] = attempt.token
         self._await_end(attempt, record.started_at or self._clock.now())
-        if engine.poll(handle).state.is_final:  # it ended before anybody listened
+        if engine.poll(handle).state.is_final:  # it ended before anyone listened
             self._notify(attempt.engine, handle)
         if handed_over:
             return [self._handed_over(attempt, handle)]

@@ -59,7 +59,7 @@ def _copied(store: Any, name: str, size: int | None) -> BinaryIO:
         copy.close()
         raise
     copy.flush()
-    os.utime(copy.fileno(), (0, 0))  # nobody is writing to it
+    os.utime(copy.fileno(), (0, 0))  # no one is writing to it
     copy.seek(0)
     return cast(BinaryIO, copy)
 

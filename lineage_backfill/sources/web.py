@@ -214,7 +214,7 @@ class WebClient:
     def _body(self, response: requests.Response, deadline: float) -> bytes:
         body = bytearray()
         began = time.monotonic()
-        # What has come, at once: whoever sends byte by byte meets the deadline all the same.
+        # What has come, at once: a server that sends byte by byte meets the deadline, too.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             body += chunk
             if time.monotonic() > deadline:

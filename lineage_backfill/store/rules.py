@@ -107,7 +107,7 @@ def already_undone(backfill_id: str, undone_by: str) -> ConflictError:
     """Return the error for a backfill that another one has taken back, or is about to."""
     return ConflictError(
         f"backfill {backfill_id} is undone by {undone_by}",
-        hint=f"`status {undone_by}` says how far that has come; `run` repairs anew.",
+        hint=f"`status {undone_by}` says how far that has come; `run` repairs again.",
     )
 
 

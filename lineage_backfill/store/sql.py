@@ -85,7 +85,7 @@ _ADDRESSES = "Use sqlite:///FILE, or postgresql+psycopg://… with the extra `po
 #: Seconds that a writer waits for another one.
 BUSY_TIMEOUT = 30.0
 
-#: Within about half a minute, a server that is gone without a word is one that does not answer.
+#: Within about half a minute, a vanished server counts as one that does not answer.
 #: Options of libpq, in seconds, but the last one; those of the address come first.
 _LIMITS = {
     "connect_timeout": 10,
@@ -555,7 +555,7 @@ class SqlRunStore(RunStore):
         with self._write() as connection:
             if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
                 connection.execute(sa.func.pg_advisory_xact_lock(_MIGRATION).select())
-            if _version(connection) != REVISIONS[-1]:  # nobody else was faster
+            if _version(connection) != REVISIONS[-1]:  # no one else was faster
                 upgrade(connection)
 
 

@@ -104,7 +104,7 @@ def _trace_row(trace: Trace) -> _Row:
 class _Statement:
     """A statement for many rows, compiled once for each kind of database.
 
-    SQLAlchemy works out anew for every row what its parameters are, which takes longer than
+    SQLAlchemy computes again for every row what its parameters are, which takes longer than
     SQLite takes to write the row.
     """
 

@@ -111,6 +111,7 @@ def backfill(backfill: str) -> str:
         states=[one for one in RunState if status["totals"][one]],
         took=backfills.took,
         report=report,
+        sentence="" if is_live else backfills.outcome(status, report),
         no_report=no_report,
         commands=_commands(status),
     )

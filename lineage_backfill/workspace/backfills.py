@@ -348,10 +348,10 @@ class Backfills:
         }
 
     def prune(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove the backfills of a document of `prunable` and their files; return it anew.
+        """Remove the backfills of a document of `prunable` and their files; return it again.
 
         So are files left here of those that another machine has pruned. A backfill that is driven
-        by now is a ConflictError, and stays with all that comes after it.
+        now is a ConflictError, and stays with all that comes after it.
         """
         now = datetime.now(UTC)
         with self.workspace.open_store() as store:

@@ -200,7 +200,7 @@ def left_out(lineage: LineageSetting) -> tuple[str, ...]:
         return ()
     runs = ", ".join(lineage.ignore_runs)
     if lineage.snapshot:
-        return (f"`ignore_runs` changes no saved snapshot: save it anew without {runs}",)
+        return (f"`ignore_runs` changes no saved snapshot: save it again without {runs}",)
     return (f"left out of the lineage by `ignore_runs` is what these runs said: {runs}",)
 
 

@@ -191,7 +191,7 @@ class Planning:
         return timeline(self.workspace.resolver_of(plan), plan)
 
     def lost_reads(self, plan: Plan) -> Mapping[DatasetRef, KeySet]:
-        """Return what the runs of a plan read and what is past its retention by now."""
+        """Return what the runs of a plan read and what is past its retention now."""
         return lost_reads(self.workspace.resolver_of(plan, now=self.workspace.now), plan)
 
     def missing_reads(self, plan: Plan) -> tuple[MissingReads, ...]:

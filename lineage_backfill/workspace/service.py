@@ -53,7 +53,7 @@ class _Refusal:
 class Service:
     """Drives the backfills of a project that have no driver, at most `slots` at once.
 
-    `open_workspace` reads the project anew for each backfill, `reporter_of` returns what is given
+    `open_workspace` reads the project again for each backfill, `reporter_of` returns what is given
     the events of one. Several services may share a run store: leases keep them apart. What machines
     that are `gone` had under way is lost.
     """
@@ -114,7 +114,7 @@ class Service:
     def _begin(self, store: RunStore, id_: str) -> None:
         try:
             workspace = self.open_workspace()
-        except BackfillError as error:  # somebody edits the project file
+        except BackfillError as error:  # someone edits the project file
             self._refuse(id_, str(error))
             return
         engines = {one.name for one in workspace.project.declarations.engines}

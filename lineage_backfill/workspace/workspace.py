@@ -101,7 +101,7 @@ class Workspace:
 
     @cached_property
     def resolver(self) -> Resolver:
-        """What is known of the partitions of each dataset and job by now, without functions."""
+        """What is known of the partitions of each dataset and job now, without functions."""
         return Resolver(self.snapshot, self.project.declarations, now=self.now)
 
     @property

@@ -3,7 +3,7 @@
 
     scripts/bench/plan.py [--json] [--repeat N] [--only WORD] [--beside PATH]
 
-"ms" is a planner made anew, a request that it has not seen, and the whole document written to a
+"ms" is a planner made again, a request that it has not seen, and the whole document written to a
 sink, with every reason, run and hash; "warm_ms" is a plan alone, by a planner that has planned the
 request before. Memory is the peak of what "ms" times, by tracemalloc, in a run of its own.
 With --beside the same cases run in turn on the code at PATH, each in a process of its own, and

@@ -155,7 +155,7 @@ def pages_from(browser: webdriver.Chrome, address: str) -> list[tuple[str, str]]
 def test_serving_is_told_in_one_line_and_ends_when_it_is_asked_to(shop: Shop) -> None:
     with serving(shop) as (address, process):
         with urllib.request.urlopen(address) as answer:
-            assert "No backfill has been run here yet" in answer.read().decode()
+            assert "No backfills yet" in answer.read().decode()
             assert "waitress" not in str(answer.headers)
         with pytest.raises(HTTPError, match="405"):
             urllib.request.urlopen(address, data=b"")

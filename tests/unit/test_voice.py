@@ -34,28 +34,46 @@ NOT_BUT = {
     r"\bdoes no longer\b": "no longer",
     r"\bthis is no (?!longer)\w+": "not a …",
     r"has printed nothing": "no output",
-    r"\bmade anew\b|\bmake it anew\b|\bmakes anew\b": "again",
+    r"\banew\b": "again",
+    r"\b(some|any)body\b": "someone, anyone, another user",
+    r"\bby now\b": "now",
+    r"\bbears? (the|a|its|this|one)\b|\bbears\b": "has",
+    r"\bwork(s|ed|ing)? out\b": "compute",
+    r"\bought to\b": "should, must",
+    r"\bfrom then on\b": "afterwards",
+    r"\bheld (it )?against\b": "compared with",
+    r"\bis no (key|job|plan|address|table name|number)\b": "is not a …",
+    r"\bthe ways? (from|back to|to it)\b": "the path from",
+    r"\b(un)?planned, for\b|\bfor (nothing|no data) is known\b": "not planned: …, as …",
+    r"\bcount here any more\b": "is no longer used here",
+    r"\bboth say (how|where|which)\b": "both set the …",
+    r"\bwhat did not succeed of\b|\bwhat is drawn of\b": "name the things themselves",
+    r"\bsay which ones\b": "name them with …",
     r"without a word": "without …",
     r"\bwhoever\b": "who",
     r"\bheld to\b": "compared with",
     r"\bof which (some|all|one|none|nothing|each)\b|\bof which \d": "two sentences, or 'with'",
     r"\b(senders|hooks|what) (is|are) told\b": "sent, shown, reported",
 }
+_COMMENT = re.compile(r"(?:^|  )#:? (.+)$", re.MULTILINE)
 _SOURCES = ("lineage_backfill", "spark_runtime", "docker")
 
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Yield every text for a reader with where it stands: pages, documents, strings, outputs."""
     pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    pages += ROOT.glob("lineage_backfill/**/*.html")
+    pages += [*ROOT.glob("lineage_backfill/**/*.html"), ROOT / "CHANGELOG.md"]
+    pages += [*ROOT.glob("lineage_backfill/**/*.schema.json")]
     pages += ROOT.glob("tests/unit/**/__snapshots__/*.ambr")
     for page in pages:
         yield str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
     for folder in _SOURCES:
         for file in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            text, where = file.read_text(encoding="utf-8"), file.relative_to(ROOT)
+            for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield f"{file.relative_to(ROOT)}:{node.lineno}", node.value
+                    yield f"{where}:{node.lineno}", node.value
+            yield f"{where} (comments)", "\n".join(_COMMENT.findall(text))
 
 
 TEXTS = list(sentences())

@@ -1,6 +1,6 @@
 """The tables of a food delivery service: a folder each, and in it a JSON file for each partition.
 
-Pure functions of files, so that tasks build them, and anybody can compute them again.
+Pure functions of files, so that tasks build them, and anyone can compute them again.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Story:
         file.write_text(json.dumps(orders))
 
     def keys(self, table: str) -> list[str]:
-        """Return the partitions that a table has by now."""
+        """Return the partitions that a table has now."""
         return sorted(path.stem for path in (self.lake / table).glob("*.json"))
 
     def fill(self) -> None:

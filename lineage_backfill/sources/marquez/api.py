@@ -77,7 +77,7 @@ class Api:
         return None if isinstance(answer, HTTPStatusError) else int(answer["totalCount"])
 
     def ask(self, path: str, **query: str) -> Answer:
-        """Return one answer, not parsed yet: for what is held against others by its counts."""
+        """Return one answer, not parsed yet: for what is compared with others by its counts."""
         if self._is_closed:
             raise LineageError(f"{path}: not asked for, as the read has ended")
         return self._client.ask(_BASE + path, query)

@@ -271,7 +271,7 @@ class EventHistory:
                 parents.add((parent["job"]["namespace"], parent["job"]["name"]))
 
     def _repair(self, api: Api) -> bool:
-        """Read those windows again that hold more events by now; return whether none holds fewer.
+        """Read those windows again that hold more events now; return whether none holds fewer.
 
         What a removed event said cannot be taken back. Some windows are counted together.
         """
@@ -340,7 +340,7 @@ class EventHistory:
             "heard": sorted(self.heard),
             "parents": [[*name, sorted(parents)] for name, parents in self.parents.items()],
         }
-        # Made anew in seconds: fast to write rather than small.
+        # Rebuilt in seconds: fast to write rather than small.
         write_records(file, chain([header], state.dump(self.builder)), level=1)
 
     @classmethod

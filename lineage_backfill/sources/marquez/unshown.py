@@ -55,7 +55,7 @@ def fold_unshown(
         events = list(chain(_of_jobs(api, history, jobs), _of_datasets(api, datasets, since)))
         if cache and len(api.warnings) == noted:
             try:
-                # Made anew in minutes at most: fast to write rather than small.
+                # Rebuilt in minutes at most: fast to write rather than small.
                 write_records(cache, chain([header], events), level=1)
             except OSError as error:
                 api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")

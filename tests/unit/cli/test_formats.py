@@ -292,4 +292,4 @@ def test_one_form_at_a_time(shop: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_why_not(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASKED, "--why-not", "daily@2024-01-09"]) == 0
-    assert "is not planned: it reads no partition that changed" in capsys.readouterr().out
+    assert "is not planned: it reads no changed partition" in capsys.readouterr().out

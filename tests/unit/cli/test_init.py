@@ -52,7 +52,7 @@ def test_from_events_to_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert 'events = ["events.ndjson"]' in (here / FILE).read_text()
 
     assert main(["config", "check"]) == 0
-    assert "its partitioning is unknown, which blocks daily" in capsys.readouterr().out
+    assert "partitioning unknown; this blocks daily" in capsys.readouterr().out
     answer(here / FILE, "[[dataset]]", 'name = "*"', 'grain = "day"', 'start = "2024-01-01"')
     assert main(["config", "check", "--strict"]) == 0
     capsys.readouterr()

@@ -202,6 +202,14 @@ def test_a_job_and_its_keys(text: str, job: str, keys: KeySet | None) -> None:
     assert names.job_and_keys(text) == (JobRef("shop", job), keys)
 
 
+def test_a_dataset_given_as_a_job_names_its_writers() -> None:
+    node = JobNode(ref=JobRef("shop", "load"), reads=(), writes=(DatasetRef("lake", "orders"),))
+    names = NameLookup(resolver(snapshot=LineageSnapshot.of([node])))
+    with pytest.raises(UsageError, match="'orders' is a dataset; a job is expected") as raised:
+        names.job("orders")
+    assert raised.value.hint == "It is written by shop:load."
+
+
 @pytest.mark.parametrize("text", ["b", "b@a", "a@", "@", ""])
 def test_a_job_that_nobody_knows_or_a_key_that_is_none(text: str) -> None:
     with pytest.raises(UsageError):

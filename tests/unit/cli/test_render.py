@@ -40,7 +40,7 @@ from lineage_backfill.planning.planner import Planner, Planning
 from lineage_backfill.planning.resolver import Resolver
 from lineage_backfill.presentation.backfills import names_in, outcome, outputs
 from lineage_backfill.presentation.names import Names, keys_in_words
-from lineage_backfill.presentation.plans import Beside, GroupBy, tree
+from lineage_backfill.presentation.plans import Beside, GroupBy, decisions, tree
 from lineage_backfill.presentation.text import UNKNOWN
 from lineage_backfill.presentation.words import in_short, mapping_in_words
 from tests.unit.cli import plans, reports_of
@@ -311,6 +311,26 @@ def test_the_outcome_is_one_sentence(
     status: dict[str, Any], report: dict[str, Any] | None, sentence: str
 ) -> None:
     assert outcome(status, report) == sentence
+
+
+def test_a_summary_names_what_run_refuses() -> None:
+    plan = plans.many(12)
+    runs = tuple(replace(run, engine=None) for run in plan.runs or ())
+    jobs = len({run.job for run in runs})
+    assert (
+        decisions(plan.detailed(runs=runs))[-1] == f"{jobs} jobs without an engine (`run` refuses)"
+    )
+    counted_only = replace(plan.detailed(runs=None), limits={"max_runs": 3})
+    assert decisions(counted_only)[-1].startswith("more runs than max_runs = 3 (--allow-max-runs")
+    assert not any("engine" in one or "max_runs" in one for one in decisions(plan))
+
+
+def test_a_backfill_names_what_changed_beside_a_title_of_its_own() -> None:
+    document = reports_of.status()
+    made = document["changed"]
+    assert made.startswith("feed 2013-03-10T05")
+    assert f"changed {made}" in shown(status_table({**document, "title": "VAT fix"}), 80)
+    assert "changed " not in shown(status_table({**document, "title": made}), 80)
 
 
 def test_rows_of_what_was_not_rewritten_are_unknown_not_0() -> None:

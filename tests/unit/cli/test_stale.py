@@ -219,13 +219,13 @@ def test_what_cannot_be_known_is_said(
     (shop.folder / "raw").mkdir()
     (shop.folder / "raw" / "file.csv").touch()
     document = asked("--select", "clean")
-    assert said(document) == {"clean": {"why": ["nothing tells when s:raw changed"]}}
+    assert said(document) == {"clean": {"why": ["it is not recorded when s:raw changed"]}}
     (silent,) = document["silent"]
     assert silent["dataset"]["name"] == "raw"
     assert "is no Delta table" in silent["why"]
     assert main(["stale", *NOW]) == 0
     text = capsys.readouterr().out
-    assert "nothing tells when s:raw changed" in text
+    assert "it is not recorded when s:raw changed" in text
     assert "is no Delta table" in text
 
 

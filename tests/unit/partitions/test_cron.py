@@ -145,7 +145,7 @@ def test_firings_do_not_depend_on_where_the_search_began(
 
 
 def test_a_firing_beyond_all_years_is_refused() -> None:
-    with pytest.raises(CronError, match="centuries away"):
+    with pytest.raises(CronError, match="within centuries"):
         cron_grid("0 0 1 1 *", "UTC").start(-1_000_000)
 
 

@@ -36,8 +36,8 @@ SALES = product(
 SHOPS = product(region={"keys": ("eu", "us")}, shop={"keys": ("x", "y", "z")})
 
 
-CLIPPED = "the range {} was clipped to the keys that exist: {}"
-EMPTY = "the range {} holds no key that exists: the first key is {}, the newest key is {}"
+CLIPPED = "the range {} was clipped to existing keys: {}"
+EMPTY = "the range {} contains no existing key: the first key is {}, the newest key is {}"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_box_that_names_no_dimension_is_refused(of: Calendar) -> None:
 
 def test_partitioned_data_needs_keys_and_the_whole_none() -> None:
     assert len(parse(WHOLE, None)) == 1
-    with pytest.raises(KeyFormatError, match="no keys were given"):
+    with pytest.raises(KeyFormatError, match="no changed partitions are named"):
         parse(DAYS, None)
 
 

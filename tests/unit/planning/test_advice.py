@@ -58,7 +58,7 @@ def test_nothing_told_is_nothing_said() -> None:
 def test_what_an_orchestrator_starts_after_a_planned_job_is_missed_aloud() -> None:
     for waited_for in (REPORT, DAG, TASK):  # a DAG is its tasks
         (text,) = said(JobNode(ref=MAIL, after=(waited_for,)))
-        assert text.startswith("not planned, for no data is known to lead there")
+        assert text.startswith("not planned: their orchestrator starts them after planned jobs")
         assert text.endswith(": n:mail")
 
 
@@ -71,7 +71,7 @@ def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:
         + [JobNode(ref=MAIL, reads=(old,))],  # what it wrote
     ):
         (text,) = said(*jobs)
-        assert text.startswith("not planned, for only older runs read or wrote what leads there")
+        assert text.startswith("not planned: only edges of older runs lead there")
         assert text.endswith(": n:mail")
         assert said(*jobs, include_former=True) == []
     elsewhere = JobNode(ref=MAIL, former_reads=(old,))
@@ -82,7 +82,7 @@ def test_what_only_older_runs_have_read_or_written_is_missed_aloud() -> None:
 def test_what_a_job_reads_within_itself_alone_is_missed_aloud() -> None:
     for inner in (RAW, CLEAN):  # what changed, what a planned job writes
         (text,) = said(JobNode(ref=MAIL, inner=(inner,)))
-        assert text.startswith("not planned, for they read what changed only where their own parts")
+        assert text.startswith("not planned: they read changed data only where their own parts")
         assert text.endswith(": n:mail")
     assert said(JobNode(ref=MAIL, inner=(DatasetRef("n", "far"),))) == []
     assert said(JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), inner=(PAGE,))) == []
@@ -91,6 +91,6 @@ def test_what_a_job_reads_within_itself_alone_is_missed_aloud() -> None:
 def test_streams_and_dropped_datasets_are_planned_aloud() -> None:
     stream = JobNode(ref=REPORT, reads=(CLEAN,), writes=(PAGE,), processing="STREAM")
     (text,) = said(stream)
-    assert text == "planned although they are streams, which have no runs by partition: n:report"
+    assert text == "planned, but streaming jobs, which have no runs by partition: n:report"
     (text,) = said(dropped=(PAGE, DatasetRef("n", "far")))
-    assert text == "read or written although they were dropped since: n:page"
+    assert text == "read or written by the plan, but dropped since: n:page"

@@ -82,7 +82,7 @@ def test_writers_that_disagree_are_told() -> None:
     history = runs("a", 3, timedelta(hours=1)) + runs("b", 3, timedelta(days=1))
     made = drafted(lineage("x > a > y\n x > b > y", history=history))
     assert made.known == 0
-    assert "# Its writers do not agree: day and hour.\n" in made.text
+    assert "# Its writers disagree: day and hour.\n" in made.text
 
 
 def test_what_is_sent_with_the_lineage_is_told_and_not_declared_again() -> None:
@@ -97,7 +97,7 @@ def test_what_is_sent_with_the_lineage_is_told_and_not_declared_again() -> None:
     assert (made.datasets, made.known) == (3, 2)
     assert '#   "x": day in Europe/Berlin from 2024-01-01\n' in made.text
     assert '#   "y": d (day in UTC), r (keys eu, us)\n' in made.text
-    assert "# A partitioning was sent with the lineage, and cannot be read.\n" in made.text
+    assert "# The partitioning sent with the lineage cannot be read.\n" in made.text
 
 
 def test_a_job_that_reads_its_own_output_is_asked_how() -> None:

@@ -63,7 +63,7 @@ def test_a_key_that_reads_nothing_stale_is_up_to_date() -> None:
     planning = session(request({"hours": "2024-03-10T05"}), CHAIN, DAYS)
     found = explain(planning, job("daily"), keys("2024-03-11"))
     assert ask(found) == ("up_to_date", [])
-    assert found.sentence == "it reads no partition that changed"
+    assert found.sentence == "it reads no changed partition"
 
 
 def test_a_key_that_is_not_complete_is_said_to_be() -> None:
@@ -181,9 +181,9 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         "",
         "daily@2024-03-11",
         (
-            "it reads no partition that changed",
+            "it reads no changed partition",
             (
-                "keys daily < hours[2024-03-10T05]: what this key reads of it has not changed;"
+                "keys daily < hours[2024-03-10T05]: this key reads no changed partition of it;"
                 " needs 2024-03-11T00..2024-03-11T23"
             ),
         ),
@@ -195,7 +195,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         'job = [{ name = "sum", reads = [{ dataset = "a", mapping = "offset", by = -1 }] }]',
         "last",
         (
-            "it reads no partition that changed",
+            "it reads no changed partition",
             (
                 "calendar sum < a[2024-03-31]: its run keys that read it, as 2024-04-01,"
                 " are not complete yet"
@@ -209,10 +209,10 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         "",
         "sum",
         (
-            "it reads no partition that changed",
+            "it reads no changed partition",
             (
                 "calendar sum < a[2024-03-31]: its run keys that read it, as 2024-03-31,"
-                " lie behind its last one"
+                " are after its last one"
             ),
         ),
     ),
@@ -223,10 +223,10 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         "",
         "sum",
         (
-            "it reads no partition that changed",
+            "it reads no changed partition",
             (
                 "calendar sum < a[2024-03-01]: its run keys that read it, as 2024-03-01,"
-                " lie before its first one"
+                " are before its first one"
             ),
         ),
     ),
@@ -237,8 +237,8 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         'job = [{ name = "sum", reads = [{ dataset = "a", mapping = "none" }] }]',
         "sum",
         (
-            "nothing that changed leads to this job",
-            "reference sum < a[2024-03-01]: it reads that only as a reference (mapping none)",
+            "no path leads from the change to this job",
+            "reference sum < a[2024-03-01]: it reads this only as a reference (mapping none)",
         ),
     ),
     (
@@ -263,7 +263,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str, str, tuple[str, str]]] = [
         {"changed": {"a": "2024-03-10"}},
         "",
         "daily",
-        ("nothing that changed leads to this job; it lies upstream: w:a is made from", ""),
+        ("no path leads from the change to this job; it is upstream: w:a is built from", ""),
     ),
     (
         "a job beside the change, of the same origin",
@@ -322,7 +322,7 @@ def test_why_not_names_edges_that_only_older_runs_had_or_that_lie_within_the_job
     snapshot = lineage("hours > daily > a\nb > other > c")
     for change, word in (
         ({"former_reads": (hours,)}, "--include-former follows them"),
-        ({"inner": (hours,)}, "name it with --job"),
+        ({"inner": (hours,)}, "pass --job"),
         ({"inner": (dataset("a"),)}, "reads w:a only where its own parts wrote"),
     ):
         other = structs.replace(snapshot.jobs[job("other")], **change)
@@ -362,7 +362,7 @@ def test_an_explanation_as_a_document() -> None:
         "job": {"namespace": "w", "name": "daily"},
         "partitions": ["2024-03-10"],
         "verdict": "planned",
-        "sentence": "it reads partitions that changed, or that a planned run rewrites",
+        "sentence": "it reads partitions that changed or that a planned run rewrites",
         "hint": "",
         "hops": [
             {

@@ -40,7 +40,7 @@ def test_a_stale_input_of_unknown_partitioning_blocks_and_says_what_to_declare()
     reason = find(made, "j").reason
     assert "input w:mystery is unknown" in reason["text"]
     assert "[[dataset]] name = 'mystery'" in reason["hint"]
-    assert any("mystery is unknown: what reads it is blocked" in text for text in made.warnings)
+    assert any("mystery is unknown: its readers are blocked" in text for text in made.warnings)
 
 
 def test_an_unaffected_unknown_input_is_read_whole_with_a_warning() -> None:
@@ -295,7 +295,7 @@ def test_above_max_runs_totals_are_counted_and_runs_left_out() -> None:
     made = plan(asked, "raw > ja > a\na > jb > b", declared)
     assert made.runs is None
     assert dict(made.totals) == {"jobs": 2, "runs": 6, "partitions": 6}
-    assert any("6 runs are more than max_runs = 3" in text for text in made.warnings)
+    assert any("6 runs exceed max_runs = 3" in text for text in made.warnings)
     allowed = request({"raw": "2024-03-10T05..2024-03-12T05"}, allow=frozenset({"max-runs"}))
     assert len(plan(allowed, "raw > ja > a\na > jb > b", declared).runs or ()) == 6
 

@@ -40,8 +40,8 @@ def test_keys_that_a_calendar_does_not_hold_yet_are_told(
     (run,) = runs_of(made, "total")
     assert run.reads[0].keys == (f"{day}T00..{day}{read}",)
     warned = (
-        f"total {day} reads 22 of 24 keys of w:hours: its calendar does not hold {day}{late} yet;"
-        " rows that are there already are read"
+        f"total {day} reads 22 of 24 keys of w:hours: {day}{late} not in its calendar yet;"
+        " rows already there are read"
     )
     assert [text for text in made.warnings if "keys of" in text] == [warned][: late is not None]
 

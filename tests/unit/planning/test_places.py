@@ -249,22 +249,22 @@ def test_a_location_on_the_command_line_is_the_dataset_that_lies_there() -> None
         (
             [at("/lake/orders"), at("file:///lake/orders/", "orders_2")],
             [DatasetRef("file", "/lake/orders")],
-            'declared twice by its name and place: "orders" and "orders_2"',
+            'declared twice, by name and by location: "orders" and "orders_2"',
         ),
         (
             [at("/lake/orders"), '{ name = "/lake/orders", namespace = "file" }'],
             [DatasetRef("file", "/lake/orders")],
-            'declared twice by its name and place: "/lake/orders" and "orders"',
+            'declared twice, by name and by location: "/lake/orders" and "orders"',
         ),
         (
             [at("a.sales.orders"), at("b.sales.orders", "orders_2")],
             [DatasetRef("hive://m", "sales.orders")],
-            'declared twice by its name and place: "orders" and "orders_2"',
+            'declared twice, by name and by location: "orders" and "orders_2"',
         ),
         (
             [at("sales.orders")],
             [DatasetRef("databricks://h", f"{one}.sales.orders") for one in "ab"],
-            "may be databricks://h:a.sales.orders or databricks://h:b.sales.orders",
+            "can be databricks://h:a.sales.orders or databricks://h:b.sales.orders",
         ),
     ],
 )
@@ -302,8 +302,8 @@ def test_a_change_of_a_declared_dataset_reaches_the_readers_of_its_place() -> No
         for one in review(tied, project, now=datetime(2024, 4, 1, tzinfo=UTC))
         if one.kind == "tied-dataset"
     ]
-    assert note.text == "stands for file:/lake/orders, by its place"
-    with pytest.raises(UnknownNameError, match="knows no dataset w:orders") as caught:
+    assert note.text == "is file:/lake/orders in the lineage, by location"
+    with pytest.raises(UnknownNameError, match="dataset w:orders is not in the lineage") as caught:
         plan(
             request({"orders": "2024-03-10"}),
             lineage,

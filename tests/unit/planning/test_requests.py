@@ -61,8 +61,8 @@ DAYS = """dataset = [
 # --- roots ------------------------------------------------------------------------------------
 
 
-STRANGE = "dataset w:a: changed, and no key that exists: ds=NULL"
-NOTHING_CHANGED = "dataset w:a: nothing changed in its table after version 3"
+STRANGE = "dataset w:a: these changed partitions do not exist: ds=NULL"
+NOTHING_CHANGED = "dataset w:a: no change in its table after version 3"
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,12 @@ def test_a_job_root_below_another_root_is_reached_once_and_in_order() -> None:
 def test_no_keys_are_for_unpartitioned_roots() -> None:
     made = plan(request({"whole": None}), "whole > j > bounded", DAYS)
     assert summary(made) == {"j": "2024-03-01..2024-03-10"}
-    with pytest.raises(KeyFormatError, match=r"w:days: .*no keys were given") as caught:
+    with pytest.raises(
+        KeyFormatError, match=r"w:days: .*no changed partitions are named"
+    ) as caught:
         plan(request({"days": None}), "days > j > a", DAYS)
     assert "--from" in caught.value.hint
-    with pytest.raises(KeyFormatError, match="unpartitioned data has no keys"):
+    with pytest.raises(KeyFormatError, match="it is not partitioned and has no keys"):
         plan(request({"whole": "2024-03-10"}), "whole > j > bounded", DAYS)
 
 
@@ -438,7 +440,10 @@ def test_a_reader_without_column_lineage_is_kept_with_a_warning() -> None:
     held = LineageSnapshot.of(lines(("j", "a", "b")))
     made = plan(request({"a": "2024-03-10"}, columns=("price",)), held, DAYS)
     assert summary(made) == {"j": "2024-03-10"}
-    assert any("kept, for lack of column lineage: w:j" in text for text in made.warnings)
+    assert any(
+        "planned despite --columns, for lack of column lineage: w:j" in text
+        for text in made.warnings
+    )
 
 
 WIDE = DAYS.replace('"days"', '"[def]", grain = "day" }, { name = "days"')
@@ -498,7 +503,10 @@ def test_an_input_without_column_lineage_is_kept_though_another_has_it() -> None
     )
     made = plan(request({"days": "2024-03-10"}, columns=("price",)), held, WIDE)
     assert summary(made) == {"j": "2024-03-10"}
-    assert any("kept, for lack of column lineage: w:j" in text for text in made.warnings)
+    assert any(
+        "planned despite --columns, for lack of column lineage: w:j" in text
+        for text in made.warnings
+    )
 
 
 def test_columns_do_not_travel_along_a_reference() -> None:
@@ -630,7 +638,7 @@ def test_an_unknown_job_is_refused_with_near_misses() -> None:
 
 
 def test_an_empty_request_is_refused() -> None:
-    with pytest.raises(UsageError, match="nothing is said to have changed") as caught:
+    with pytest.raises(UsageError, match="no change is named") as caught:
         plan(request(), "days > j > a", DAYS)
     assert "--job" in caught.value.hint
 

@@ -55,17 +55,17 @@ CASES = {
     "a dataset of another namespace": (
         "[[dataset]]\nnamespace = 'v'\n" + TABLE.format("raw").partition("\n")[2],
         ("warning", "unknown-dataset", '[[dataset]] "raw"'),
-        "One of that name is in the namespace w: say so beside `name`.",
+        "The name exists in the namespace w: add `namespace` to the table.",
     ),
     "a glob that matches nothing": (
         TABLE.format("zz*"),
         ("warning", "unknown-dataset", '[[dataset]] "zz*"'),
-        "Correct the pattern, or leave the table out.",
+        "Correct the pattern, or remove the table.",
     ),
     "a glob of which an earlier one takes all": (
         TABLE.format("r*"),
         ("warning", "unknown-dataset", '[[dataset]] "r*"'),
-        "Correct the pattern, or leave the table out.",
+        "Correct the pattern, or remove the table.",
     ),
     "a misspelt job": (
         "[[job]]\nname = 'dayly'",
@@ -91,7 +91,7 @@ CASES = {
     "an edge of a glob that no job has": (
         DAILY.replace("daily", "d*") + "[[job.reads]]\ndataset = 'raw'",
         ("warning", "unknown-edge", '[[job]] "d*" [[job.reads]] "raw"'),
-        "In the lineage they have clean, rates.",
+        "In the lineage they use clean, rates.",
     ),
     "a start that is no key": (
         TABLE.format("raw") + "start = '2024-W01'",
@@ -106,27 +106,27 @@ CASES = {
     "a job without an engine": (
         "[[job]]\nname = 'page'",
         ("note", "no-engine", "to run"),
-        "`impact` does without; `run` refuses what needs it.",
+        "`impact` does not need it; `run` refuses without it.",
     ),
     "a job without an entrypoint": (
         "[[job]]\nname = 'page'\nengine = 'local'",
         ("note", "no-entrypoint", "to run"),
-        "`impact` does without; `run` refuses what needs it.",
+        "`impact` does not need it; `run` refuses without it.",
     ),
     "a dataset that lies nowhere": (
         "[[dataset]]\nname = 'raw'\ngrain = 'day'\ncolumn = 'ds'",
         ("note", "no-location", "to run"),
-        "`impact` does without; `run` refuses what needs it.",
+        "`impact` does not need it; `run` refuses without it.",
     ),
     "a dataset without a column for its key": (
         "[[dataset]]\nname = 'raw'\ngrain = 'day'\nlocation = 'x'",
         ("note", "no-column", "to run"),
-        "`impact` does without; `run` refuses what needs it.",
+        "`impact` does not need it; `run` refuses without it.",
     ),
     "a whole table that a default would replace": (
         "[[dataset]]\nname = 'daily'\ngrain = 'none'\nlocation = 'x'",
         ("note", "no-mode", "to run"),
-        "`impact` does without; `run` refuses what needs it.",
+        "`impact` does not need it; `run` refuses without it.",
     ),
 }
 
@@ -152,10 +152,10 @@ def test_unknown_partitioning_is_told_once_for_each_dataset_with_the_jobs_it_blo
     findings = found(TABLE.format("raw") + TABLE.format("clean"))
     unknown = [one for one in findings if one.kind == "unknown-partitioning"]
     assert [(one.place, one.text) for one in unknown] == [
-        ("dataset daily", "its partitioning is unknown, which blocks daily, page"),
+        ("dataset daily", "partitioning unknown; this blocks daily, page"),
         (
             "dataset rates",
-            "its partitioning is unknown, which blocks daily where that is what changed",
+            "partitioning unknown; this blocks daily if it changes",
         ),
     ]
 
@@ -172,7 +172,7 @@ def test_a_column_that_the_schema_does_not_have_is_found() -> None:
     nodes = [DatasetNode(ref=dataset(name), fields=("dt", "price")) for name in ("raw", "rates")]
     snapshot = LineageSnapshot.of(lineage(EDGES).jobs.values(), nodes)
     (one,) = found(DAYS.replace('"ds"', '"dtt"') + JOBS, snapshot)
-    assert one.text == "there is no column 'dtt' in rates, raw"
+    assert one.text == "no column 'dtt' in rates, raw"
     assert one.hint == "Did you mean dt?"
 
 
@@ -194,7 +194,7 @@ def test_what_the_lineage_says_otherwise_is_found() -> None:
     assert [(one.kind, one.text) for one in findings] == [
         (
             "contradiction",
-            "is declared day in UTC, and the lineage says otherwise by its partitioning facet",
+            "is declared day in UTC, and the partitioning facet in the lineage differs",
         ),
         (
             "contradiction",
@@ -207,7 +207,7 @@ def test_edges_that_only_older_runs_had_are_told_as_such() -> None:
     node = JobNode(ref=job("daily"), writes=(dataset("d"),), former_reads=(dataset("old"),))
     snapshot = LineageSnapshot.of([node], [DatasetNode(ref=dataset("old"))])
     (one,) = found(DAYS + DAILY + "[[job.reads]]\ndataset = 'old'", snapshot)
-    assert one.text == "only older runs had this edge: it is added to the lineage"
+    assert one.text == "only older runs had this edge; it is added to the lineage"
 
 
 def test_a_namespace_that_nothing_has_is_found() -> None:

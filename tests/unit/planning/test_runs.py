@@ -261,7 +261,7 @@ def test_the_engine_is_what_the_project_file_names_and_its_lack_changes_no_plan(
     without = plan(request({"days": "2024-03-10"}), "days > j > days2", DAYS)
     assert runs_of(with_engine, "j")[0].engine == "local"
     assert runs_of(without, "j")[0].engine is None
-    assert any("no engine is declared" in text and "w:j" in text for text in without.warnings)
+    assert any("no engine declared" in text and "w:j" in text for text in without.warnings)
     assert not any("no engine" in text for text in with_engine.warnings)
 
 

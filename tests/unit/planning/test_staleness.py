@@ -259,9 +259,9 @@ def test_runs_alone_tell_it_where_there_is_no_log() -> None:
         "older than tidy": "2024-01-03",
         "unjudged": "2024-01-01",
     }
-    assert world.stale()["total"].why == ("no recorded run is as old",)
+    assert world.stale()["total"].why == ("the recorded runs do not go back so far",)
     # Nothing tells when the raw data changed.
-    assert "nothing tells when w:raw changed" in world.stale()["clean"].why
+    assert "it is not recorded when w:raw changed" in world.stale()["clean"].why
 
 
 def test_what_nothing_is_known_of_is_not_judged() -> None:
@@ -269,7 +269,7 @@ def test_what_nothing_is_known_of_is_not_judged() -> None:
     world.table("raw", (ALL, 1))
     assert world.says("clean") == {"unjudged": ALL}
     assert world.stale()["clean"].why == (
-        "neither a table's log nor a recorded run tells when it was made",
+        "no table log and no recorded run shows when it was written",
     )
     blocked = World(toml="[[dataset]]\nname = 'raw'\ngrain = 'day'")
     assert blocked.stale()["clean"].why[0].startswith("the partitioning of its output")

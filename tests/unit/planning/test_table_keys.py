@@ -213,7 +213,7 @@ def test_columns_are_matched_in_any_case_and_must_be_those_of_the_table() -> Non
         ("2024-01-01..2024-01-02",),
         (),
     )
-    with pytest.raises(DeclarationError, match="partitioned by day, declared are ds"):
+    with pytest.raises(DeclarationError, match="partitioned by day, but ds are declared"):
         keys_of(resolver(one), ref, [], {"day": "date"})
     whole = declared('grain = "none"')
     assert keys_of(resolver(whole), ref, [{}], {}) == (("*",), ())
@@ -228,7 +228,7 @@ def test_formats_that_do_not_tell_the_time_are_refused() -> None:
 
 def test_only_delta_tables_with_a_place_are_asked() -> None:
     ref = DatasetRef("w", "t")
-    with pytest.raises(DeclarationError, match="is not declared"):
+    with pytest.raises(DeclarationError, match="no location is declared"):
         table_of(resolver(), ref)
     parquet = declared('grain = "day"\ncolumn = "ds"\nformat = "parquet"')
     assert table_of(resolver(parquet), ref).format == "parquet"

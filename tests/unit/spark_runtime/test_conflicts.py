@@ -30,7 +30,7 @@ def test_every_class_of_deltas_conflicts_is_one() -> None:
     classes: list[Any] = [one for _, one in inspect.getmembers(exceptions, inspect.isclass)]
     assert len(classes) >= 8
     for one in classes:
-        assert is_conflict(one("somebody else was faster")), one.__name__
+        assert is_conflict(one("someone else was faster")), one.__name__
     assert not is_conflict(ValueError("Concurrent appends are not my business"))
 
 

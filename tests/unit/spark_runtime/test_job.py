@@ -43,7 +43,7 @@ def test_a_job_is_found_by_its_entrypoint(document: dict[str, Any]) -> None:
         ("no_colon", "not of the form module:function"),
         ("no_such_module:f", "no module 'no_such_module'"),
         ("json:no_such_function", "has no function 'no_such_function'"),
-        ("json:loads", "is no job"),
+        ("json:loads", "is not a job"),
     ],
 )
 def test_entrypoints_that_name_no_job(entrypoint: str, complaint: str) -> None:

@@ -133,7 +133,7 @@ def test_unpartitioned_data_has_one_key_and_nothing_to_say(
     [
         # Static keys have no newest one, and a job without a calendar no key at all.
         (Calendar(keys=("eu", "us")), StartRequest(), UsageError, "static keys have no newest one"),
-        (Calendar(keys=("eu",)), StartRequest(keys=["us"]), MissingKeyError, "'us' is no key"),
+        (Calendar(keys=("eu",)), StartRequest(keys=["us"]), MissingKeyError, "'us' is not a key"),
         (
             Calendar(grain="day"),
             StartRequest(keys=["2024-W24"]),
@@ -432,7 +432,11 @@ def test_a_lookback_corrects_the_keys_before_unless_it_is_exact(nowhere: Project
         ),
         ([], [], "declares no output"),
         ([], [Write(DAYS), Write(HOURS)], "its outputs have different calendars"),
-        ([], [Write(Dataset("d", grain="day", column="d"))], "where dataset default:d is stored"),
+        (
+            [],
+            [Write(Dataset("d", grain="day", column="d"))],
+            "no location is declared for dataset default:d",
+        ),
         ([], [Write(Dataset("d", grain="day", location="/d"))], "columns are not declared"),
         ([Read(DAYS)], [Write(DAYS)], "reads its own output default:days, and how is not"),
         ([], [Write(DAYS, mode="full")], "would replace all of its output"),

