@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
@@ -57,6 +58,7 @@ class DeltaLog:
         self._checkpoint_reader = checkpoint_reader
         self._states: dict[int, TableState] = {}
         self._mark: tuple[int, int] | None = None
+        self._reading = Lock()  # runs of one application share a log
 
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""
@@ -76,6 +78,10 @@ class DeltaLog:
         target = self.latest_version() if version is None else version
         if target is None:
             raise TableError(f"there is no Delta table at {self.location}")
+        with self._reading:
+            return self._state(target)
+
+    def _state(self, target: int) -> TableState:
         newest = max(self._states, default=-1)
         if newest >= 0 and mark(self._path(newest)) != self._mark:
             self._states.clear()  # deleted and recreated, with other files of the same names

@@ -167,8 +167,7 @@ class ParquetLog:
         self.location = location
         self.root = local_path(location).absolute()
         self._beside = self.root.parent / f".{self.root.name}{FOLDER}"
-        self._records: list[Record] = []
-        self._mark: tuple[int, int] | None = None
+        self._loaded: tuple[list[Record], tuple[int, int] | None] = [], None
 
     def latest_version(self) -> int | None:
         """Return the newest version, None if there is no table; raises TableError."""
@@ -494,14 +493,16 @@ class ParquetLog:
 
     def _load(self) -> list[Record]:
         versions = sorted(int(entry.name[:20]) for entry in _entries(self._path("log")))
-        if self._records and mark(self._file(self._records[-1].version)) != self._mark:
-            self._records = []  # deleted and recreated
-        known = self._records[-1].version if self._records else -1
+        records, seen = self._loaded  # taken and put at once: runs of one application share a log
+        if records and mark(self._file(records[-1].version)) != seen:
+            records = []  # deleted and recreated
+        known = records[-1].version if records else -1
         texts = [self._file(v).read_text(encoding="utf-8") for v in versions if v > known]
         if texts:
-            self._records = [*self._records, *map(Record.from_json, texts)]
-            self._mark = mark(self._file(self._records[-1].version))
-        return self._records
+            records = [*records, *map(Record.from_json, texts)]
+            seen = mark(self._file(records[-1].version))
+        self._loaded = records, seen
+        return records
 
     def _file(self, version: int) -> Path:
         return self._path("log", f"{version:020}.json")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,23 @@ def test_rows_per_partition_follow_adds_and_removes(log: Log) -> None:
     assert reader.latest_version() == 2
     touched = {commit.version: commit.touched for commit in reader.commits(0, 2)}
     assert touched == {1: {("d1",), ("d2",), (None,)}, 2: {("d1",), (None,)}}
+
+
+def test_threads_that_share_a_log_read_what_each_asks_for(log: Log) -> None:
+    """As runs do that one application makes at once; older states are dropped meanwhile."""
+    newest = 30
+    for number in range(newest):
+        log.commit(add(f"f{number}", "d1", 1))
+    reader = DeltaLog(str(log.root))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            asked = [number * 7 % newest + 1 for number in range(240)]
+            found = list(pool.map(lambda v: reader.state(v).contents(("d1",)).rows, asked))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == asked
 
 
 def test_a_file_may_be_removed_without_a_word_of_its_partition(log: Log) -> None:
