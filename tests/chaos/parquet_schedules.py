@@ -220,6 +220,8 @@ class ParquetSchedule(Schedule):
         self._index[record.version] = len(self._changes)
         if "taken_back" in metadata:
             metadata["taken_back"] = self._index[metadata["taken_back"]]
+        if "seen" in metadata:  # a version of before the first turn is the first one here
+            metadata["seen"] = self._index.get(metadata["seen"], 0)
         transactions = {record.transaction.app_id: record.transaction.version}
         touched = frozenset(str(day) for (day,) in record.left)
         self._append(touched, metadata, transactions, files)
