@@ -26,29 +26,35 @@ def notices(
     for ref in unknown:
         yield f"the partitioning of {ref} is unknown: its readers are blocked"
     undeclared = (facts.ref for facts in results if facts.declaration is None)
-    for name, ref in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
-        yield f"the lineage knows no job {name!r} as [[job]] declares it; did you mean {ref}?"
+    for name, near in misnamed_jobs(resolver.snapshot, resolver.declarations, undeclared):
+        yield f"the lineage knows no job {name!r} as [[job]] declares it; did you mean {near}?"
     if any(mapping.may_lack for mapping in resolver.mappings):
         yield from _lacking(propagation)
     if propagation.memo.beyond:
         yield from _incomplete(propagation)
     yield from _early_reads(propagation)
-    inferred: list[JobFacts] = []
-    if resolver.snapshot.history:
-        planned = [facts for facts, result in results.items() if result.planned.boxes]
-        inferred = [facts for facts in planned if resolver.evidence(facts) is not None]
+    for found, text in (
+        (_inferred(resolver, propagation), "partitioning inferred, not declared"),
+        (_engineless(propagation), "no engine declared; `run` will refuse these jobs"),
+    ):
+        if found:
+            yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
+
+
+def _inferred(resolver: Resolver, propagation: Propagation) -> Sequence[JobFacts]:
+    if not resolver.snapshot.history:
+        return ()
+    planned = (facts for facts, result in propagation.results.items() if result.planned.boxes)
+    return [facts for facts in planned if resolver.evidence(facts) is not None]
+
+
+def _engineless(propagation: Propagation) -> Sequence[JobFacts]:
     lacking = {
         result
         for result in propagation.shares
         if result.planned.boxes and _has_no_engine(result.facts)
     }
-    engineless = [f for f, result in results.items() if result in lacking] if lacking else []
-    for found, text in (
-        (inferred, "partitioning inferred, not declared"),
-        (engineless, "no engine declared; `run` will refuse these jobs"),
-    ):
-        if found:
-            yield f"{text}: {few(found, lambda facts: str(facts.ref))}"
+    return [f for f, result in propagation.results.items() if result in lacking] if lacking else ()
 
 
 def few(found: Sequence[T], name: Callable[[T], str], most: int = 5) -> str:

@@ -603,7 +603,7 @@ def test_what_is_asked_for_until_an_instant_has_ended_by_then(
 ) -> None:
     resolver = Resolver(lineage("b > b > b"), declarations(GRAINS), now=NOW)
     asked = stale_of(resolver, "b", "2024-01-01..2024-01-04").asked(int(until.timestamp()))
-    assert shown(asked.keys if asked else ()) == keys_of
+    assert shown((asked and asked.keys) or ()) == keys_of
 
 
 @given(st.integers(0, 80), st.booleans())
