@@ -85,7 +85,7 @@ class Lines(Reporter):
         self._say = partial(_say, backfill)
 
     def backfill_started(self, backfill_id: str, plan: Plan, title: str) -> None:
-        self._say(f"started:  {title}, {counted(len(plan.runs or ()), 'run')}")
+        self._say(f"started: {title}, {counted(len(plan.runs or ()), 'run')}")
 
     def waiting(self, what: str) -> None:
         self._say(f"waits: {what}")

@@ -173,7 +173,7 @@ class PlainProgress(Reporter):
 
     def stopping(self, running: int, *, hard: bool) -> None:
         how = "stopping" if hard else "waiting for"
-        self._line(f"Stopping: no new runs; {how}  {counted(running, 'run')}.", style="yellow")
+        self._line(f"Stopping: no new runs; {how} {counted(running, 'run')}.", style="yellow")
 
     def backfill_finished(self, backfill_id: str, state: str) -> None:
         self._tell_alike()

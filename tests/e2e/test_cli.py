@@ -422,7 +422,7 @@ def test_paused_from_another_terminal_and_resumed(shop: Shop) -> None:
     process = shop.start("run", *FIX, "--yes")
     wait_for(lambda: bool(shop.journal()))
     assert "resume b-" in shop("pause").stderr
-    read_until(process, "No more runs are started")
+    read_until(process, "no new runs")
     shop.go()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -448,7 +448,7 @@ def test_cancelled_from_another_terminal_and_retried(
     process = shop.start("run", *FIX, "--yes")
     wait_for(lambda: bool(shop.journal()))
     assert "watch b-" in shop("cancel", *options).stderr
-    read_until(process, "No more runs are started")
+    read_until(process, "no new runs")
     if not options:
         shop.go()
     _, err = process.communicate(timeout=30)
@@ -912,7 +912,7 @@ def test_a_thousand_jobs_are_planned(shop: Shop) -> None:
 WRONG = [
     ("an unknown option", ("impact", "--colour"), "No such option"),
     ("an unknown verb", ("impct",), "impact"),
-    ("no dataset", ("impact",), "nothing is named"),
+    ("no dataset", ("impact",), "no changed dataset or job is named"),
     ("an unknown dataset", ("impact", "fed"), "feed"),
     ("no keys for partitioned data", ("impact", "feed"), "--from"),
     ("a key that does not exist", ("impact", "feed", "--partitions", "1999-01-01T00"), "1999"),

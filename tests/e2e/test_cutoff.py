@@ -113,7 +113,7 @@ def test_an_input_repaired_by_a_backfill_that_was_cancelled_before_its_reader(
     process = shop.start(*run)
     wait_for(lambda: bool(shop.journal()))
     shop("cancel")
-    read_until(process, "No more runs are started")
+    read_until(process, "no new runs")
     shop.go()
     process.communicate(timeout=60)
     assert process.returncode == 3

@@ -188,7 +188,7 @@ def test_a_drive_leaves_other_projects_alone_and_serves_metrics(
     assert 'lineage_backfill_backfills{state="interrupted"} 1.0' in metrics
     assert "lineage_backfill_drivers 1.0" in metrics
     assert shop.started() == ["clean"]
-    assert "is no address" in shop("drive", "--listen", "nowhere", code=64).stderr
+    assert "is not an address" in shop("drive", "--listen", "nowhere", code=64).stderr
 
 
 def test_two_drives_on_one_postgresql_never_drive_a_backfill_twice(

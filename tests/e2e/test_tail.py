@@ -50,7 +50,7 @@ def test_the_tail_is_run_or_listed(tmp_path: Path) -> None:
     number = int((recent - begun).total_seconds()) // 2
     key = (begun + timedelta(seconds=2 * number)).strftime("%Y-%m-%dT%H:%M:%S")
     done = shop("run", "ticks", "--partitions", key, "--yes")
-    assert "keys have become complete meanwhile" in done.stderr
+    assert "keys became complete meanwhile" in done.stderr
     status = shop.document("status", schema="status")
     assert (status["state"], status["left"]) == ("succeeded", [])
     assert len(status["runs"]) >= 2

@@ -104,7 +104,7 @@ PLAN = {"schema_version": 1, "kind": "plan", "id": "p-1", "jobs": []}
 def test_a_document_replaces_only_one_of_its_kind(tmp_path: Path, old: str) -> None:
     file = tmp_path / "out"
     file.write_text(old)
-    with pytest.raises(UsageError, match="is something else") as no:
+    with pytest.raises(UsageError, match="holds something else") as no:
         documents.save(PLAN, file)
     assert "--force" in no.value.hint
     assert file.read_text() == old
