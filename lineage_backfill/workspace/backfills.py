@@ -41,6 +41,7 @@ from lineage_backfill.runs.prune import prunable
 from lineage_backfill.runs.run_loop import spec_file
 from lineage_backfill.runs.simulate import LOOKED_AT, Estimate, estimate
 from lineage_backfill.runs.watching import follow
+from lineage_backfill.sources.parsing import collector_paused
 from lineage_backfill.sources.table_logs import DeltaTableLogs
 from lineage_backfill.workspace.environment import spark_conf, state_dir
 from lineage_backfill.workspace.workspace import Workspace
@@ -125,12 +126,14 @@ class Backfills:
             now = store.time(datetime.now(UTC))
             return len(living(store, now, project.name, project.target))
 
+    @collector_paused()
     def status(self, backfill: str | None = None) -> dict[str, Any]:
         """Return the status document of a backfill."""
         with self.workspace.open_store() as store:
             record, driver = standing(store, find(store, backfill).id, datetime.now(UTC))
             return reports.status(record, store.plan(record.id), store.runs(record.id), driver)
 
+    @collector_paused()
     def report(self, backfill: str | None = None) -> dict[str, Any]:
         """Return the report document of a backfill."""
         with self.workspace.open_store() as store:
