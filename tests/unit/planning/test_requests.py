@@ -524,6 +524,20 @@ def test_columns_do_not_travel_along_a_reference() -> None:
     assert summary(plan(asked, held, toml))["j"] == "skipped"
 
 
+def test_a_stale_input_whose_changed_columns_are_not_read_keeps_no_reader_back() -> None:
+    """b stays stale, but in a column that `reader` does not read."""
+    held = LineageSnapshot.of(
+        lines(("maker", "a", "b"), ("reader", "a b", "c")),
+        column_edges=(
+            column("maker", "a.price", "b.price"),
+            column("reader", "a.price", "c.price"),
+            column("reader", "b.size", "c.size"),
+        ),
+    )
+    asked = request({"a": "2024-03-10"}, columns=("price",), exclude=("maker",))
+    assert summary(plan(asked, held, DAYS)) == {"maker": "left_stale", "reader": "2024-03-10"}
+
+
 def test_a_job_root_changes_every_column_of_its_outputs() -> None:
     """Only `price` of a changed, which `reader` does not read; but all of b is made again."""
     held = LineageSnapshot.of(
