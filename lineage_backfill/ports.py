@@ -228,6 +228,10 @@ class Engine(Protocol):
         """Return the outcome that an attempt of another machine has left where this one sees it."""
         return None
 
+    def can_tell(self, spec_path: Path, token: str) -> bool:
+        """Whether this machine can tell what became of an attempt that another one began."""
+        return self.is_shared or self.left(spec_path, token) is not None
+
     def poll(self, handle: str) -> Outcome:
         """Return the present outcome of the attempt."""
 

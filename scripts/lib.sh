@@ -109,6 +109,13 @@ java_home() {
     return 1
 }
 
+# jar_folder: prints where jars are kept.
+jar_folder() {
+    echo "${LINEAGE_BACKFILL_JARS:-$(python -c '
+from platformdirs import user_cache_path
+print(user_cache_path("lineage-backfill") / "jars")')}"
+}
+
 # use_spark: a Java that Spark can use, and the Delta jars.
 use_spark() {
     "$root/scripts/install-java"

@@ -3,7 +3,8 @@
 In the folder, which only its owner may read: `application.json`, the terms under which it works;
 `inbox`, requests in files; `taken`, to which one is renamed before it is begun, so that it is begun
 once; `withdrawn`, requests that must not begin any more; `cancel`, those to stop; `answers`; and
-the locks `owner`, of the tool that sends requests, and `driver`, of this process. All other files
+the locks `owner`, of the tool that sends requests, and `driver`, of this process. A tool on another
+machine, whose locks may not be seen here, changes the file `beat` all the time. All other files
 are JSON objects with the application's secret; either side ignores one without it.
 """
 
@@ -52,6 +53,7 @@ class Channel:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._begun = 0
         self._owned = time.monotonic()
+        self._beat: object = None
 
     def close(self) -> None:
         """Let go of the lock, as the end of the process does."""
@@ -80,6 +82,9 @@ class Channel:
         return bool(self._begun >= self._terms["max_runs"])
 
     def _is_owned(self) -> bool:
+        if self._terms.get("is_far"):
+            last, self._beat = self._beat, self._signed(self._folder / "beat") or self._beat
+            return self._beat != last
         with (self._folder / "owner").open("a", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

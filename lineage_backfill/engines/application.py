@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from lineage_backfill.engines.attempt import LifeSign, kill_group
 from lineage_backfill.engines.pool import NotBegun
@@ -28,6 +28,8 @@ _FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
 _SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two looks for an answer
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
+_BEAT = 2.0  # seconds between two changes of the file that tells of a tool
+_SUBMITTED = "submitted.txt"  # what spark-submit prints where the driver is elsewhere
 _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
 
 
@@ -44,12 +46,70 @@ class Terms:
     at_once: int = 1
 
 
+class Place(Protocol):
+    """Where the drivers of applications run.
+
+    `is_far`: on other machines, which see files of this one, and not its locks.
+    """
+
+    is_far: bool
+
+    def lives(self, folder: Path) -> bool:
+        """Whether the application of a folder lives; one that cannot be asked for counts so."""
+
+    def kill(self, folder: Path) -> None:
+        """End the application of a folder; no-op where it is dead."""
+
+
+class Here(Place):
+    """This machine."""
+
+    is_far = False
+
+    def lives(self, folder: Path) -> bool:
+        """Whether a process of the application lives."""
+        return is_alive(folder)
+
+    def kill(self, folder: Path) -> None:
+        """Kill its processes."""
+        kill(folder)
+
+
+HERE = Here()
+
+
+class Ownership:
+    """Tells an application that it has a tool, and keeps others from it, until it is closed.
+
+    By a lock; and where the application is far, by a file that changes all the time.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = LifeSign(folder / "owner").give()
+        self._over = threading.Event()
+        terms = _read(folder / "application.json") or {}
+        if terms.get("is_far"):
+            pause = min(_BEAT, terms["orphan_seconds"] / 4)
+            threading.Thread(target=self._beat, args=(folder, pause), daemon=True).start()
+
+    def close(self) -> None:
+        """Own it no more."""
+        self._over.set()
+        self._lock.close()
+
+    def _beat(self, folder: Path, pause: float) -> None:
+        while not self._over.is_set():
+            _tell(folder, "beat", now=uuid.uuid4().hex)
+            self._over.wait(pause)
+
+
 @dataclass(frozen=True, slots=True)
 class Requested:
     """What can be told of a request from an application's folder, by any process."""
 
     folder: Path
     request: str
+    place: Place = HERE
 
     def claim(self) -> dict[str, Any]:
         """Return what stands in an attempt's claim of it."""
@@ -84,7 +144,7 @@ class Requested:
         while self.is_open:
             _tell(self.folder, "close")
             if _at_work(self.folder) <= {self.request}:
-                kill(self.folder)
+                self.place.kill(self.folder)
             time.sleep(_LONGEST)
 
     def answer(self) -> Mapping[str, Any] | None:
@@ -94,7 +154,7 @@ class Requested:
     @property
     def is_open(self) -> bool:
         """Whether its application lives and has not answered it."""
-        lives = is_alive(self.folder)
+        lives = self.place.lives(self.folder)
         return lives and self.answer() is None
 
     @property
@@ -103,7 +163,7 @@ class Requested:
         answer = self.answer()
         if answer is not None:
             return bool(answer.get("ends"))
-        return self.is_taken and not is_alive(self.folder)
+        return self.is_taken and not self.place.lives(self.folder)
 
     def wait(self) -> None:
         """Wait until it is no longer open."""
@@ -117,8 +177,9 @@ class Requested:
 class Application:
     """A warm application that this tool owns, and no other; a `WarmWorker`."""
 
-    def __init__(self, folder: Path, key: str, owner: IO[str]) -> None:
+    def __init__(self, folder: Path, key: str, owner: Ownership, place: Place) -> None:
         self.folder = folder
+        self.place = place
         self.key = key
         self.log_path = folder / "log.txt"
         terms = _read(folder / "application.json") or {}
@@ -131,7 +192,12 @@ class Application:
 
     @classmethod
     def start(
-        cls, command: Sequence[str], terms: Terms, folder: Path, **options: Any
+        cls,
+        command: Sequence[str],
+        terms: Terms,
+        folder: Path,
+        place: Place = HERE,
+        **options: Any,
     ) -> Application:
         """Start an application by a command; `options` are those of a process.
 
@@ -140,19 +206,22 @@ class Application:
         folder = folder.resolve()
         for name in _FOLDERS:
             private_folder(folder / name)
-        owner = LifeSign(folder / "owner").give()
         _write(
             folder / "application.json",
+            is_far=place.is_far,
             key=terms.key,
             secret=secrets.token_hex(16),
             orphan_seconds=terms.orphan_seconds,
             max_runs=terms.max_runs,
             at_once=terms.at_once,
         )
-        started = cls(folder, terms.key, owner)
+        owner = Ownership(folder)
+        started = cls(folder, terms.key, owner, place)
+        started.log_path.touch(mode=0o600)
+        submitted = folder / _SUBMITTED if place.is_far else started.log_path
         sign = LifeSign(folder / "alive")
         try:
-            with sign.give() as held, open(started.log_path, "ab", opener=private) as log:
+            with sign.give() as held, open(submitted, "ab", opener=private) as log:
                 started._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -172,15 +241,16 @@ class Application:
         return started
 
     @classmethod
-    def idle(cls, folder: Path, key: str) -> Application | None:
+    def idle(cls, folder: Path, key: str, place: Place = HERE) -> Application | None:
         """Take over an application that is idle and has lost its tool; None if this one is not."""
-        return cls._take_over(folder, key, lambda: _is_idle(folder, key))
+        return cls._take_over(folder, key, place, lambda: _is_idle(folder, key, place))
 
     @classmethod
     def at_work(cls, requested: Requested) -> Application | None:
         """Take over the application that works on a request, if it has lost its tool."""
         terms = _read(requested.folder / "application.json") or {"key": ""}
-        found = cls._take_over(requested.folder, terms["key"], lambda: requested.is_open)
+        folder, place = requested.folder, requested.place
+        found = cls._take_over(folder, terms["key"], place, lambda: requested.is_open)
         if found is not None:
             found._is_ready = True
             found.follow(requested)
@@ -191,15 +261,17 @@ class Application:
         self._asked[requested.request] = requested
 
     @classmethod
-    def _take_over(cls, folder: Path, key: str, is_so: Callable[[], bool]) -> Application | None:
+    def _take_over(
+        cls, folder: Path, key: str, place: Place, is_so: Callable[[], bool]
+    ) -> Application | None:
         if not is_so() or not (folder / "process.json").exists():
             return None
         try:
-            owner = LifeSign(folder / "owner").give()
+            owner = Ownership(folder)
         except EngineError:
             return None
         if is_so():  # as no other tool can change it any more
-            return cls(folder, key, owner)
+            return cls(folder, key, owner, place)
         owner.close()
         return None
 
@@ -244,7 +316,7 @@ class Application:
 
     def claim(self, request: str) -> dict[str, Any]:
         """Return what tells another process who works on this request."""
-        self._asked[request] = asked = Requested(self.folder, request)
+        self._asked[request] = asked = Requested(self.folder, request, self.place)
         return asked.claim()
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -287,7 +359,7 @@ class Application:
 
     def kill(self) -> None:
         """End it at once, with all its children."""
-        kill(self.folder)
+        self.place.kill(self.folder)
 
     def let_go(self) -> None:
         """Wait for it no more: it ends once it has no tool for long, or another one takes it."""
@@ -310,11 +382,13 @@ class Application:
     def _lives(self) -> bool:
         if self._process is not None:
             self._process.poll()
-        return is_alive(self.folder)
+        return self.place.lives(self.folder)
 
     def _how_it_ended(self) -> str:
         code = self._process.wait() if self._process is not None else None
-        return ending("the application", code, self.log_path)
+        submitted = self.folder / _SUBMITTED
+        is_silent = submitted.exists() and not self.log_path.stat().st_size
+        return ending("the application", code, submitted if is_silent else self.log_path)
 
 
 def is_alive(folder: Path) -> bool:
@@ -336,11 +410,11 @@ def kill(folder: Path) -> None:
         kill_group(process["pid"])
 
 
-def remove_dead(folder: Path) -> None:
+def remove_dead(folder: Path, place: Place = HERE) -> None:
     """Remove the folders of applications that are long dead."""
     for one in folder.iterdir() if folder.is_dir() else ():
         with suppress(OSError):
-            if time.time() - one.stat().st_mtime > _KEPT and not is_alive(one):
+            if time.time() - one.stat().st_mtime > _KEPT and not place.lives(one):
                 shutil.rmtree(one, ignore_errors=True)
 
 
@@ -349,14 +423,14 @@ def new_folder(folder: Path) -> Path:
     return folder / uuid.uuid4().hex[:12]
 
 
-def _is_idle(folder: Path, key: str) -> bool:
+def _is_idle(folder: Path, key: str, place: Place) -> bool:
     terms, ready = _read(folder / "application.json"), _signed(folder, "ready.json")
     if terms is None or terms["key"] != key or ready is None or ready["op"] != "ready":
         return False
     is_free = not _at_work(folder) and not any((folder / "inbox").glob("*.json"))
     begun = sum(1 for _ in (folder / "taken").glob("*.json"))
     is_open = begun < terms["max_runs"] and not (folder / "close").exists()
-    return is_free and is_open and is_alive(folder)
+    return is_free and is_open and place.lives(folder)
 
 
 def _at_work(folder: Path) -> set[str]:

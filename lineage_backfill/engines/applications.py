@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from lineage_backfill.engines.application import (
+    HERE,
     Application,
+    Place,
     Requested,
     Terms,
+    kill,
     new_folder,
     remove_dead,
 )
-from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
+from lineage_backfill.engines.clusters import Cluster
 from lineage_backfill.engines.pool import PoolEngine
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
+from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Engine, Outcome
+
+_FRESH = 2.0  # seconds for which an answer of the cluster counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +73,7 @@ class ReusingEngine(PoolEngine):
     """Keeps warm applications on the cluster, which do one attempt after another, or some at once.
 
     Attempts with other code, settings or files get other applications. The drivers are on this
-    machine.
+    machine, or on the cluster where that sees the folder of the tool's state under the same path.
     """
 
     def __init__(
@@ -72,13 +81,13 @@ class ReusingEngine(PoolEngine):
     ) -> None:
         seats = {"slots": reuse.slots, "at_once": reuse.runs_at_once}
         super().__init__(**seats, idle_seconds=reuse.idle_seconds)
-        if settings.get("deploy_mode", "client") != "client":
-            raise ValueError('`reuse` needs `deploy_mode = "client"`')
         self._reuse = reuse
         if reuse.runs_at_once > 1:
             fair = {"spark.scheduler.mode": "FAIR"}
             settings = {**settings, "conf": {**fair, **settings.get("conf", {})}}
         self._submit = SparkSubmitEngine(project=project, state_dir=state_dir, **settings)
+        cluster = self._submit.cluster
+        self._place = HERE if cluster is None else OnCluster(cluster)
         self._environment: Mapping[str, str] = settings.get("env", {})
         self._folder = state_dir / "applications"
         self._entrypoints: dict[str, str] = {}  # one for each key
@@ -106,30 +115,31 @@ class ReusingEngine(PoolEngine):
         """Take over an application that has lost its tool, or start one."""
         others = self._folder.iterdir() if self._folder.is_dir() and not own else ()
         for folder in others:
-            taken = Application.idle(folder, key)
+            taken = Application.idle(folder, key, self._place)
             if taken is not None:
                 return taken
         return self._start(key)
 
     def _start(self, key: str) -> Application:
-        remove_dead(self._folder)
+        remove_dead(self._folder, self._place)
         folder = new_folder(self._folder)
         command = self._submit.submission(
             f"lineage-backfill {folder.name}",
             self._entrypoints[key],
             ("application", "--folder", str(folder.resolve())),
+            conf=self._submit.found_by(folder.name),
         )
         reuse = self._reuse
         terms = Terms(key, reuse.orphan_seconds, reuse.max_runs_per_application, reuse.runs_at_once)
         where = {"cwd": self._submit.project, "env": self._submit.environment}
-        return Application.start(command, terms, folder, **where)
+        return Application.start(command, terms, folder, self._place, **where)
 
     # A run that ends its application is tried once more in one of its own.
 
     def needs_own(self, files: AttemptFiles) -> bool:
         """Whether an earlier attempt of the run has ended its application."""
         return any(
-            _requested(claim).ended_its_application
+            self._requested(claim).ended_its_application
             for one in files.earlier()
             if (claim := one.claimed_by()) is not None and "request" in claim
         )
@@ -145,16 +155,16 @@ class ReusingEngine(PoolEngine):
 
     def was_begun(self, claim: Mapping[str, Any]) -> bool:
         """Ask the application's folder; what it has not taken is withdrawn."""
-        return "request" not in claim or not _requested(claim).withdraw()
+        return "request" not in claim or not self._requested(claim).withdraw()
 
     def works(self, claim: Mapping[str, Any]) -> bool:
         """Whether the application lives and has not answered."""
-        return _requested(claim).is_open if "request" in claim else super().works(claim)
+        return self._requested(claim).is_open if "request" in claim else super().works(claim)
 
     def wait(self, claim: Mapping[str, Any]) -> None:
         """Wait until the application has answered or is dead."""
         if "request" in claim:
-            _requested(claim).wait()
+            self._requested(claim).wait()
         else:
             super().wait(claim)
 
@@ -162,7 +172,7 @@ class ReusingEngine(PoolEngine):
         """Return the application that works on an attempt, if it has lost its tool."""
         if "request" not in claim:
             return None
-        requested = _requested(claim)
+        requested = self._requested(claim)
         for worker in self._seating.workers:
             if isinstance(worker, Application) and worker.folder == requested.folder:
                 worker.follow(requested)
@@ -172,10 +182,46 @@ class ReusingEngine(PoolEngine):
     def stop(self, claim: Mapping[str, Any]) -> None:
         """Let the application stop the run."""
         if "request" in claim:
-            _requested(claim).cancel()
+            self._requested(claim).cancel()
         else:
             super().stop(claim)
 
+    def _requested(self, claim: Mapping[str, Any]) -> Requested:
+        return Requested(Path(claim["application"]), claim["request"], self._place)
 
-def _requested(claim: Mapping[str, Any]) -> Requested:
-    return Requested(Path(claim["application"]), claim["request"])
+
+class OnCluster(Place):
+    """A cluster, on which an application has the name of its folder.
+
+    While spark-submit waits for the application's end, it lives: that spares most questions.
+    """
+
+    is_far = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, tuple[float, bool]] = {}  # when it was asked for, and the answer
+        self._stopped: dict[str, float] = {}  # when it was told to stop
+
+    def lives(self, folder: Path) -> bool:
+        """Whether spark-submit waits for it, or the cluster has it or does not answer."""
+        if LifeSign(folder / "alive").is_alive():
+            return True
+        at, lives = self._known.get(folder.name, (-_FRESH, True))
+        if lives and time.monotonic() - at >= _FRESH:
+            with suppress(ServiceUnreachableError):
+                state = self._cluster.look(folder.name)
+                lives = state is not None and not state.is_final
+            self._known[folder.name] = (time.monotonic(), lives)
+        return lives
+
+    def kill(self, folder: Path) -> None:
+        """Stop it on the cluster if that answers, and what waits for it here."""
+        now = time.monotonic()
+        if not self.lives(folder) or now - self._stopped.get(folder.name, -_FRESH) < _FRESH:
+            return
+        self._stopped[folder.name] = now
+        with suppress(ServiceUnreachableError):
+            self._cluster.stop(folder.name)
+        if LifeSign(folder / "alive").is_alive():
+            kill(folder)

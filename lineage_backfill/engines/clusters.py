@@ -1,6 +1,6 @@
 """Finds, stops and reads applications whose driver runs on a cluster, by the attempt's token.
 
-Both speak through the cluster's own command-line programs, which know how to log in.
+The cluster's own command-line programs know how to log in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lineage_backfill.ports import AttemptState
 Ask = Callable[[Sequence[str]], str]
 
 _TIMEOUT = 120  # seconds
-_APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _PHASE = re.compile(r"\bphase: (\w+)")
 
 
@@ -42,71 +41,6 @@ class Cluster(Protocol):
 
     def logs(self, token: str) -> str:
         """Return what the driver has printed."""
-
-
-class Yarn(Cluster):
-    """Hadoop's YARN; an application has the token as a tag.
-
-    States: https://hadoop.apache.org/docs/stable/api/org/apache/hadoop/yarn/api/records/
-    """
-
-    trusts_exit_code = True
-    _STATES: Mapping[str, AttemptState] = {
-        "NEW": AttemptState.QUEUED,
-        "NEW_SAVING": AttemptState.QUEUED,
-        "SUBMITTED": AttemptState.QUEUED,
-        "ACCEPTED": AttemptState.QUEUED,
-        "RUNNING": AttemptState.RUNNING,
-        "FAILED": AttemptState.FAILED,
-        "KILLED": AttemptState.CANCELLED,
-    }
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Tag the application, and let YARN never start a second driver for it."""
-        tags = [given["spark.yarn.tags"]] if "spark.yarn.tags" in given else []
-        return {"spark.yarn.tags": ",".join([*tags, token]), "spark.yarn.maxAppAttempts": "1"}
-
-    def name(self, token: str, said: str) -> str | None:
-        """Return the application's id, as spark-submit prints it: asking YARN takes seconds."""
-        found = _APPLICATION.search(said)
-        return found and found[0]
-
-    def look(self, token: str) -> AttemptState | None:
-        """Return the state of the application with this tag."""
-        states = [state for _, state in self._find(token)]
-        return next(
-            (state for state in states if not state.is_final), states[0] if states else None
-        )
-
-    def stop(self, token: str) -> None:
-        """Kill the application with this tag."""
-        for application, state in self._find(token):
-            if not state.is_final:
-                self._ask(["yarn", "application", "-kill", application])
-
-    def logs(self, token: str) -> str:
-        """Return the logs that YARN has gathered."""
-        found = self._find(token)
-        return "".join(self._ask(["yarn", "logs", "-applicationId", one]) for one, _ in found)
-
-    def _find(self, token: str) -> list[tuple[str, AttemptState]]:
-        table = self._ask(["yarn", "application", "-list", "-appTags", token, "-appStates", "ALL"])
-        rows = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines()]
-        # Application-Id, -Name, -Type, User, Queue, State, Final-State, Progress, Tracking-URL
-        return [
-            (row[0], self._state(state=row[5], final=row[6]))
-            for row in rows
-            if row[0].startswith("application_") and len(row) > 6
-        ]
-
-    def _state(self, *, state: str, final: str) -> AttemptState:
-        if state == "FINISHED":
-            succeeded = final == "SUCCEEDED"
-            return AttemptState.SUCCEEDED if succeeded else AttemptState.FAILED
-        return self._STATES.get(state, AttemptState.RUNNING)
 
 
 class Kubernetes(Cluster):
@@ -155,8 +89,8 @@ def _pod(token: str) -> str:
     return f"lineage-backfill-{token}-driver"
 
 
-def asker(environment: Mapping[str, str]) -> Ask:
-    """Return what runs programs in this environment."""
+def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
+    """Return what runs programs in this environment; `with_errors` adds what they print there."""
 
     def ask(command: Sequence[str]) -> str:
         try:
@@ -173,7 +107,7 @@ def asker(environment: Mapping[str, str]) -> Ask:
             raise _unreachable(command, str(error)) from error
         if done.returncode:
             raise _unreachable(command, done.stderr.strip()[-500:])
-        return done.stdout + done.stderr  # spark-submit prints its answers to stderr
+        return done.stdout + done.stderr if with_errors else done.stdout
 
     return ask
 

@@ -21,10 +21,11 @@ from threading import Timer
 from typing import Any
 
 from lineage_backfill.engines.attempt import AttemptFiles, kill_group
-from lineage_backfill.engines.clusters import Cluster, Kubernetes, Yarn, asker
+from lineage_backfill.engines.clusters import Cluster, Kubernetes, asker
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.engines.runtime import find_jars, reconcile
 from lineage_backfill.engines.shipping import find_code, pack, pack_runtime
+from lineage_backfill.engines.yarn import Yarn, application_id, resource_manager, tagged
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
@@ -101,8 +102,9 @@ class SparkSubmitEngine(ProcessEngine):
         self._needs_jars = given.jars is None and not given.packages
         self._arguments = list(given.arguments)
         self._code: dict[str, str] = {}
-        self._cluster = None if is_here else self._cluster_of(given.master)
-        self.is_shared = self._cluster is not None
+        self._is_on_yarn = given.master == "yarn"
+        self.cluster = None if is_here else self._cluster_of(given.master)
+        self.is_shared = self.cluster is not None
 
     # The port, as far as it is not that of every process
 
@@ -120,20 +122,21 @@ class SparkSubmitEngine(ProcessEngine):
             self._code[_RUNTIME] = str(pack_runtime(self._folder))
 
     def identify(self, handle: str) -> EngineRun:
-        """Return the application, by its name on the cluster where the driver runs there."""
-        if self._cluster is None:
-            return EngineRun(origin=Origin.CREATED)
-        files = AttemptFiles(Path(handle))
-        name = self._cluster.name(_token(files), super().logs(handle))
+        """Return the application, by its name on the cluster where it has one."""
+        name = None
+        if self.cluster is not None:
+            name = self.cluster.name(_token(AttemptFiles(Path(handle))), super().logs(handle))
+        elif self._is_on_yarn:
+            name = application_id(super().logs(handle))
         return EngineRun(origin=Origin.CREATED, id=name)
 
     def logs(self, handle: str) -> str:
         """Return what spark-submit has printed, and the driver where it runs elsewhere."""
         said = super().logs(handle)
-        if self._cluster is None:
+        if self.cluster is None:
             return said
         try:
-            return said + self._cluster.logs(_token(AttemptFiles(Path(handle))))
+            return said + self.cluster.logs(_token(AttemptFiles(Path(handle))))
         except ServiceUnreachableError as error:
             return f"{said}\n{error}\n"
 
@@ -143,20 +146,24 @@ class SparkSubmitEngine(ProcessEngine):
         """Return the command line of an attempt."""
         spec = files.spec()
         token, job = spec["token"], spec["job"]
-        conf: Mapping[str, str] = {}
         sent: list[str] = []
         spec_path = str(files.spec_path)
-        if self._cluster is not None:
-            conf = self._cluster.properties(token, self._conf)
+        if self.cluster is not None:
             sent = [spec_path]
             spec_path = files.spec_path.name
         return self.submission(
             f"{job['name']} {token}",
             job["entrypoint"],
             ("run", "--spec", spec_path),
-            conf=conf,
+            conf=self.found_by(token),
             files=sent,
         )
+
+    def found_by(self, token: str) -> Mapping[str, str]:
+        """Return the properties by which an application is found on its cluster."""
+        if self.cluster is not None:
+            return self.cluster.properties(token, self._conf)
+        return tagged(token, self._conf) if self._is_on_yarn else {}
 
     def submission(
         self,
@@ -236,13 +243,13 @@ class SparkSubmitEngine(ProcessEngine):
         outcome = reconcile(files) or said
         if outcome is not None:
             return outcome
-        if self._cluster is not None and not (code == 0 and self._cluster.trusts_exit_code):
-            return self._judged_by_cluster(self._cluster, files, code)
+        if self.cluster is not None and not (code == 0 and self.cluster.trusts_exit_code):
+            return self._judged_by_cluster(self.cluster, files, code)
         if code is None:
             return None
         if code:
             return ended(files, code)
-        if self._cluster is not None:  # it ran where our files cannot be written
+        if self.cluster is not None:  # it ran where our files cannot be written
             return Outcome(state=AttemptState.SUCCEEDED)
         silent = "the driver ended with exit code 0, and left neither a result file nor a commit"
         return Outcome(state=AttemptState.FAILED, error=silent)
@@ -259,9 +266,23 @@ class SparkSubmitEngine(ProcessEngine):
         return Outcome(state=AttemptState.FAILED, error=error)
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
-        """Whether the driver is still at work on the cluster."""
-        state = self._cluster.look(_token(files)) if self._cluster is not None else None
-        return state is not None and not state.is_final
+        """Whether the driver is still at work on the cluster; one that was cancelled is stopped."""
+        if self.cluster is None:
+            return False
+        state = self.cluster.look(_token(files))
+        if state is None or state.is_final:
+            return False
+        if str(files.spec_path) in self._cancelled:  # it came to be there too late for `stop`
+            self.cluster.stop(_token(files))
+        return True
+
+    def can_tell(self, spec_path: Path, token: str) -> bool:
+        """Whether an attempt of another machine can be judged here.
+
+        What the cluster does not know, spark-submit may still be about to submit there.
+        """
+        known = self.cluster is not None and self.cluster.look(token) is not None
+        return known or self.left(spec_path, token) is not None
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for the driver to end; stop Python too where only its JVM died."""
@@ -278,17 +299,18 @@ class SparkSubmitEngine(ProcessEngine):
             timer = Timer(_PATIENCE, _kill, [files, pid])
             timer.daemon = True
             timer.start()
-        if self._cluster is not None:
+        if self.cluster is not None:
             try:
-                self._cluster.stop(_token(files))
+                self.cluster.stop(_token(files))
             except ServiceUnreachableError as error:
                 with files.log_path.open("a", encoding="utf-8") as log:
                     log.write(f"it could not be stopped: {error}\n")
 
     def _cluster_of(self, master: str) -> Cluster:
-        ask = asker(self.environment)
         if master == "yarn":
-            return Yarn(ask)
+            manager = resource_manager(self.environment, self._conf)
+            waits = self._conf.get("spark.yarn.submit.waitAppCompletion") != "false"
+            return Yarn(asker(self.environment), manager, waits=waits)
         if master.startswith("k8s://"):
             namespace = self._conf.get("spark.kubernetes.namespace", "default")
             conf = (
@@ -298,6 +320,7 @@ class SparkSubmitEngine(ProcessEngine):
                 for part in ("--conf", f"{name}={value}")
             )
             submit = (self._program, "--master", master, *conf)
+            ask = asker(self.environment, with_errors=True)  # spark-submit answers there
             return Kubernetes(ask, submit=submit, namespace=namespace)
         raise ValueError(
             f'deploy_mode = "cluster" is for YARN and Kubernetes, not for master {master!r}: '

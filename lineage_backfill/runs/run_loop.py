@@ -244,7 +244,7 @@ class RunLoop:
                 continue
             attempt = self._attempt(runs[record.run_id], record.attempt, record.token or "")
             engine = self._engines[attempt.engine]
-            if not engine.is_shared and engine.left(attempt.spec_path, attempt.token) is None:
+            if not engine.can_tell(attempt.spec_path, attempt.token):
                 unknown.setdefault(record.machine or "", []).append(record)
         for machine, under_way in unknown.items():
             first = under_way[0]

@@ -514,7 +514,11 @@ def test_local_calls_functions_in_its_worker(tmp_path: Path) -> None:
         ("spark-submit", {"reuse": True, "slots": 0}, "slots"),
         ("spark-submit", {"reuse": True, "orphan_seconds": 0}, "orphan_seconds"),
         ("spark-submit", {"reuse": True, "max_runs_per_application": 0}, "max_runs"),
-        ("spark-submit", {"reuse": True, "master": "yarn", "deploy_mode": "cluster"}, "client"),
+        (
+            "spark-submit",
+            {"reuse": True, "master": "spark://h:1", "deploy_mode": "cluster"},
+            "YARN",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(

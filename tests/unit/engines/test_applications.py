@@ -12,9 +12,17 @@ from typing import Any
 
 import pytest
 
-from lineage_backfill.engines.application import Application, Requested, Terms, is_alive
+from lineage_backfill.engines.application import (
+    Application,
+    Ownership,
+    Requested,
+    Terms,
+    is_alive,
+)
+from lineage_backfill.engines.applications import OnCluster
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
-from lineage_backfill.errors import EngineError
+from lineage_backfill.engines.yarn import Yarn
+from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 from spark_runtime.application import Channel, Host
 from tests.contract.test_engine import Bench, make
@@ -68,6 +76,64 @@ def test_an_application_that_has_lost_its_tool_ends(tmp_path: Path) -> None:
     began = time.monotonic()
     assert folder.begun() == []
     assert time.monotonic() - began >= 0.7
+
+
+def test_a_far_application_goes_by_a_file_that_changes(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, is_far=True, orphan_seconds=0.4)
+    lock = LifeSign(tmp_path / "owner").give()  # is not seen on another machine
+    assert folder.begun() == []
+    lock.close()
+    owner = Ownership(tmp_path)
+    threading.Timer(1.2, owner.close).start()
+    threading.Timer(0.8, folder.ask, ["a"]).start()
+    began = time.monotonic()
+    assert folder.begun() == ["a"]
+    assert time.monotonic() - began >= 1.4
+    (tmp_path / "beat").write_text('{"now": "x", "secret": "of another"}')
+    assert folder.begun() == []
+
+
+class FakeCluster(Yarn):
+    """A cluster with one application, which does not answer while its state is ""."""
+
+    def __init__(self, state: AttemptState | str | None) -> None:
+        super().__init__(lambda _: "")
+        self.state = state
+        self.stopped: list[str] = []
+
+    def look(self, token: str) -> AttemptState | None:
+        if isinstance(self.state, str) and not isinstance(self.state, AttemptState):
+            raise ServiceUnreachableError("it does not answer")
+        return self.state
+
+    def stop(self, token: str) -> None:
+        self.stopped.append(token)
+
+
+@pytest.mark.parametrize(
+    ("state", "lives"),
+    [
+        (AttemptState.QUEUED, True),
+        (AttemptState.RUNNING, True),
+        ("", True),
+        (AttemptState.SUCCEEDED, False),
+        (AttemptState.CANCELLED, False),
+        (None, False),
+    ],
+)
+def test_the_cluster_tells_whether_a_far_application_lives(
+    tmp_path: Path, state: AttemptState | str | None, lives: bool
+) -> None:
+    folder, cluster = Folder(tmp_path / "app1"), FakeCluster(state)
+    place = OnCluster(cluster)
+    assert place.lives(folder.path) is lives
+    place.kill(folder.path)
+    assert cluster.stopped == (["app1"] if lives else [])
+    if not lives:
+        cluster.state = AttemptState.RUNNING
+        assert not place.lives(folder.path)
+    with closing(LifeSign(folder.path / "alive").give()):  # spark-submit waits for its end
+        assert place.lives(folder.path)
 
 
 def test_an_application_that_has_ended_leaves_what_is_asked_of_it(tmp_path: Path) -> None:

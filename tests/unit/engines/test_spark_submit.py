@@ -1,7 +1,7 @@
 """The command lines of spark-submit, and what clusters say of an application.
 
-YARN and Kubernetes are not tried here: their command lines are pinned, and answers like those of
-their programs are read.
+Their command lines are pinned, and answers like those of their programs are read; a real YARN is
+in tests/services/test_yarn.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines.attempt import AttemptFiles
-from lineage_backfill.engines.clusters import Kubernetes, Yarn
+from lineage_backfill.engines.clusters import Kubernetes
 from lineage_backfill.engines.shipping import find_code, pack
 from lineage_backfill.engines.spark_submit import SparkSubmitEngine
+from lineage_backfill.engines.yarn import Yarn
 from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, EngineRun, Origin
 
@@ -277,6 +278,8 @@ def test_a_driver_on_a_cluster_has_a_name_there(
     folder.log_path.write_text(said)
     found = engine(project, master=master, deploy_mode="cluster").identify(str(folder.spec_path))
     assert found == EngineRun(origin=Origin.CREATED, id=name)
+    here = engine(project, master=master).identify(str(folder.spec_path))
+    assert here == EngineRun(origin=Origin.CREATED, id=name if master == "yarn" else None)
 
 
 def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
@@ -286,3 +289,50 @@ def test_a_cluster_that_does_not_answer_is_no_lost_run(project: Path) -> None:
     yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
     with pytest.raises(ServiceUnreachableError, match="no route to host"):
         yarn.find(folder.spec_path, "t-1")
+
+
+def test_what_the_cluster_does_not_know_another_machine_may_still_submit(project: Path) -> None:
+    folder = AttemptFiles(project / "runs" / "spec.json")
+    none = engine(project, master="yarn", deploy_mode="cluster", env=program(project, ""))
+    assert not none.can_tell(folder.spec_path, "t-1")
+    row = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
+    env = program(project, f"cat <<'END'\n{row}\nEND")
+    known = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    assert known.can_tell(folder.spec_path, "t-1")
+    here = engine(project, master="yarn", env=env)
+    assert not here.can_tell(folder.spec_path, "t-1")
+
+
+def test_an_application_that_comes_to_be_after_its_cancellation_is_stopped(project: Path) -> None:
+    row = yarn_table(("application_1_0001", "RUNNING", "UNDEFINED"))
+    env = program(project, f"echo \"$@\" >>{project}/asked; cat <<'END'\n{row}\nEND")
+    folder = AttemptFiles(project / "runs" / "spec.json")
+    folder.claim({"life_sign": str(project / "none")})
+    yarn = engine(project, master="yarn", deploy_mode="cluster", env=env)
+    handle = yarn.find(folder.spec_path, "t-1")
+    assert handle is not None
+    yarn.works_elsewhere(folder)
+    assert "-kill" not in (project / "asked").read_text()
+    yarn.cancel(handle)
+    (project / "asked").unlink()
+    assert yarn.works_elsewhere(folder)
+    assert "application -kill application_1_0001" in (project / "asked").read_text()
+    yarn.close()
+
+
+def test_on_yarn_a_driver_on_this_machine_has_the_token_too(project: Path) -> None:
+    assert "spark.yarn.tags=t-1" in command(project, master="yarn")
+
+
+def test_an_exit_code_says_nothing_where_spark_submit_does_not_wait(project: Path) -> None:
+    row = yarn_table(("application_1_0001", "FINISHED", "FAILED"))
+    env = program(project, f"cat <<'END'\n{row}\nEND")
+    files = AttemptFiles(project / "runs" / "spec.json")
+    for conf, state in (
+        ({}, AttemptState.SUCCEEDED),
+        ({"spark.yarn.submit.waitAppCompletion": "false"}, AttemptState.FAILED),
+    ):
+        yarn = engine(project, master="yarn", deploy_mode="cluster", env=env, conf=conf)
+        outcome = yarn.judge(files, said=None, code=0)
+        assert outcome is not None
+        assert outcome.state is state

@@ -783,6 +783,26 @@ def test_an_engine_that_all_machines_share_is_asked_by_the_token(bench: Bench) -
     assert spec["token"] == "t-a"
 
 
+def test_what_a_shared_engine_does_not_know_yet_is_not_submitted_again(bench: Bench) -> None:
+    class Submitting(FakeEngine):
+        """Its submissions are made by processes, which outlive the executor."""
+
+        is_shared = True
+
+        def can_tell(self, spec_path: Path, token: str) -> bool:
+            return token in self.known
+
+    engine = Submitting()
+    backfill_id = left_running(bench, engine, "far-away")
+    with pytest.raises(ConflictError, match="may still be running on far-away"):
+        bench.executor(engine).resume(backfill_id)
+    assert engine.submitted == []
+    engine.known["t-a"] = ("a", 1)
+    engine.ended["t-a"] = Outcome(state=AttemptState.SUCCEEDED, result={"token": "t-a"})
+    assert bench.executor(engine).resume(backfill_id) is BackfillState.SUCCEEDED
+    assert engine.submitted == [("b", 1)]
+
+
 def test_cancelled_after_its_driver_died_leaves_nothing_to_start(bench: Bench) -> None:
     engine = FakeEngine()
     backfill_id = left_running(bench, engine, "")

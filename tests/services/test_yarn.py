@@ -1,0 +1,276 @@
+"""Applications on a real YARN: submitted, found again by their tags, stopped, never made twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lineage_backfill.errors import ServiceUnreachableError
+from lineage_backfill.ports import AttemptState, EngineRun, Origin
+from spark_runtime.deltalog import DeltaLog
+from tests.e2e.test_spark_submit import Bench
+from tests.services.machine import Machine
+from tests.services.test_two_machines import LEASE_OVER
+from tests.services.yarn import JOBS, SCRIPT, Yarn, bench, wait_for
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
+    yarn = Yarn(tmp_path_factory.mktemp("yarn"))
+    yarn.call("up")
+    yield yarn
+    yarn.call("down")
+
+
+@pytest.fixture
+def project(yarn: Yarn, tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
+    made: list[Bench] = []
+
+    def make(mode: str) -> Bench:
+        made.append(bench(yarn, tmp_path / mode, mode))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.engine.close()
+
+
+def tokens(folder: Path) -> set[str]:
+    return set(DeltaLog(str(folder / "days")).state().tokens)
+
+
+def test_both_modes_write_leave_a_result_and_are_known_by_their_tags(
+    yarn: Yarn, project: Callable[[str], Bench]
+) -> None:
+    modes = [project("client"), project("cluster")]
+    handles = [
+        one.submit("days", "days", "2024-03-01", name=f"Days-{n}") for n, one in enumerate(modes)
+    ]
+    for one, handle in zip(modes, handles, strict=True):
+        one.wait(handle)
+        outcome = one.engine.poll(handle)
+        assert outcome.state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+        assert outcome.result is not None
+        (written,) = outcome.result["outputs"]
+        assert [(key["key"], key["rows"]) for key in written["partitions"]] == [("2024-03-01", 1)]
+    for n, (one, handle) in enumerate(zip(modes, handles, strict=True)):
+        assert tokens(one.folder) == {f"t-Days-{n}"}
+        (application,) = yarn.applications(f"t-days-{n}")
+        assert application["finalStatus"] == "SUCCEEDED"
+        assert one.engine.identify(handle) == EngineRun(origin=Origin.CREATED, id=application["id"])
+    # One that has ended is found by another engine, too, and is not submitted again.
+    cluster, handle = modes[1], handles[1]
+    cluster.settings["env"]["PATH"] += f":{yarn.folder / 'bin'}"
+    later = cluster.new_engine()
+    assert later.submit(Path(handle), "t-Days-1") == handle
+    assert len(yarn.applications("t-days-1")) == 1
+    wait_for(lambda: "days of 2024-03-01" in later.logs(handle))  # once YARN has gathered them
+    later.close()
+
+
+def begun(one: Bench, handle: str, day: str) -> None:
+    """Wait until the job of an attempt has begun."""
+
+    def has_begun() -> bool:
+        assert not one.engine.poll(handle).state.is_final, one.engine.logs(handle)
+        return (one.folder / f"begun-{day}").exists()
+
+    wait_for(has_begun)
+
+
+def test_a_cancelled_application_is_killed(yarn: Yarn, project: Callable[[str], Bench]) -> None:
+    one = project("cluster")
+    handle = one.submit("waits", "days", "2024-03-02", name="cancelled")
+    begun(one, handle, "2024-03-02")
+    one.engine.cancel(handle)
+    one.wait(handle)
+    assert one.engine.poll(handle).state is AttemptState.CANCELLED
+    (application,) = yarn.applications("t-cancelled")
+    assert application["state"] == "KILLED"
+    assert not (one.folder / "days").exists()
+
+
+def test_while_yarn_does_not_answer_a_run_is_in_doubt_and_not_made_again(
+    yarn: Yarn, project: Callable[[str], Bench]
+) -> None:
+    one = project("cluster")
+    handle = one.submit("waits", "days", "2024-03-03", name="doubt")
+    begun(one, handle, "2024-03-03")
+    pid = json.loads(Path(handle).with_name("claim.json").read_text())["pid"]
+    os.killpg(pid, signal.SIGKILL)  # spark-submit; the driver is elsewhere
+    yarn.call("stop", "resourcemanager")
+    later = one.new_engine()
+    with pytest.raises(ServiceUnreachableError):
+        later.find(Path(handle), "t-doubt")
+    with pytest.raises(ServiceUnreachableError):
+        later.submit(Path(handle), "t-doubt")
+    assert one.engine.poll(handle).state is AttemptState.RUNNING
+    yarn.call("start", "resourcemanager")
+    wait_for(lambda: yarn.applications("t-doubt")[0]["state"] == "RUNNING")
+    assert later.find(Path(handle), "t-doubt") == handle
+    assert later.poll(handle).state is AttemptState.RUNNING
+    (one.folder / "go").touch()
+    one.wait(handle)
+    outcome = one.engine.poll(handle)
+    assert outcome.state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert len(yarn.applications("t-doubt")) == 1
+    assert tokens(one.folder) == {"t-doubt"}
+    later.close()
+
+
+PROJECT = """
+[project]
+name = "days"
+namespace = "n"
+
+[[dataset]]
+name = "days"
+grain = "day"
+start = "2024-03-01"
+column = "day"
+location = "LAKE/days"
+
+[[job]]
+name = "waits"
+engine = "cluster"
+entrypoint = "pipeline.jobs:waits"
+[[job.writes]]
+dataset = "days"
+
+[engines.cluster]
+kind = "spark-submit"
+"""
+
+
+def machine(yarn: Yarn, lake: Path, name: str) -> Machine:
+    """Return a machine with a checkout of its own; tables and run store are those of all."""
+    folder = lake / name
+    (folder / "pipeline").mkdir(parents=True)
+    (folder / "pipeline" / "__init__.py").touch()
+    (folder / "pipeline" / "jobs.py").write_text(JOBS.replace("FOLDER", str(lake)))
+    (folder / "pipeline" / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
+    settings = "".join(
+        f"{key} = {toml(value)}\n" for key, value in yarn.settings("cluster").items()
+    )
+    (folder / "lineage-backfill.toml").write_text(PROJECT.replace("LAKE", str(lake)) + settings)
+    return Machine(name, folder, f"sqlite:///{lake}/runs.db")
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f'"{key}" = {json.dumps(one)}' for key, one in value.items()) + " }"
+    return json.dumps(value)
+
+
+def test_another_machine_asks_yarn_first_and_goes_on_with_what_runs(
+    yarn: Yarn, tmp_path: Path
+) -> None:
+    one, two = machine(yarn, tmp_path, "etl-1"), machine(yarn, tmp_path, "etl-2")
+    before = len(yarn.applications())
+    tool = one.start("run", "--job", "waits", "--partitions", "2024-03-04", "--yes")
+    try:
+        wait_for(lambda: claims(one) and "pid" in claims(one)[0])
+        submit = claims(one)[0]["pid"]
+        os.killpg(submit, signal.SIGSTOP)  # on its way: YARN does not know it yet
+        tool.send_signal(signal.SIGKILL)
+        assert len(yarn.applications()) == before
+        time.sleep(LEASE_OVER)
+        _, said = two.run("resume", code=6)
+        assert "may still be running on etl-1" in said
+        os.killpg(submit, signal.SIGCONT)
+        wait_for((tmp_path / "begun-2024-03-04").exists)
+        os.killpg(submit, signal.SIGKILL)
+        resumed = two.start("resume")
+        (tmp_path / "go").touch()
+        resumed.communicate(timeout=400)
+        assert resumed.returncode == 0, two.log(1).read_text()
+        (run,) = json.loads(two.run("status", "--json")[0])["runs"]
+        assert run["state"] == "succeeded"
+        (token,) = tokens(tmp_path)
+        (application,) = yarn.applications(token)
+        assert application["finalStatus"] == "SUCCEEDED"
+        assert application["id"] == run["engine_run"]
+        assert len(yarn.applications()) == before + 1
+    finally:
+        one.end()
+        two.end()
+
+
+def claims(one: Machine) -> list[dict[str, int]]:
+    found = one.folder.glob(".lineage-backfill/backfills/*/runs/*claim.json")
+    return [json.loads(path.read_text()) for path in found]
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_runs_share_an_application(yarn: Yarn, tmp_path: Path, mode: str) -> None:
+    one = bench(yarn, tmp_path, mode, reuse=True)
+    handles = [one.submit("days", "days", f"2024-03-0{n}", name=f"{mode}-{n}") for n in (1, 2)]
+    one.wait(*handles)
+    for n, handle in enumerate(handles, 1):
+        assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+        assert one.engine.logs(handle).count("days of") == 1
+        assert f"days of 2024-03-0{n}" in one.engine.logs(handle)
+    (name,) = applications(one)
+    (application,) = yarn.applications(name)
+    assert application["state"] == "RUNNING"
+    waiting = one.submit("waits", "days", "2024-03-03", name=f"{mode}-waits")
+    begun(one, waiting, "2024-03-03")
+    one.engine.cancel(waiting)
+    one.wait(waiting)
+    assert one.engine.poll(waiting).state is AttemptState.CANCELLED
+    after = one.submit("days", "days", "2024-03-03", name=f"{mode}-after")
+    one.wait(after)
+    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
+    assert applications(one) == {name}
+    one.engine.close()
+    wait_for(lambda: yarn.applications(name)[0]["finalStatus"] == "SUCCEEDED")
+    assert tokens(tmp_path) == {f"t-{mode}-{what}" for what in (1, 2, "after")}
+
+
+def applications(one: Bench) -> set[str]:
+    return {folder.name for folder in (one.folder / "state" / "applications").iterdir()}
+
+
+def test_an_application_on_yarn_outlives_its_tool_and_what_submitted_it(
+    yarn: Yarn, tmp_path: Path
+) -> None:
+    one = bench(yarn, tmp_path, "cluster", reuse=True, orphan_seconds=60)
+    spec = one.spec("waits", "days", "2024-03-10", name="adopted")
+    settings = json.dumps(one.settings)
+    module = "tests.services.test_warm_applications"
+    command = [sys.executable, "-m", module, str(one.folder), str(spec), "t-adopted", settings]
+    tool = subprocess.Popen(command, cwd=SCRIPT.parents[1])
+    try:
+        wait_for((tmp_path / "begun-2024-03-10").exists)
+    finally:
+        tool.kill()
+        tool.wait()
+    (name,) = applications(one)
+    folder = one.folder / "state" / "applications" / name
+    os.killpg(json.loads((folder / "process.json").read_text())["pid"], signal.SIGKILL)
+    handle = one.engine.find(spec, "t-adopted")
+    assert handle is not None
+    assert one.engine.poll(handle).state is AttemptState.RUNNING
+    (tmp_path / "go").touch()
+    one.wait(handle)
+    assert one.engine.poll(handle).state is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    # It has a tool again; a run that ends its driver fails, and another gets another application.
+    dead = one.submit("deadly", "days", "2024-03-11", name="deadly")
+    one.wait(dead)
+    outcome = one.engine.poll(dead)
+    assert (outcome.state, outcome.transient) == (AttemptState.FAILED, True), outcome
+    assert applications(one) == {name}
+    after = one.submit("days", "days", "2024-03-11", name="after")
+    one.wait(after)
+    assert one.engine.poll(after).state is AttemptState.SUCCEEDED, one.engine.logs(after)
+    assert len(applications(one)) == 2
+    assert tokens(tmp_path) == {"t-adopted", "t-after"}
+    one.engine.close()
