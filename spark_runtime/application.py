@@ -27,7 +27,7 @@ from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from lineage_backfill.runspec.values import RunResult, RunSpec
-from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped
+from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped, Stranded
 from spark_runtime.output import by_thread, own_log
 from spark_runtime.runner import run
 from spark_runtime.session import get_session, is_alive, session_of_its_own
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _BUSY, _IDLE = 0.05, 1.0  # seconds between two looks into the inbox
 _SOON = 10.0  # seconds in which a next request is likely
+_LOOK = 1.0  # seconds between two looks at the executors
 _PATIENCE = 5.0  # seconds that a run has to end where the process does
 
 
@@ -63,6 +64,11 @@ class Channel:
     def at_once(self) -> int:
         """The most runs at the same time."""
         return int(self._terms.get("at_once", 1))
+
+    @property
+    def stranded_seconds(self) -> float:
+        """How long it waits for executors once it has lost all of them."""
+        return float(self._terms["stranded_seconds"])
 
     @property
     def takes_more(self) -> bool:
@@ -196,6 +202,10 @@ class Host:
         """Whether more can be begun here."""
         return True
 
+    def is_stranded(self) -> bool:
+        """Whether it has lost what it needs for runs, and will not get it back."""
+        return False
+
     def cancel(self, token: str) -> None:
         """Stop what the attempt with this token does elsewhere than in its thread."""
 
@@ -236,7 +246,8 @@ class Host:
     def _goes_on(self) -> bool:
         # Asked for every time: it also notes that there is a tool.
         is_orphan = self._channel.is_orphan
-        return self._channel.takes_more and not is_orphan and self.is_well()
+        is_fit = self.is_well() and not self.is_stranded()
+        return self._channel.takes_more and not is_orphan and is_fit
 
     def _begin(self, request: Mapping[str, Any] | None) -> None:
         if request is None:
@@ -263,18 +274,21 @@ class Host:
             if one.thread.is_alive():
                 if self._channel.is_cancelled(one.request["id"]):
                     self._stop(one)
+                elif self.is_stranded():
+                    self._stop(one, Stranded)
                 continue
             self._runs.remove(one)
             sys.stdout.flush()
-            ends = {} if self.is_well() else {"ends": True}
-            self._channel.reply(**(one.answer or _ended(one, Cancelled())), **ends)
+            ends = {"is_last": True} if self.is_stranded() else {}
+            ends |= {} if self.is_well() else {"ends": True}
+            self._channel.reply(**{**(one.answer or _ended(one, Cancelled())), **ends})
 
-    def _stop(self, one: _Run) -> None:
-        """Cancel what a run does elsewhere, and raise Cancelled where it is in Python."""
+    def _stop(self, one: _Run, error: type[Cancelled] = Cancelled) -> None:
+        """Cancel what a run does elsewhere, and raise the error where it is in Python."""
         if not one.is_told and one.thread.ident is not None:
             one.is_told = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(one.thread.ident), ctypes.py_object(Cancelled)
+                ctypes.c_ulong(one.thread.ident), ctypes.py_object(error)
             )
         self.cancel(one.token)
 
@@ -285,6 +299,8 @@ class Application(Host):
     def __init__(self, spark: SparkSession, channel: Channel) -> None:
         super().__init__(channel)
         self.spark = spark
+        self._looked = -_LOOK
+        self._seen: float | None = None  # when there were executors
         count = channel.at_once
         # The logs of tables stay at hand; runs that go at the same time do not share them.
         self._seats = [_Seat(spark, n if count > 1 else None) for n in range(count)]
@@ -303,6 +319,20 @@ class Application(Host):
     def is_well(self) -> bool:
         """Whether Spark is there."""
         return is_alive(self.spark)
+
+    def is_stranded(self) -> bool:
+        """Whether it had executors and has had none for long, where it is to keep them."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK and self.is_well():
+            self._looked = now
+            if self._has_executors():
+                self._seen = now
+        return self._seen is not None and now - self._seen >= self._channel.stranded_seconds
+
+    def _has_executors(self) -> bool:
+        context = self.spark.sparkContext._jsc.sc()
+        is_dynamic = context.conf().getBoolean("spark.dynamicAllocation.enabled", False)
+        return bool(is_dynamic or context.getExecutorMemoryStatus().size() > 1)
 
     def cancel(self, token: str) -> None:
         """Cancel the jobs of an attempt."""

@@ -33,6 +33,7 @@ from spark_runtime.errors import (
     InputChangedError,
     InputMissingError,
     RuntimeFailure,
+    Stopped,
     full_text,
 )
 from spark_runtime.increments import last_read
@@ -236,7 +237,7 @@ def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> Er
     said = full_text(error) if isinstance(error, BackfillError) else str(error)
     text = _STACK.sub("", said).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
-    transient = error.transient if isinstance(error, BackfillError) else is_lost
+    transient = error.transient if isinstance(error, BackfillError | Stopped) else is_lost
     return ErrorResult(
         class_name=type(error).__name__, message=text[:_MESSAGE_LENGTH], transient=transient
     )

@@ -119,6 +119,8 @@ class EndpointError(RuntimeFailure):
 class Stopped(SystemExit):
     """Raised when a signal ends the process; its run is recorded as aborted."""
 
+    transient = False
+
     def __str__(self) -> str:
         return f"stopped by signal {int(self.code or 0) - 128}"
 
@@ -128,3 +130,12 @@ class Cancelled(Stopped):
 
     def __str__(self) -> str:
         return "stopped by the user"
+
+
+class Stranded(Cancelled):
+    """Raised to stop a run whose application lost all of its executors; another one may do it."""
+
+    transient = True
+
+    def __str__(self) -> str:
+        return "the application lost its executors, and the cluster gave it no others"

@@ -2,9 +2,10 @@
 
 The entrypoint of a run says what it does: `fake:succeed`, `fake:fail`, `fake:flaky` (fails the
 first attempt for a passing reason), `fake:crash`, `fake:lose` (fails for a passing reason, and
-dies before it replies), `fake:sleep`, `fake:no_result`, `fake:hoard` (takes 2 GiB), `fake:meet`
-(waits for another one). A run that gets as far as to write replaces the partitions of its outputs,
-files in the folder of the table, and appends its token to `journal` in the project folder.
+dies before it replies), `fake:sleep`, `fake:no_result`, `fake:stubborn` (does not stop),
+`fake:hoard` (takes 2 GiB), `fake:meet` (waits for another one). A run that gets as far as to write
+replaces the partitions of its outputs, files in the folder of the table, and appends its token to
+`journal` in the project folder.
 WORKER_KILLS holds steps and numbers, as in `before commit 2,before reply 1`: the worker that is the
 second to get to the first of these dies there.
 """
@@ -18,6 +19,7 @@ import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,9 @@ def run(spec: dict[str, Any], journal: Path) -> str:
             bytearray(2 << 30)
         except MemoryError:
             return write(spec, {"class": "MemoryError", "message": "", "transient": False})
+    while action == "stubborn":
+        with suppress(BaseException):
+            time.sleep(60)
     if action == "meet":
         journal.with_name(f"met-{spec['token']}").touch()
         while len(list(journal.parent.glob("met-*"))) < 2:

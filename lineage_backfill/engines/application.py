@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from lineage_backfill.files import private, private_folder, whole_file
 
 _FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
 _SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two looks for an answer
+_LOOKS = 3  # at a lock, before it counts as held
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
 _BEAT = 2.0  # seconds between two changes of the file that tells of a tool
@@ -37,13 +38,14 @@ _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
 class Terms:
     """How an application works: `at_once` runs at the same time, `max_runs` in all.
 
-    It ends once it has no tool for `orphan_seconds`.
+    It ends once it has no tool for `orphan_seconds`, or lost its executors for `stranded_seconds`.
     """
 
     key: str
     orphan_seconds: float
     max_runs: int
     at_once: int = 1
+    stranded_seconds: float = 120
 
 
 class Place(Protocol):
@@ -141,8 +143,9 @@ class Requested:
 
     def _kill(self) -> None:
         """Kill the application where it has not stopped this, once it does nothing else."""
-        while self.is_open:
+        if self.is_open:
             _tell(self.folder, "close")
+        while self.is_open:
             if _at_work(self.folder) <= {self.request}:
                 self.place.kill(self.folder)
             time.sleep(_LONGEST)
@@ -209,11 +212,8 @@ class Application:
         _write(
             folder / "application.json",
             is_far=place.is_far,
-            key=terms.key,
+            **asdict(terms),
             secret=secrets.token_hex(16),
-            orphan_seconds=terms.orphan_seconds,
-            max_runs=terms.max_runs,
-            at_once=terms.at_once,
         )
         owner = Ownership(folder)
         started = cls(folder, terms.key, owner, place)
@@ -266,9 +266,8 @@ class Application:
     ) -> Application | None:
         if not is_so() or not (folder / "process.json").exists():
             return None
-        try:
-            owner = Ownership(folder)
-        except EngineError:
+        owner = _own(folder)
+        if owner is None:
             return None
         if is_so():  # as no other tool can change it any more
             return cls(folder, key, owner, place)
@@ -294,7 +293,8 @@ class Application:
     @property
     def has_ended(self) -> bool:
         """Whether it takes no more requests."""
-        return self._is_ending or not self._lives()
+        is_told = (self.folder / "close").exists()
+        return self._is_ending or is_told or not self._lives()
 
     def wait_until_ready(self) -> None:
         """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
@@ -423,9 +423,20 @@ def new_folder(folder: Path) -> Path:
     return folder / uuid.uuid4().hex[:12]
 
 
+def _own(folder: Path) -> Ownership | None:
+    """Become the tool of an application; None where it has one."""
+    for _ in range(_LOOKS):  # the application may hold the lock just now, to see whether it has one
+        with suppress(EngineError):
+            return Ownership(folder)
+        time.sleep(_SHORTEST)
+    return None
+
+
 def _is_idle(folder: Path, key: str, place: Place) -> bool:
+    """Whether an application does nothing, or still starts."""
     terms, ready = _read(folder / "application.json"), _signed(folder, "ready.json")
-    if terms is None or terms["key"] != key or ready is None or ready["op"] != "ready":
+    is_failed = ready is not None and ready["op"] != "ready"
+    if terms is None or terms["key"] != key or is_failed:
         return False
     is_free = not _at_work(folder) and not any((folder / "inbox").glob("*.json"))
     begun = sum(1 for _ in (folder / "taken").glob("*.json"))

@@ -37,18 +37,21 @@ class ReuseSettings:
     """The settings of warm applications, beside those of spark-submit.
 
     There are up to `slots` at once, each with up to `runs_at_once`. One ends after it was idle for
-    `idle_seconds`, had no tool for `orphan_seconds`, or has done `max_runs_per_application` runs.
+    `idle_seconds`, had no tool for `orphan_seconds`, had lost its executors for `stranded_seconds`,
+    or has done `max_runs_per_application` runs.
     """
 
     slots: int = 1
     runs_at_once: int = 1
     idle_seconds: float = 600
     orphan_seconds: float = 60
+    stranded_seconds: float = 120
     max_runs_per_application: int = 1000
 
     def __post_init__(self) -> None:
-        if self.orphan_seconds <= 0:
-            raise ValueError(f"`orphan_seconds` must be more than 0, not {self.orphan_seconds}")
+        for name in ("orphan_seconds", "stranded_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"`{name}` must be more than 0, not {getattr(self, name)}")
         for name in ("runs_at_once", "max_runs_per_application"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}")
@@ -130,7 +133,13 @@ class ReusingEngine(PoolEngine):
             conf=self._submit.found_by(folder.name),
         )
         reuse = self._reuse
-        terms = Terms(key, reuse.orphan_seconds, reuse.max_runs_per_application, reuse.runs_at_once)
+        terms = Terms(
+            key=key,
+            orphan_seconds=reuse.orphan_seconds,
+            stranded_seconds=reuse.stranded_seconds,
+            max_runs=reuse.max_runs_per_application,
+            at_once=reuse.runs_at_once,
+        )
         where = {"cwd": self._submit.project, "env": self._submit.environment}
         return Application.start(command, terms, folder, self._place, **where)
 

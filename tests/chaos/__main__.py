@@ -79,6 +79,7 @@ def main() -> int:
                 disturb_at_random(scenario, chance, kills=wanted, patience=patience)
                 assert scenario.run() == SUCCEEDED, f"{folder}: {scenario.log()}"
                 scenario.check(rewritten=scenario.workers_killed)
+            scenario.end_applications()
             kills += scenario.kills
             backfills += 1
             shutil.rmtree(folder)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from lineage_backfill.engines.application import is_alive, kill
 from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.project.notify import NotifyDeclaration
 from lineage_backfill.store.sql import SqlRunStore
@@ -128,6 +129,13 @@ class Scenario:
                 self.workers_killed += 1
                 return True
         return False
+
+    def end_applications(self) -> None:
+        """End the warm applications that killed executors have left, before their time."""
+        for one in self.folder.glob("state/applications/*"):
+            while is_alive(one):
+                kill(one)
+                time.sleep(0.05)
 
     def log(self) -> str:
         """What the drives and the runs have said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import time
@@ -22,9 +23,11 @@ from lineage_backfill.engines.application import (
 from lineage_backfill.engines.applications import OnCluster
 from lineage_backfill.engines.attempt import AttemptFiles, LifeSign
 from lineage_backfill.engines.yarn import Yarn
-from lineage_backfill.errors import EngineError, ServiceUnreachableError
+from lineage_backfill.errors import EngineError, EnvironmentMissingError, ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 from spark_runtime.application import Channel, Host
+from spark_runtime.attempt import describe_error
+from spark_runtime.errors import Cancelled, Stranded
 from tests.contract.test_engine import Bench, make
 
 FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
@@ -250,6 +253,35 @@ def test_a_run_that_takes_long_does_not_make_its_application_an_orphan(tmp_path:
     assert recorder.begun == ["a", "b"]
 
 
+def test_an_application_that_is_stranded_ends_with_its_runs(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, orphan_seconds=30)
+    began = time.monotonic()
+
+    class Stranded(Recorder):
+        def is_stranded(self) -> bool:
+            return time.monotonic() - began > 0.5
+
+    def work(name: str) -> None:
+        while time.monotonic() < began + 20:
+            time.sleep(0.01)
+
+    for name in "ab":
+        folder.ask(name)
+    with closing(Channel(tmp_path)) as channel:
+        assert Stranded(channel, work).serve() == 0
+    assert time.monotonic() - began < 10
+    answer = folder.answer("a")
+    assert (answer["op"], answer["is_last"]) == ("raised", True)
+    assert "lost its executors" in answer["error"]["message"]
+    assert "ends" not in answer  # it was not the run that ended it
+    assert Requested(tmp_path, "b").withdraw()
+
+
+def test_a_run_whose_application_is_stranded_may_be_tried_again() -> None:
+    assert describe_error(Stranded()).transient
+    assert not describe_error(Cancelled()).transient
+
+
 def test_cancel_stops_one_of_the_runs_that_go_at_once(tmp_path: Path) -> None:
     folder = Folder(tmp_path, at_once=2)
     for name in "ab":
@@ -381,6 +413,32 @@ def test_the_next_tool_goes_on_with_an_application(bench: Bench) -> None:
     assert not is_alive(folder)
 
 
+def test_an_application_that_looks_for_its_tool_just_then_is_taken_over(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    Application.start(["sleep", "30"], Terms("k", 7, 3), folder, cwd=tmp_path).let_go()
+    with (folder / "owner").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.005, fcntl.flock, [looking, fcntl.LOCK_UN]).start()
+        taken = Application.idle(folder, "k")
+    assert taken is not None
+    taken.kill()
+    taken.close()
+
+
+def test_the_next_tool_goes_on_with_an_application_that_still_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    started = Application.start(["sleep", "30"], Terms("k", 7, 3), folder, cwd=tmp_path)
+    assert Application.idle(folder, "k") is None  # it has a tool
+    started.let_go()
+    taken = Application.idle(folder, "k")
+    assert taken is not None
+    assert taken.is_busy
+    taken.kill()
+    with pytest.raises(EnvironmentMissingError, match="did not start"):
+        taken.wait_until_ready()
+    taken.close()
+
+
 def test_what_was_claimed_and_not_begun_is_given_up(bench: Bench) -> None:
     """A tool sleeps right before it sends a request, and another one takes over."""
     assert bench.wait(bench.submit("succeed", token="t-1")) is AttemptState.SUCCEEDED
@@ -409,6 +467,7 @@ def test_terms_are_those_of_the_settings(tmp_path: Path) -> None:
         started.wait_until_ready()
     terms = json.loads((folder / "application.json").read_text())
     assert (terms["key"], terms["orphan_seconds"], terms["max_runs"]) == ("k", 7.5, 3)
+    assert (terms["at_once"], terms["stranded_seconds"]) == (1, 120)
     started.close()
 
 
@@ -493,3 +552,24 @@ def test_an_application_is_not_closed_under_a_run_when_another_was_its_last(tmp_
     assert {bench.engine.poll(handle).state for handle in handles} == {AttemptState.SUCCEEDED}
     bench.engine.close()
     assert len(applications(bench)) == 2
+
+
+def test_a_run_that_does_not_stop_takes_none_with_it(tmp_path: Path) -> None:
+    """Its application is killed once the one beside it is done; what comes gets another one."""
+    settings = {"runs_at_once": 2, "slots": 2}
+    bench = Bench(make("reuse", tmp_path, **settings), tmp_path)
+    stubborn = bench.submit("stubborn", token="t-1")
+    beside = bench.submit("sleep", token="t-2", seconds=9)
+    for handle in (stubborn, beside):
+        while bench.engine.poll(handle).state is AttemptState.QUEUED:
+            time.sleep(0.01)
+    bench.engine.cancel(stubborn)
+    time.sleep(6)  # by now it is to be killed
+    later = bench.submit("succeed", token="t-3")
+    ends = [bench.ended.get(timeout=30) for _ in range(3)]
+    assert set(ends) == {stubborn, beside, later}
+    states = [bench.engine.poll(handle).state for handle in (stubborn, beside, later)]
+    succeeded = AttemptState.SUCCEEDED
+    assert states == [AttemptState.CANCELLED, succeeded, succeeded]
+    assert len(applications(bench)) == 2
+    bench.engine.close()
