@@ -293,7 +293,7 @@ def test_only_the_keys_that_failed_last(shop: Shop, capsys: pytest.CaptureFixtur
     ("arguments", "code", "message"),
     [
         (["raw", "--from", "2024-01-02", "--only", "missing"], 64, "a dataset is named"),
-        (["--job", "clean", "--only", "missing"], 64, "which partitions of s:clean are missing"),
+        (["--job", "clean", "--only", "missing"], 64, "missing partitions of s:clean are unknown"),
     ],
 )
 def test_only_where_it_is_known(
