@@ -72,7 +72,27 @@ class ResourceManager:
         self._session = requests.Session()
 
     def find(self, token: str) -> list[Found]:
-        """Return the applications with this tag; raises NoAnswerError."""
+        """Return the applications with this tag; raises NoAnswerError.
+
+        One that starts again lists none until it has recovered them: so none counts only after it
+        was active.
+        """
+        found = self._listed(token)
+        if not found:
+            self._refuse_inactive()
+            found = self._listed(token)
+        return found
+
+    def _refuse_inactive(self) -> None:
+        said = self._ask("GET", "/info")
+        try:
+            state = said["clusterInfo"]["haState"]
+        except (KeyError, TypeError) as error:
+            raise NoAnswerError(f"no state, but {str(said)[:200]}") from error
+        if state != "ACTIVE":
+            raise NoAnswerError(f"the ResourceManager is {state}")
+
+    def _listed(self, token: str) -> list[Found]:
         said = self._ask("GET", f"/apps?applicationTags={quote(token, safe='')}")
         try:
             listed = (said["apps"] or {}).get("app") or []

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lineage_backfill.errors import ServiceUnreachableError
-from lineage_backfill.ports import AttemptState, EngineRun, Origin
+from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin
 from spark_runtime.deltalog import DeltaLog
 from tests.e2e.test_spark_submit import Bench
 from tests.services.machine import Machine
@@ -114,7 +115,8 @@ def test_while_yarn_does_not_answer_a_run_is_in_doubt_and_not_made_again(
         later.submit(Path(handle), "t-doubt")
     assert one.engine.poll(handle).state is AttemptState.RUNNING
     yarn.call("start", "resourcemanager")
-    wait_for(lambda: yarn.applications("t-doubt")[0]["state"] == "RUNNING")
+    # Until it has recovered its applications it lists none, and is not believed.
+    wait_for(lambda: ("t-doubt", "RUNNING") in states(later, handle, yarn))
     assert later.find(Path(handle), "t-doubt") == handle
     assert later.poll(handle).state is AttemptState.RUNNING
     (one.folder / "go").touch()
@@ -124,6 +126,13 @@ def test_while_yarn_does_not_answer_a_run_is_in_doubt_and_not_made_again(
     assert len(yarn.applications("t-doubt")) == 1
     assert tokens(one.folder) == {"t-doubt"}
     later.close()
+
+
+def states(engine: Engine, handle: str, yarn: Yarn) -> set[tuple[str, str]]:
+    """Return tags and states of applications; none is unknown to the engine meanwhile."""
+    with suppress(ServiceUnreachableError):
+        assert engine.find(Path(handle), "t-doubt") == handle
+    return {(one["applicationTags"], one["state"]) for one in yarn.applications()}
 
 
 PROJECT = """

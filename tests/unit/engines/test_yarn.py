@@ -65,6 +65,7 @@ def apps(*found: dict[str, Any]) -> dict[str, Any]:
 
 def asks(web: responses.RequestsMock, body: Any, status: int = 200, rm: str = RM) -> None:
     web.get(f"{rm}/apps", json=body, status=status)
+    web.get(f"{rm}/info", json={"clusterInfo": {"haState": "ACTIVE"}})
 
 
 @pytest.mark.parametrize(
@@ -147,6 +148,16 @@ def test_the_program_is_asked_where_rest_gives_no_answer(
     assert program.asked == [f"yarn application -list -appTags {TOKEN} -appStates ALL"]
 
 
+@pytest.mark.parametrize("info", [{"clusterInfo": {"haState": "INITIALIZING"}}, {}, []])
+def test_one_that_has_not_recovered_its_applications_yet_does_not_know_them(
+    tmp_path: Path, web: responses.RequestsMock, info: Any
+) -> None:
+    web.get(f"{RM}/apps", json={"apps": {}})
+    web.get(f"{RM}/info", json=info)
+    with pytest.raises(ServiceUnreachableError):
+        yarn(tmp_path, Program(None)).look(TOKEN)
+
+
 def test_what_neither_can_tell_is_unknown_and_not_lost(
     tmp_path: Path, web: responses.RequestsMock
 ) -> None:
@@ -219,8 +230,7 @@ def test_of_two_resource_managers_the_active_one_is_asked_and_then_first(
     cluster.look(TOKEN)
     assert [str(call.request.url).split("/")[2] for call in web.calls] == [
         "one:8088",
-        "two:9000",
-        "two:9000",
+        *["two:9000"] * 6,
     ]
 
 
