@@ -39,13 +39,13 @@ _UTC = frozenset({"etc/utc", "etc/gmt", "gmt", "z", "+00:00"})
 
 #: Without these a literal or a write could mean another partition, rows of a damaged file would be
 #: left out silently, or a version whose files are all there be refused for its age; they hold while
-#: a table is read or written.
+#: a table is read or written. `partitionOverwriteMode` is not among them: a write states its own,
+#: and another thread of the session would overwrite a whole table by it.
 _WRITING: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "true",
     "spark.databricks.delta.replaceWhere.dataColumns.enabled": "true",

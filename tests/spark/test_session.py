@@ -108,7 +108,7 @@ def test_every_name_of_utc_is_that_zone(spark: SparkSession, zone: str) -> None:
 
 
 def settings_of(spark: SparkSession) -> dict[str, str | None]:
-    return {name: spark.conf.get(name, None) for name in SAFE_CONF}
+    return {name: spark.conf.get(name, None) for name in {*SAFE_CONF, *UNSAFE}}
 
 
 @pytest.fixture
@@ -118,7 +118,10 @@ def unsafe(spark: SparkSession) -> Any:
         spark.conf.set(name, value)
     yield
     for name, found in before.items():
-        spark.conf.set(name, str(found))
+        if found is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, found)
 
 
 def test_a_write_is_safe_in_any_session_and_leaves_it_as_it_was(
@@ -161,6 +164,19 @@ def test_a_write_that_fails_leaves_the_session_as_it_was(
     with pytest.raises(UnexpectedPartitionError):
         made.write(frame, ["b"])
     assert settings_of(spark) == before
+
+
+def test_others_overwrite_partitions_meanwhile_as_their_session_says(
+    spark: SparkSession, unsafe: None, tmp_path: Path
+) -> None:
+    """Another thread's dynamic overwrite replaces its partitions, and not the whole table."""
+    frame = spark.createDataFrame([("a", 1), ("b", 2)], "p STRING, n INT")
+    path = str(tmp_path / "theirs")
+    frame.write.partitionBy("p").parquet(path)
+    with guarded(spark):
+        theirs = frame.where("p = 'a'").write.mode("overwrite")
+        theirs.partitionBy("p").parquet(path)
+    assert spark.read.parquet(path).count() == 2
 
 
 def test_of_two_at_once_the_last_puts_the_settings_back(spark: SparkSession, unsafe: None) -> None:

@@ -113,7 +113,7 @@ def test_no_setting_makes_an_overwrite_wider_than_its_scope(shared: Shared, url:
     shared.write([mine], (mine, 1))
     conf.set(name, "dynamic")
     try:
-        shared.write([mine], (mine, 2))  # by the settings of a safe write
+        shared.write([mine], (mine, 2))  # a write states its own mode
         assert conf.get(name) == "dynamic"
     finally:
         conf.set(name, "static")
