@@ -124,18 +124,23 @@ class Places:
         for job in snapshot.jobs.values():
             refs.update(job.former_reads, job.former_writes)
         refs.update(filter(None, (self._edge_target(edge, snapshot) for _, edge in self._edges)))
-        groups: dict[object, list[DatasetNode]] = {}
+        groups: list[list[DatasetNode]] = []
+        numbers: dict[object, int] = {}  # of the group of each place
         for ref in sorted(refs):
             node = snapshot.datasets.get(ref) or DatasetNode(ref=ref)
             places = {place for name in (ref, *node.aliases) for place in self._meant(name)}
-            known = {id(one): one for place in places if (one := groups.get(place))}
-            together, *others = known.values() or ([],)
+            known = sorted({numbers[place] for place in places if place in numbers})
+            if not known:
+                known = [len(groups)]
+                groups.append([])
+            first, *others = known
             for other in others:  # its names mean several places: these are one
-                together += other
-                groups |= {place: together for place, one in groups.items() if one is other}
-            together.append(node)
-            groups |= dict.fromkeys(places or {ref}, together)
-        return {id(one): one for one in groups.values()}.values()
+                groups[first] += groups[other]
+                groups[other] = []
+                numbers |= {place: first for place, one in numbers.items() if one == other}
+            groups[first].append(node)
+            numbers |= dict.fromkeys(places or {ref}, first)
+        return filter(None, groups)
 
     def _meant(self, name: DatasetRef) -> Iterator[object]:
         """Yield the place that a name means; a folder that is declared by itself is one."""
