@@ -226,7 +226,7 @@ def test_tables_are_found_by_one_two_or_three_names(spark: SparkSession, tmp_pat
     finally:
         spark.sql("DROP DATABASE ingested CASCADE")
     for wrong in ("", "a.", ".b", "a.b.c.d"):
-        with pytest.raises(TableError, match="is no table name"):
+        with pytest.raises(TableError, match="is not a table name"):
             table_exists(spark, wrong)
     with pytest.raises(TableError, match="names its database itself"):
         table_exists(spark, "a.b", database="c")
