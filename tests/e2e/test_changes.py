@@ -84,7 +84,7 @@ def test_the_plan_runs_as_saved_whatever_the_table_has_become(shop: Shop) -> Non
 def test_nothing_changed_is_nothing_to_do(shop: Shop) -> None:
     document = shop.document("impact", "feed", "--since-version", "2", *NOW, schema="plan")
     assert document["totals"]["runs"] == 0
-    assert any("nothing changed" in warning for warning in document["warnings"])
+    assert any("no change in its table" in warning for warning in document["warnings"])
     shop("impact", "feed", "--changed-since", "1h", *NOW, "--detailed-exitcode")
 
 
@@ -98,7 +98,7 @@ def test_nothing_changed_is_nothing_to_do(shop: Shop) -> None:
         (("--job", "daily", "--since-version", "0"), 64, "find the keys"),
         (("--since-version", "0"), 64, "no changed dataset or job is named"),
         (("feed", "--changed-since", "soon"), 64, "'soon' is not a time"),
-        (("elsewhere", "--since-version", "0"), 64, "is not declared"),
+        (("elsewhere", "--since-version", "0"), 64, "no location is declared for"),
     ],
 )
 def test_what_a_log_cannot_tell_is_said(
