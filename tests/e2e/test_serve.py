@@ -67,9 +67,9 @@ def browsing(folder: Path) -> Iterator[webdriver.Chrome]:
         browser.quit()
 
 
-def resize(browser: webdriver.Chrome, width: int) -> None:
+def resize(browser: webdriver.Chrome, width: int, height: int = 800) -> None:
     """Make the window so many pixels wide; a real one does not get narrower than 500."""
-    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
@@ -95,7 +95,7 @@ def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None
         wait.until(sees(browser, "1 failed"))
 
         # It goes on without being loaded again, and the reader stays where they are.
-        resize(browser, 400)
+        resize(browser, 400, height=500)  # low enough for the runs to reach its top
         browser.execute_script("window.mark = 'the same page'")
         browser.find_element(By.TAG_NAME, "summary").click()
         asked = (
@@ -108,6 +108,7 @@ def test_a_running_backfill_is_seen_to_go_on(shop: Shop, tmp_path: Path) -> None
         browser.execute_script("document.getElementById('runs').scrollIntoView()")
         place = "return document.getElementById('runs').getBoundingClientRect().top"
         before = browser.execute_script(place)
+        assert abs(before) <= 1
         shop.go()
         wait.until(sees(browser, "2 of 3 runs: 2 succeeded, 1 failed"))
         assert browser.execute_script("return window.mark") == "the same page"

@@ -83,11 +83,13 @@ def test_the_extras(metadata: Message) -> None:
     assert needs(metadata, "serve") == {"flask", "prometheus-client", "waitress"}
     assert needs(metadata, "airflow") == {"apache-airflow-providers-openlineage"}
     assert needs(metadata, "airflow-legacy") == {"openlineage-airflow"}
+    assert needs(metadata, "object-store") == {"fsspec"}
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "airflow",
         "airflow-legacy",
         "demo",
         "dev",
+        "object-store",
         "postgres",
         "serve",
         "spark",

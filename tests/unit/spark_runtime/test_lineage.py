@@ -376,5 +376,5 @@ def test_the_command_replays_an_outbox(
     assert kinds() == ["START", "COMPLETE"]
     nowhere = run()
     assert nowhere.returncode == 1
-    assert nowhere.stderr.startswith("SpecError: there is no address to send lineage to")
+    assert nowhere.stderr.startswith("SpecError: no address for lineage")
     assert "EndpointError" in run("--url", "http://127.0.0.1:9").stderr
