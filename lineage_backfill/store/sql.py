@@ -788,31 +788,29 @@ def _backfill(row: sa.Row[Any]) -> BackfillRecord:
 
 
 def _run(row: sa.Row[Any]) -> RunRecord:
-    values = {name: row._mapping[name] for name in _RUN}
-    return RunRecord(
-        **values
-        | {
-            "job": JobRef(row.job_namespace, row.job_name),
-            "partitions": tuple(row.partitions),
-            "state": RunState(row.state),
-            "cut_off": tuple(row.cut_off or ()),
-            "engine_run": _engine_run(row),
-        }
-    )
+    found = row._mapping
+    values = {name: found[name] for name in _RUN}
+    values["job"] = JobRef(found["job_namespace"], found["job_name"])
+    values["partitions"] = tuple(found["partitions"])
+    values["state"] = RunState(found["state"])
+    values["cut_off"] = tuple(found["cut_off"] or ())
+    values["engine_run"] = _engine_run(found)
+    return RunRecord(**values)
 
 
 def _attempt(row: sa.Row[Any]) -> AttemptRecord:
-    values = {name: row._mapping[name] for name in _ATTEMPT}
-    return AttemptRecord(
-        **values | {"state": AttemptState(row.state), "engine_run": _engine_run(row)}
-    )
+    found = row._mapping
+    values = {name: found[name] for name in _ATTEMPT}
+    values["state"] = AttemptState(found["state"])
+    values["engine_run"] = _engine_run(found)
+    return AttemptRecord(**values)
 
 
-def _engine_run(row: sa.Row[Any]) -> EngineRun | None:
-    if row.origin is None:
+def _engine_run(found: sa.RowMapping) -> EngineRun | None:
+    if found["origin"] is None:
         return None
-    also = tuple(row.also_started or ())
-    return EngineRun(origin=Origin(row.origin), id=row.engine_run, also_started=also)
+    also = tuple(found["also_started"] or ())
+    return EngineRun(origin=Origin(found["origin"]), id=found["engine_run"], also_started=also)
 
 
 _RUN = [one.name for one in fields(RunRecord) if one.name != "job"]

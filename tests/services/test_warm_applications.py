@@ -298,6 +298,8 @@ def fair(
     settings = {"conf": conf, "reuse": True, "runs_at_once": 2, "orphan_seconds": 20}
     folder = tmp_path_factory.mktemp("fair")
     fair = Bench(folder, bench.settings["master"], JOBS, **settings)
+    bench.engine.close()  # what it keeps warm holds the cores of the cluster
+    bench.engine = bench.new_engine()
     yield fair, (proxies[0], proxies[1])
     fair.engine.close()
     for proxy in proxies:
