@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lineage_backfill.engines import create_engine
+from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.ports import AttemptState
 from spark_runtime.deltalog import DeltaLog
 from tests.e2e.test_spark_submit import SCRIPT, SETTINGS, Bench
@@ -156,7 +157,7 @@ def wait_until_begun(bench: Bench, handle: str) -> Path:
     """Wait until an application has begun an attempt, and return its folder."""
     while bench.engine.poll(handle).state is AttemptState.QUEUED:
         time.sleep(0.05)
-    claim = json.loads(Path(handle).with_name("claim.json").read_text())
+    claim = json.loads(AttemptFiles(Path(handle)).claim_path.read_text())
     return Path(claim["application"])
 
 
