@@ -336,10 +336,10 @@ def _advance(
         contents = _after(state.contents(values), bodies, touched=values in commit.touched)
         if contents is None:
             partitions.pop(values, None)
+        elif values in recorded:
+            partitions[values] = Contents(contents.files, recorded[values])
         else:
-            partitions[values] = replace(
-                contents, fingerprint=recorded.get(values, contents.fingerprint)
-            )
+            partitions[values] = contents
 
     emptied = (changes.keys() | recorded.keys()) - partitions.keys()
     tokens = dict(state.tokens)

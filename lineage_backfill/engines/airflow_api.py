@@ -123,19 +123,21 @@ class AirflowApi:
         wanted = {"dag_ids": list(dags), "dag_run_ids": list(runs)}
         if tasks:
             wanted["task_ids"] = list(tasks)
-        yield from self._listed("dagRuns/~/taskInstances", {**wanted, "order_by": "id"})
+        yield from self._listed("dagRuns/~/taskInstances", "task_instances", wanted)
 
     def active_runs(self, dags: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         """Yield the queued and running runs of some DAGs."""
-        wanted = {"dag_ids": list(dags), "states": ["queued", "running"], "order_by": "id"}
-        yield from self._listed("dagRuns", wanted)
+        wanted = {"dag_ids": list(dags), "states": ["queued", "running"]}
+        yield from self._listed("dagRuns", "dag_runs", wanted)
 
-    def _listed(self, what: str, wanted: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def _listed(
+        self, what: str, member: str, wanted: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list that is asked for in a body, page by page."""
-        member = {"dagRuns": "dag_runs"}.get(what, "task_instances")
         offset = 0
         while True:
-            body = {**wanted, "page_limit": _PAGE, "page_offset": offset}
+            page = {"page_limit": _PAGE, "page_offset": offset, "order_by": "id"}
+            body = {**wanted, **page}
             answer = self._ask("POST", f"/dags/~/{what}/list", body=body, again=True).json()
             found = answer[member]
             yield from found

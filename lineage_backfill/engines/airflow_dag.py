@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import requests
 
 from lineage_backfill.engines.airflow_api import AirflowApi, segment
-from lineage_backfill.engines.airflow_slice import PREFIX, Slice
+from lineage_backfill.engines.airflow_slice import PREFIX, Slice, no_slice
 from lineage_backfill.errors import EngineError, EngineRefusalError
 from lineage_backfill.project.declarations import DagTasks
 
@@ -44,12 +44,7 @@ class Dag:
         start = self.details.get("next_dagrun_data_interval_start")
         if start and start != self.details.get("next_dagrun_data_interval_end"):
             return "interval"
-        raise EngineError(
-            f"the timetable of DAG {self.id} ({self.details.get('timetable_summary')}) does not"
-            " say which slice a run is for",
-            hint='Say so in the [[job]]: slice = "interval", "logical_date", "logical_date + 1d",'
-            ' "partition_key" or "conf".',
-        )
+        raise no_slice(self.id, timetable=str(self.details.get("timetable_summary")))
 
     def others(self, task: DagTasks) -> Mapping[str, str]:
         """Return the tasks that a job does not need, and what to mark them as in a new run."""

@@ -10,8 +10,8 @@ from shlex import quote
 from typing import Any
 from urllib.parse import urlencode
 
-from lineage_backfill.engines.airflow_slice import PREFIX, Slice, slice_for
-from lineage_backfill.errors import EngineError, GuardRailError
+from lineage_backfill.engines.airflow_slice import PREFIX, Slice, no_slice, slice_for
+from lineage_backfill.errors import GuardRailError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.text import expand, parse
@@ -61,11 +61,7 @@ def _steps(
             yield f"other {quote(_plain(names[run.id]))}"
             continue
         if named.slice is None:
-            raise EngineError(
-                f"the timetable of DAG {named.dag} does not say which slice a run is for",
-                hint=f'Say so in the [[job]] "{run.job.name}": slice = "interval",'
-                ' "logical_date", "logical_date + 1d", "partition_key" or "conf".',
-            )
+            raise no_slice(named.dag, run.job.name)
         for key in expand(keys, parse(keys, run.partitions)):
             label = key.label if isinstance(key.label, str) else dict(key.label)
             slice_ = slice_for(named.slice, run.job.name, label, key.start, key.end)

@@ -96,6 +96,17 @@ def slice_for(
     return Slice(logical_date=start + shift(kind))
 
 
+def no_slice(dag: str, job: str = "", timetable: str = "") -> EngineError:
+    """Return the error for a DAG whose timetable does not say which slice a run is for."""
+    shown = f" ({timetable})" if timetable else ""
+    table = f'[[job]] "{job}"' if job else "[[job]]"
+    return EngineError(
+        f"the timetable of DAG {dag}{shown} does not say which slice a run is for",
+        hint=f'Say so in the {table}: slice = "interval", "logical_date", "logical_date + 1d",'
+        ' "partition_key" or "conf".',
+    )
+
+
 def spec_in(run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the run spec in the conf of a run that this engine has created; else nothing."""
     found: Any = run.get("conf")

@@ -123,11 +123,15 @@ def misnamed_jobs(
     It may mean a job that nothing declares, whose name is nearly the same, or in another namespace.
     """
     home = declarations.namespace
-    known = {name for ref in snapshot.jobs for name in (tuple(ref[:2]), (None, ref.name))}
+    exact = [
+        (one.name, one.namespace or home) for one in declarations.jobs if not is_glob(one.name)
+    ]
+    is_bare = any(space is None for _, space in exact)
+    names_alone = {ref.name for ref in snapshot.jobs} if is_bare else set[str]()
     unknown = [
-        (one.name, one.namespace or home)
-        for one in declarations.jobs
-        if not is_glob(one.name) and (one.namespace or home, one.name) not in known
+        (name, space)
+        for name, space in exact
+        if (name not in names_alone if space is None else JobRef(space, name) not in snapshot.jobs)
     ]
     if not unknown:
         return

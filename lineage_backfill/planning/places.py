@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from msgspec import structs
@@ -28,6 +29,7 @@ from lineage_backfill.project.matching import DeclaredNames, Matcher, is_glob, n
 from lineage_backfill.project.matching import target as named_by
 
 Parts = tuple[str, ...]
+_Edge = ReadDeclaration | WriteDeclaration
 
 
 class Places:
@@ -45,7 +47,7 @@ class Places:
             self._home,
             lambda one: one.name,
         )
-        self._edges: list[tuple[str, ReadDeclaration | WriteDeclaration]] = []
+        self._edges: list[tuple[str, _Edge]] = []
         for job in declarations.jobs:
             self._edges += [(job.name, edge) for edge in job.reads]
             self._edges += [(job.name, edge) for edge in job.writes]
@@ -96,11 +98,17 @@ class Places:
         Raises DeclarationError if a dataset would be two declared ones, or a table can be in two
         catalogs.
         """
+        edges = [
+            (job, edge, ref)
+            for job, edge in self._edges
+            if (ref := named_by(edge, self._home, snapshot.datasets)) is not None
+        ]
+        targets = {ref for *_, ref in edges}
         into: dict[DatasetRef, DatasetRef] = {}
         by_declaration: dict[DatasetRef, DatasetRef] = {}
-        for members in self._groups(snapshot):
+        for members in self._groups(snapshot, targets):
             declared = self._declared(members)
-            whole = self._whole(members, declared, snapshot)
+            whole = self._whole(members, declared, snapshot, targets)
             if whole is not None:
                 tied = {node.ref: whole for node in members if node.ref != whole}
                 into |= tied
@@ -108,7 +116,7 @@ class Places:
         self._refuse_two_catalogs(by_declaration, snapshot)
         if not into:
             return snapshot
-        self._refuse_edges(into, snapshot)
+        self._refuse_edges(into, edges)
         merged = merge_datasets(snapshot, into)
         parts: dict[DatasetRef, list[DatasetRef]] = {}
         for ref, target in into.items():
@@ -118,12 +126,13 @@ class Places:
             datasets[target] = _completed(datasets.get(target), target, tied_refs, snapshot)
         return replace(merged, datasets=dict(sorted(datasets.items())))
 
-    def _groups(self, snapshot: LineageSnapshot) -> Iterable[Sequence[DatasetNode]]:
-        """Return all datasets that the lineage names, those of one place together."""
-        refs = {*snapshot.datasets}
+    def _groups(
+        self, snapshot: LineageSnapshot, targets: AbstractSet[DatasetRef]
+    ) -> Iterable[Sequence[DatasetNode]]:
+        """Return all datasets that lineage and edges name, those of one place together."""
+        refs = {*snapshot.datasets, *targets}
         for job in snapshot.jobs.values():
             refs.update(job.former_reads, job.former_writes)
-        refs.update(filter(None, (self._edge_target(edge, snapshot) for _, edge in self._edges)))
         groups: list[list[DatasetNode]] = []
         numbers: dict[object, int] = {}  # of the group of each place
         for ref in sorted(refs):
@@ -173,6 +182,7 @@ class Places:
         members: Sequence[DatasetNode],
         declared: DatasetDeclaration | None,
         snapshot: LineageSnapshot,
+        targets: AbstractSet[DatasetRef],
     ) -> DatasetRef | None:
         """Return the dataset that all members are; None where each stays what it is."""
         refs = sorted(node.ref for node in members)
@@ -188,13 +198,7 @@ class Places:
         are_folders = len(tables) == 1 and tables.isdisjoint(refs)
         if are_folders and not any(map(self._declared_names.find, refs)):
             return None  # a family of names that is to be declared
-        edges = {self._edge_target(edge, snapshot) for _, edge in self._edges}
-        return min(tables, key=lambda ref: (ref not in edges, ref not in refs, ref))
-
-    def _edge_target(
-        self, edge: ReadDeclaration | WriteDeclaration, snapshot: LineageSnapshot
-    ) -> DatasetRef | None:
-        return named_by(edge, self._home, snapshot.datasets)
+        return min(tables, key=lambda ref: (ref not in targets, ref not in refs, ref))
 
     def _ref(self, declared: DatasetDeclaration, known: Iterable[DatasetRef]) -> DatasetRef:
         space = declared.namespace or self._home
@@ -204,12 +208,11 @@ class Places:
         return DatasetRef(space, declared.name)
 
     def _refuse_edges(
-        self, into: Mapping[DatasetRef, DatasetRef], snapshot: LineageSnapshot
+        self, into: Mapping[DatasetRef, DatasetRef], edges: Iterable[tuple[str, _Edge, DatasetRef]]
     ) -> None:
         """Raise DeclarationError for a declared edge whose dataset now has another name."""
-        for job, edge in self._edges:
-            ref = self._edge_target(edge, snapshot)
-            whole = into.get(ref) if ref else None
+        for job, edge, ref in edges:
+            whole = into.get(ref)
             if whole and not names(edge, whole, self._home):
                 raise DeclarationError(
                     f"job {job!r} names dataset {ref}, which is {whole} by its place",

@@ -773,18 +773,15 @@ def _claim(row: sa.Row[Any]) -> Claim:
 
 
 def _backfill(row: sa.Row[Any]) -> BackfillRecord:
-    values = {column.name: row._mapping[column.name] for column in _RECORD}
+    found = row._mapping
+    values = {column.name: found[column.name] for column in _RECORD}
     control = values["control"]
     remember(secrets_of(values["parameters"] or {}))
-    return BackfillRecord(
-        **values
-        | {
-            "state": BackfillState(row.state),
-            "control": control and ControlRequest(control),
-            "left": tuple(row.left or ()),
-            "settings": Settings(**row.settings or {}),
-        }
-    )
+    values["state"] = BackfillState(values["state"])
+    values["control"] = control and ControlRequest(control)
+    values["left"] = tuple(values["left"] or ())
+    values["settings"] = Settings(**values["settings"] or {})
+    return BackfillRecord(**values)
 
 
 def _run(row: sa.Row[Any]) -> RunRecord:

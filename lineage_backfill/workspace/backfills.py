@@ -54,7 +54,7 @@ class BackfillOutcome:
     """The state in which a verb left a backfill; `timed_out` where its time was up before the end.
 
     `is_orphan` where the backfill has not ended, and the process that drove it is gone; `is_left`
-    where that was told to end, and leaves it to the next driver.
+    where a signal ended that process, and the next driver takes over.
     """
 
     id: str
@@ -276,18 +276,16 @@ class Backfills:
                 for run in plan.runs or ()
                 if run.id in ids
             ]
-            engines = {run.engine for run in runs if run.engine}
-            starts = {one: store.past_starts(one, LOOKED_AT) for one in engines}
-        declarations = self.workspace.project.declarations
-        most = max_parallel or record.settings.max_parallel or declarations.limits.max_parallel
-        return estimate(
-            runs,
-            past,
-            max_parallel=most,
-            jobs=self.workspace.limits_of(runs),
-            pools=declarations.pools,
-            starts=lambda engine: starts.get(engine, ()),
-        )
+            declarations = self.workspace.project.declarations
+            most = max_parallel or record.settings.max_parallel or declarations.limits.max_parallel
+            return estimate(
+                runs,
+                past,
+                max_parallel=most,
+                jobs=self.workspace.limits_of(runs),
+                pools=declarations.pools,
+                starts=partial(store.past_starts, limit=LOOKED_AT),
+            )
 
     def watch(
         self, backfill: str | None, reporter: Reporter, *, timeout: timedelta | None = None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from lineage_backfill.errors import (
     ConfigError,
@@ -172,19 +172,17 @@ class Planning:
         with workspace.open_store() as store:
             ours = {record.id for record in store.backfills()}
             past = store.past_runs(LOOKED_AT)
-            engines = {run.engine for run in runs if run.engine}
-            starts = {one: store.past_starts(one, LOOKED_AT) for one in engines}
-        others = [one for one in workspace.snapshot.history if one.backfill not in ours]
-        jobs = {run.job for run in runs}
-        return estimate(
-            runs,
-            past,
-            observations.past_runs(workspace.resolver_of(plan), others, jobs, LOOKED_AT),
-            max_parallel=max_parallel or self._declarations.limits.max_parallel,
-            jobs=workspace.limits_of(runs),
-            pools=self._declarations.pools,
-            starts=lambda engine: starts.get(engine, ()),
-        )
+            others = [one for one in workspace.snapshot.history if one.backfill not in ours]
+            jobs = {run.job for run in runs}
+            return estimate(
+                runs,
+                past,
+                observations.past_runs(workspace.resolver_of(plan), others, jobs, LOOKED_AT),
+                max_parallel=max_parallel or self._declarations.limits.max_parallel,
+                jobs=workspace.limits_of(runs),
+                pools=self._declarations.pools,
+                starts=partial(store.past_starts, limit=LOOKED_AT),
+            )
 
     def timeline(self, plan: Plan) -> Mapping[JobRef, Spans]:
         """Return where the keys of each job of a plan lie in time."""

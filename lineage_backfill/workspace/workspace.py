@@ -12,7 +12,6 @@ from threading import Lock
 from typing import Any
 
 from lineage_backfill.engines import create_engine
-from lineage_backfill.engines.airflow_script import plan_script
 from lineage_backfill.engines.live import LiveCommand
 from lineage_backfill.errors import BackfillError
 from lineage_backfill.lineage.families import Family
@@ -39,6 +38,7 @@ from lineage_backfill.runs.retry import RetryPolicy
 from lineage_backfill.runs.scheduler import JobLimits
 from lineage_backfill.store.empty import EmptyRunStore
 from lineage_backfill.workspace.environment import (
+    AIRFLOW_SCRIPT,
     SQL_STORE,
     load,
     load_functions,
@@ -251,11 +251,12 @@ class Workspace:
     def airflow_script(self, plan: Plan) -> Iterator[str]:
         """Yield the lines of a script that runs a plan by Airflow's REST API."""
         resolver = self.resolver_of(plan)
-        return plan_script(
+        lines: Iterator[str] = load(AIRFLOW_SCRIPT)(
             plan,
             lambda job: resolver.job(job).calendar,
             lambda job: self._airflow_task(job, by_lineage=True),
         )
+        return lines
 
     def live_keys(
         self, engines: Mapping[str, Engine]
