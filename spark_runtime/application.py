@@ -72,7 +72,7 @@ class Channel:
 
     @property
     def takes_more(self) -> bool:
-        """Whether it may begin more: not once it is told to close, or after as many as it may."""
+        """Whether it may begin more: not once it is closed, or after `max_runs`."""
         return not self._is_done and not self._bears_secret("close")
 
     @property
@@ -217,8 +217,8 @@ class Host:
     def serve(self) -> int:
         """Answer requests until no more are to come; return the exit code of the process.
 
-        Ends when it is told to, after as many runs as it may do, and once no tool has owned it for
-        long: what is still in the inbox then is not begun.
+        Ends once it is closed, after `max_runs`, and once no tool has owned it for long: what is
+        still in the inbox then is not begun.
         """
         self._channel.reply(op="ready")
         worked = time.monotonic()

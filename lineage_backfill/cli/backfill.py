@@ -277,7 +277,7 @@ def _finish(
         terminal.say("Its driver process no longer exists.")
     code, then = _ENDS[outcome.state]
     if outcome.is_left:
-        terminal.say("Told to end: no more runs are started; those under way continue.")
+        terminal.say("Stopping: no more runs are started; those under way continue.")
         if Runner(workspace).has_driver():
             then = "A drive resumes it; see how: {cli} watch {id}"
     elif not outcome.state.is_under_way:

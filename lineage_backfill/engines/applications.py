@@ -210,7 +210,7 @@ class OnCluster(Place):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: dict[str, tuple[float, bool]] = {}  # when it was asked for, and the answer
-        self._stopped: dict[str, float] = {}  # when it was told to stop
+        self._stopped: dict[str, float] = {}  # when it was last stopped
 
     def lives(self, folder: Path) -> bool:
         """Whether spark-submit waits for it, or the cluster has it or does not answer."""

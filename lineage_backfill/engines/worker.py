@@ -22,7 +22,7 @@ from lineage_backfill.files import private, private_folder
 #: The command of a worker; `--reply-fd` and `--project` are added.
 SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
 _LOG_TAIL = 2_000  # characters
-_STOP = 5.0  # seconds that it has to end once it was told to
+_STOP = 5.0  # seconds that it has to end once it was asked to
 
 
 class WorkerDied(Exception):

@@ -241,7 +241,7 @@ class _Review:
                 level="note",
                 kind="declared-edge",
                 place=place,
-                text="only older runs had this edge; it is added to the lineage"
+                text="this edge is from older runs only; it is added to the lineage"
                 if target in former
                 else "the lineage does not have this edge; it is added",
             )

@@ -90,7 +90,7 @@ def scheduled(folder: Path) -> str | list[RunSpec]:
 
 
 def started(folder: Path, request: StartRequest, **how: Any) -> list[RunSpec]:
-    """Return what the runs are told that a request starts without a plan."""
+    """Return the run specs of a request without a plan."""
     found = configuration.load_project(folder)
     edges: dict[str, Any] = {"reads": [Read("raw")], "writes": [Write("out")]}
     job = declare(found, "j", entrypoint="jobs:j", **edges)

@@ -250,7 +250,9 @@ def test_a_run_that_needs_an_expired_partition_is_blocked() -> None:
     made = plan(request({"kept": "2024-03-21..2024-03-22"}), edges, DAYS)
     assert summary(made) == {"j": "2024-03-22", "k": "2024-03-22"}
     assert left(made) == {"j": "2024-03-21", "k": "2024-03-21"}
-    assert not any("by_choice" in one.reason for one in made.jobs)  # nobody asked to leave them
+    assert not any(
+        "by_choice" in one.reason for one in made.jobs
+    )  # the request did not leave them out
     made = plan(request({"kept": "2024-03-21"}), edges, DAYS)
     assert summary(made) == {"j": "blocked", "k": "left_stale"}
     assert "--allow-expired" in find(made, "j").reason["left"][0]

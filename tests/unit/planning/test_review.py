@@ -207,7 +207,7 @@ def test_edges_that_only_older_runs_had_are_told_as_such() -> None:
     node = JobNode(ref=job("daily"), writes=(dataset("d"),), former_reads=(dataset("old"),))
     snapshot = LineageSnapshot.of([node], [DatasetNode(ref=dataset("old"))])
     (one,) = found(DAYS + DAILY + "[[job.reads]]\ndataset = 'old'", snapshot)
-    assert one.text == "only older runs had this edge; it is added to the lineage"
+    assert one.text == "this edge is from older runs only; it is added to the lineage"
 
 
 def test_a_namespace_that_nothing_has_is_found() -> None:

@@ -111,7 +111,7 @@ def test_one_backfill(shop: Shop, pages: FlaskClient, runs: list[PlannedRun]) ->
     assert "three <bad> hours" in text
     assert "by ann" in text
     assert "ValueError: <i>no</i> such column" in text
-    assert "Stale but not planned: 1 job." in text  # `blind`, whose output nobody knows
+    assert "Stale but not planned: 1 job." in text  # `blind`: its output has no known partitioning
     assert "lineage-backfill pause b-1" in text
     assert "A square is one hour in UTC." in text
     assert ("main", {"id": "main", "data-live": "yes"}) in page.tags
