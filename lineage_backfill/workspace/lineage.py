@@ -160,7 +160,7 @@ class ProjectLineage:
 
     @cached_property
     def _names_file(self) -> Path:
-        """The user's cache of the names of this project: completion writes nothing into it."""
+        """The file with the names of this project in the user's cache; completion only reads it."""
         place = str(self._project.root).encode("utf-8", "surrogateescape")
         name = f"names-{hashlib.sha256(place).hexdigest()[:16]}.json"
         return platformdirs.user_cache_path("lineage-backfill") / name
