@@ -7,6 +7,15 @@ The docstrings are the documentation: `lineage-backfill errors CODE` prints one,
 from __future__ import annotations
 
 
+def with_hint(message: str, hint: str) -> str:
+    """Return a message and its hint as two sentences.
+
+    >>> with_hint("the table is locked", "Retry the run."), with_hint("the table is locked", "")
+    ('the table is locked. Retry the run.', 'the table is locked')
+    """
+    return f"{message.rstrip('.')}. {hint}" if hint else message
+
+
 class BackfillError(Exception):
     """A bug in lineage-backfill, or an error without a code of its own.
 
@@ -28,6 +37,11 @@ class BackfillError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def full_text(self) -> str:
+        """The message with the hint."""
+        return with_hint(self.message, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickles completely, for any arguments of a subclass.

@@ -30,7 +30,6 @@ from spark_runtime.errors import (
     NothingToRunError,
     Stopped,
     TableError,
-    full_text,
 )
 from spark_runtime.history import History, history, parquet_history
 from spark_runtime.job import load_job
@@ -77,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(nothing, file=sys.stderr)
         return 0
     except BackfillError as error:
-        print(f"{type(error).__name__}: {full_text(error)}", file=sys.stderr)
+        hint = f"\n  {error.hint}" if error.hint else ""
+        print(f"{type(error).__name__}: {error.message}{hint}", file=sys.stderr)
         return 1
 
 
@@ -201,7 +201,7 @@ def _replay(options: argparse.Namespace) -> int:
     folder = options.outbox or outbox_of(project) or default_folder()
     url = options.url or address_of(project)
     if url is None:
-        raise SpecError("no address for lineage", hint="name it: --url URL")
+        raise SpecError("no address for lineage", hint="Name it: --url URL")
     sent = replay(folder, url)
     print(f"{sent.now} events sent to {url}, {sent.refused} refused, {sent.before} sent before")
     return 1 if sent.refused else 0

@@ -65,7 +65,7 @@ def interval(start: str | None, end: str | None) -> tuple[datetime, datetime] | 
     if not texts:
         return None
     if len(texts) == 1:
-        raise SpecError("a data interval has a start and an end", hint="give both of them")
+        raise SpecError("a data interval has a start and an end", hint="Give both of them.")
     first, last = (_instant(text) for text in texts)
     if last < first:
         raise SpecError(f"the data interval {texts[0]} to {texts[1]} ends before it begins")
@@ -77,10 +77,10 @@ def _instant(text: str) -> datetime:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
         raise SpecError(
-            f"{text!r} is no instant", hint="write it like 2024-06-15T00:00Z"
+            f"{text!r} is no instant", hint="Write it like 2024-06-15T00:00Z."
         ) from error
     if instant.tzinfo is None:
-        raise SpecError(f"{text!r} has no UTC offset", hint="write it like 2024-06-15T00:00Z")
+        raise SpecError(f"{text!r} has no UTC offset", hint="Write it like 2024-06-15T00:00Z.")
     return instant
 
 

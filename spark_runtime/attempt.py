@@ -34,7 +34,6 @@ from spark_runtime.errors import (
     InputMissingError,
     RuntimeFailure,
     Stopped,
-    full_text,
 )
 from spark_runtime.increments import last_read
 from spark_runtime.lineage import Emitter, InputSeen, OutputSeen
@@ -125,7 +124,7 @@ class Attempt:
         if output.dataset in self._written:
             raise EntrypointError(
                 f"{output.dataset} is written twice by one run",
-                hint="put the rows together, and write them once",
+                hint="Put the rows together, and write them once.",
             )
         self._read, since = self._inputs.results(), self._since[output.dataset]
         options = replace(
@@ -161,7 +160,7 @@ class Attempt:
             raise EntrypointError(
                 f"{self.spec.job.entrypoint or self.spec.job.name} ended without writing "
                 f"{', '.join(self.unwritten)}",
-                hint="write every output; where there is nothing to write, write no rows",
+                hint="Write every output; where there is nothing to write, write no rows.",
             )
 
     def end(self, error: BaseException | None = None) -> RunResult:
@@ -198,7 +197,7 @@ class Attempt:
                 f"{len(found)} outputs of this run are named {named!r}; it has: {names}"
                 if named
                 else f"the run has several outputs: {names}",
-                hint="name one of them",
+                hint="Name one of them.",
             )
         return found[0]
 
@@ -234,7 +233,7 @@ def describe_error(error: BaseException, inputs: Sequence[InputSpec] = ()) -> Er
     """Return an error as the result file holds it, without the JVM's stack."""
     if gone := _GONE.search(str(error)):
         error = _missing(gone[1], inputs)
-    said = full_text(error) if isinstance(error, BackfillError) else str(error)
+    said = error.full_text if isinstance(error, BackfillError) else str(error)
     text = _STACK.sub("", said).strip() or type(error).__name__
     is_lost = isinstance(error, ConnectionError)
     transient = error.transient if isinstance(error, BackfillError | Stopped) else is_lost
@@ -252,9 +251,9 @@ def _missing(file: str, inputs: Sequence[InputSpec]) -> RuntimeFailure:
                 return InputChangedError(
                     f"{file} of {one.dataset} was replaced or deleted after this run had started; "
                     "a Parquet table keeps no old versions",
-                    hint="retry the run",
+                    hint="Retry the run.",
                 )
     return InputMissingError(
         f"{file} is gone, which the version that is read consists of",
-        hint="it was vacuumed or deleted: plan again to read the newest version, or restore it",
+        hint="It was vacuumed or deleted: plan again to read the newest version, or restore it.",
     )

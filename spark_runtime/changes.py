@@ -51,7 +51,7 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
     if newest is None:
         raise TableError(
             f"there is no Delta table at {log.location}",
-            hint="correct its `location` in the project file",
+            hint="Correct its `location` in the project file.",
         )
     if since is not None:
         first = log.first_version_since(since)
@@ -59,7 +59,7 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
     if after is None or not -1 <= after <= newest:
         raise TableError(
             f"{log.location} has no version {after}: it is at {newest}",
-            hint="DESCRIBE HISTORY lists its versions",
+            hint="DESCRIBE HISTORY lists its versions.",
         )
     touched: set[Values] = set()
     commits = 0
@@ -68,7 +68,7 @@ def changes(log: DeltaLog, *, after: int | None = None, since: datetime | None =
             raise TableError(
                 f"{commit} of {log.location} gave it other partition columns: every partition of "
                 "before is gone",
-                hint="name the partitions that changed, or ask for those of later versions",
+                hint="Name the partitions that changed, or ask for those of later versions.",
             )
         commits += bool(commit.touched)
         touched |= commit.touched

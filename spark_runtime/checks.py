@@ -63,7 +63,7 @@ def problem(check: Check, audit: Audit) -> str | None:
         return answer or None
     raise EntrypointError(
         f"a check answered {answer!r:.80}",
-        hint="return what is wrong as a text, None if nothing is, or True or False",
+        hint="Return what is wrong as a text, None if nothing is, or True or False.",
     )
 
 

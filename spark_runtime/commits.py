@@ -67,7 +67,7 @@ def refuse_stale(state: TableState, run: RunSpec) -> None:
     if state.transactions.get(app_id(run), -1) >= fence_number(run) + _PER_ATTEMPT:
         raise StaleAttemptError(
             f"attempt {run.attempt} of run {run.run_id} was given up: a later one writes",
-            hint="nothing to do: the later attempt writes what is missing",
+            hint="Nothing to do: the later attempt writes what is missing.",
         )
 
 
@@ -124,12 +124,12 @@ def put_back(
     if ours is None and after.transactions.get(transaction.app_id, -1) >= transaction.version:
         raise StaleAttemptError(
             f"{undone[-1]} of {log.location} was not put back: another attempt has begun to",
-            hint="look at the table once that attempt has ended",
+            hint="Look at the table once that attempt has ended.",
         )
     if ours is None or not ours.touched <= wanted:
         raise VerificationError(
             f"{log.location} was not put back as it should have been: {ours or 'no commit'}",
-            hint="look at its history, and report this",
+            hint="Look at its history, and report this.",
         )
     if not mends:
         verify_put_backs(storage, [ours], [])
@@ -159,8 +159,8 @@ def left_standing(kind: type[RuntimeFailure], message: str, ours: Commit) -> Run
     """Return the error for a commit that is not right and could not be taken back."""
     error = kind(
         message,
-        hint=f"compare the table with its version {ours.version - 1}, and put back the rows that "
-        "are missing",
+        hint=f"Compare the table with its version {ours.version - 1}, and put back the rows that "
+        "are missing.",
     )
     error.stands = True
     return error
@@ -192,7 +192,7 @@ def _leave(storage: Storage, ours: Commit, unseen: Commit) -> NoReturn:
     raise UndoRefusedError(
         f"{unseen} of {log.location} changed the same partitions at the same time; the "
         "undoing was taken back",
-        hint="undo that one too, or leave both as they are",
+        hint="Undo that one too, or leave both as they are.",
     )
 
 
@@ -243,12 +243,12 @@ def refuse_later_changes(
                 raise UndoRefusedError(
                     f"{commit} of {log.location} changed {partition} after the run that is to be "
                     "undone",
-                    hint="undo that one too, or leave both as they are",
+                    hint="Undo that one too, or leave both as they are.",
                 )
         if commit.repartitioned:
             raise UndoRefusedError(
                 f"{commit} of {log.location} gave it other partition columns",
-                hint="restore the partitions from a backup",
+                hint="Restore the partitions from a backup.",
             )
 
 
@@ -274,5 +274,5 @@ def refuse_foreign_change(
         named = some(sorted(describe(scope.columns, values) for values in touched))
         raise WriteConflictError(
             f"{who} changed {named} after this run had started",
-            hint="let the other writer finish, then retry the run",
+            hint="Let the other writer finish, then retry the run.",
         )

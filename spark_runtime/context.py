@@ -62,7 +62,7 @@ class RunContext:
         if len(self.keys) != 1:
             raise EntrypointError(
                 f"the run has {len(self.keys)} keys, and the job asks for the one",
-                hint='go through `keys`, or let the job run key by key: batch = "key"',
+                hint='Go through `keys`, or let the job run key by key: batch = "key".',
             )
         return self.keys[0].key
 

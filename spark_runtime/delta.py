@@ -85,11 +85,11 @@ def location_of(spark: SparkSession, table: str) -> str:
         if spark.catalog.getTable(table).tableType in ("VIEW", "TEMPORARY"):
             raise TableError(
                 f"{table} is a view, which has no partitions of its own",
-                hint="name the Delta table that it selects from, or read the view inside the job",
+                hint="Name the Delta table that it selects from, or read the view inside the job.",
             ) from error
         raise TableError(
             f"table {table} of the catalog is no Delta table",
-            hint="convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`",
+            hint="Convert it (CONVERT TO DELTA), or declare a Parquet table by its `location`.",
         ) from error
 
 
@@ -182,12 +182,12 @@ class DeltaStorage:
                 raise StaleAttemptError(
                     f"this attempt was overtaken by a later one while it wrote to "
                     f"{self.log.location}; nothing was written",
-                    hint="nothing to do: the later attempt writes what is missing",
+                    hint="Nothing to do: the later attempt writes what is missing.",
                 )
             return version
         raise WriteConflictError(
             f"{self.log.location} was changed {MAX_CONFLICTS + 1} times while this run wrote",
-            hint="retry when the table is quieter, for instance after an OPTIMIZE",
+            hint="Retry when the table is quieter, for instance after an OPTIMIZE.",
         ) from conflict
 
     def fence(self, transaction: Transaction) -> None:
@@ -214,12 +214,12 @@ class DeltaStorage:
             raise UndoRefusedError(
                 f"{self.log.location} numbers its rows by {column!r}, and would number them again",
                 hint=f"RESTORE TABLE … TO VERSION AS OF {commits[0].version - 1}, if no commit "
-                "came since",
+                "came since.",
             )
         if state.configuration.get(_APPEND_ONLY) == "true":
             raise UndoRefusedError(
                 f"{self.log.location} is append-only: none of its rows may be replaced",
-                hint=f"set {_APPEND_ONLY} = false",
+                hint=f"Set {_APPEND_ONLY} = false.",
             )
         scopes = self._versions_of(commits)
         with self._alone():
@@ -237,13 +237,13 @@ class DeltaStorage:
                     raise WriteConflictError(
                         f"someone else changed {self.log.location} while it was put back; "
                         "nothing was written",
-                        hint="try again",
+                        hint="Try again.",
                     ) from error
                 if _translated(error, "") is None and type(error).__name__ == "AnalysisException":
                     raise UndoRefusedError(
                         f"the old rows do not fit the columns that {self.log.location} has now: "
                         f"{str(error).splitlines()[0]}",
-                        hint="give it the columns of before, or run the job again",
+                        hint="Give it the columns of before, or run the job again.",
                     ) from error
                 _raise_translated(error, self.log.location)
 
@@ -282,11 +282,11 @@ class DeltaStorage:
             raise UndoRefusedError(
                 f"version {version} of {self.log.location} cannot be read from its log any more, "
                 f"and so is not what {partition} held",
-                hint="restore it from a backup",
+                hint="Restore it from a backup.",
             )
         raise UndoRefusedError(
             f"a file of {partition} at version {version} of {self.log.location} is gone",
-            hint="it was vacuumed; restore it from a backup",
+            hint="It was vacuumed; restore it from a backup.",
         )
 
     def _exists(self, path: str) -> bool:
@@ -405,12 +405,12 @@ def _translated(error: Exception, location: str) -> RuntimeFailure | None:
         return ConstraintError(
             f"rows for {location} break a constraint of the table ({broken[0]}); "
             "nothing was written",
-            hint="correct the rows in the job, or drop the constraint",
+            hint="Correct the rows in the job, or drop the constraint.",
         )
     if any("APPEND_ONLY" in condition for condition in conditions):
         return TableError(
             f"{location} is append-only: none of its rows may be replaced",
-            hint='write it by mode = "append", or set delta.appendOnly = false',
+            hint='Write it by mode = "append", or set delta.appendOnly = false.',
         )
     return None
 

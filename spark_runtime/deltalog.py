@@ -69,7 +69,7 @@ class DeltaLog:
             if not hidden:
                 raise TableError(
                     f"{self.location} holds files and is no Delta table",
-                    hint="name an empty folder, or convert it with CONVERT TO DELTA",
+                    hint="Name an empty folder, or convert it with CONVERT TO DELTA.",
                 )
         return newest
 
@@ -127,7 +127,7 @@ class DeltaLog:
             raise TableError(
                 f"the log of {self.location} reaches back to version {found} only: what changed "
                 f"before it, since {instant.isoformat()}, is not known",
-                hint="name the partitions that changed",
+                hint="Name the partitions that changed.",
             )
         return found
 
@@ -165,7 +165,7 @@ class DeltaLog:
         if not found.schema:
             raise TableError(
                 f"the log of {self.location} holds the schema in a checkpoint only",
-                hint="it takes Spark to read it",
+                hint="It takes Spark to read it.",
             )
         return found
 
@@ -266,11 +266,11 @@ class DeltaLog:
         if version > newest:
             return TableError(
                 f"the log of {self.location} ends with version {newest}, a later one was asked for",
-                hint="the table was rebuilt or restored from a copy since then; plan again",
+                hint="The table was rebuilt or restored from a copy since then; plan again.",
             )
         return TableError(
             f"version {version} of {self.location} is no longer in its log",
-            hint="its log was cleaned up; only newer versions can be read",
+            hint="Its log was cleaned up; only newer versions can be read.",
         )
 
 
@@ -299,7 +299,7 @@ def _parsed(lines: Sequence[str], path: Place) -> list[dict[str, Any]]:
     if not actions or not all(isinstance(action, dict) for action in actions):
         raise TableError(
             f"{path} is damaged: it does not hold one JSON object per line",
-            hint="restore this file from a backup; later versions cannot be read without it",
+            hint="Restore this file from a backup; later versions cannot be read without it.",
         )
     return actions
 
@@ -393,7 +393,7 @@ class _Holders:
             raise TableError(
                 f"version {state.version + 1} of {self._location} removes a file without saying of "
                 "which partition, and the log does not reach back to where it was added",
-                hint="name the partitions that changed",
+                hint="Name the partitions that changed.",
             )
         return self._found.get(path)
 
@@ -431,7 +431,7 @@ def _refuse_commits_elsewhere(protocol: Mapping[str, Any], location: str) -> Non
         raise TableError(
             f"{location} has the table feature {elsewhere[0]}: its newest commits are known to its "
             "catalog alone",
-            hint="use a table whose log lies beside its data",
+            hint="Use a table whose log lies beside its data.",
         )
 
 

@@ -14,12 +14,7 @@ class RuntimeFailure(BackfillError):
     stands = False
 
     def __str__(self) -> str:
-        return full_text(self)
-
-
-def full_text(error: BackfillError) -> str:
-    """Return what an error says, with its hint."""
-    return f"{error.message} ({error.hint})" if error.hint else error.message
+        return self.full_text
 
 
 class NothingToRunError(RuntimeFailure):

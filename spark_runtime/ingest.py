@@ -40,11 +40,11 @@ def table_exists(spark: SparkSession, name: str, *, database: str | None = None)
     if database is not None:
         if len(parts) > 1:
             raise TableError(
-                f"{name!r} names its database itself", hint="leave `database` out, or the prefix"
+                f"{name!r} names its database itself", hint="Leave `database` out, or the prefix."
             )
         parts = [*database.split("."), *parts]
     if not 1 <= len(parts) <= 3 or not all(part.strip() for part in parts):
-        raise TableError(f"{name!r} is not a table name", hint="write it as database.table")
+        raise TableError(f"{name!r} is not a table name", hint="Write it as database.table.")
     return bool(spark.catalog.tableExists(".".join(quoted(part) for part in parts)))
 
 
@@ -196,7 +196,7 @@ def _heed(policy: str, what: str, names: Sequence[str]) -> None:
     if policy == "fail":
         raise SchemaMismatchError(
             f"columns {what}: {', '.join(names)}",
-            hint="change the table, or name a policy for such columns",
+            hint="Change the table, or name a policy for such columns.",
         )
     _log.warning("columns %s: %s (%s)", what, ", ".join(names), policy)
 

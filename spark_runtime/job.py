@@ -121,7 +121,7 @@ class JobDefinition:
             raise EntrypointError(
                 f"{self.function.__qualname__} returned {_names(frames)}, "
                 f"its outputs are {_names(self.outputs)}",
-                hint="return one DataFrame, or a dict with one for each of `outputs`",
+                hint="Return one DataFrame, or a dict with one for each of `outputs`.",
             )
         from pyspark.sql import DataFrame
 
@@ -209,7 +209,7 @@ def load_function(entrypoint: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         raise EntrypointError(
             f"entrypoint {entrypoint!r}: no module {error.name!r}",
-            hint="start from the project's folder, or install the pipeline as a package",
+            hint="Start from the project's folder, or install the pipeline as a package.",
         ) from error
     function: object = getattr(module, name, None)
     if not callable(function):
@@ -230,7 +230,7 @@ def load_job(entrypoint: str) -> Job:
     if not isinstance(definition, JobDefinition):
         raise EntrypointError(
             f"{entrypoint!r} is not a job",
-            hint="decorate the function with @spark_runtime.job(...)",
+            hint="Decorate the function with @spark_runtime.job(...).",
         )
     return definition
 
@@ -241,7 +241,7 @@ def _find(entrypoint: str) -> Path:
             return path
     raise EntrypointError(
         f"entrypoint {entrypoint!r}: no such file",
-        hint="name it relative to the project's folder",
+        hint="Name it relative to the project's folder.",
     )
 
 
@@ -250,8 +250,8 @@ def check_batch(job: Job, spec: RunSpec) -> None:
     if job.batch == "key" and len(spec.keys) > 1:
         raise EntrypointError(
             f"{spec.job.entrypoint} computes one key at a time, and the run has {len(spec.keys)}",
-            hint='let the project file say batch = "key"; or let the job say batch="range" if it '
-            "computes any number at once",
+            hint='Let the project file say batch = "key"; or let the job say batch="range" if it '
+            "computes any number at once.",
         )
 
 
@@ -266,7 +266,7 @@ def check_outputs(definition: JobDefinition, spec: RunSpec) -> None:
         raise EntrypointError(
             f"{spec.job.entrypoint} writes {_names(definition.outputs)}, the run is to write "
             f"{_names(str(output.dataset) for output in spec.outputs)}",
-            hint="make the job's `output` and the lineage or [[job.writes]] agree",
+            hint="Make the job's `output` and the lineage or [[job.writes]] agree.",
         )
 
 
@@ -282,7 +282,7 @@ def _context_parameter(function: Callable[..., Any], inputs: Mapping[str, Read])
         elif parameter.default is inspect.Parameter.empty:
             raise EntrypointError(
                 f"parameter {name!r} of {function.__qualname__} is no input",
-                hint="add it to `inputs`, annotate it RunContext, or give it a default",
+                hint="Add it to `inputs`, annotate it RunContext, or give it a default.",
             )
     missing = sorted(set(inputs) - set(inspect.signature(function).parameters))
     if missing:

@@ -72,8 +72,8 @@ def _acquire(lock: TextIO, path: Path, limit: float) -> None:
             if now - start >= limit:
                 raise TableLockedError(
                     f"{path.parent} is locked by {_holder(path)}; waited {limit:g} s",
-                    hint="let that process finish, or end it, then retry the run; "
-                    f"{TIMEOUT_SETTING} sets how many seconds to wait",
+                    hint="Let that process finish, or end it, then retry the run; "
+                    f"{TIMEOUT_SETTING} sets how many seconds to wait.",
                 ) from None
             if now - told >= QUIET:
                 told = now

@@ -84,7 +84,7 @@ def match_of(schema: StructType, merge_on: Sequence[str], newest_by: Sequence[st
     if not merge_on:
         raise EntrypointError(
             "the output is written by merge, and its job names no key",
-            hint='declare it: @job(..., merge_on=("id",), newest_by="updated_at")',
+            hint='Declare it: @job(..., merge_on=("id",), newest_by="updated_at").',
         )
     return Match(
         ordered_columns(schema, merge_on, "merge_on"),
@@ -107,7 +107,7 @@ def ordered_columns(schema: StructType, names: Iterable[str], argument: str) -> 
             raise EntrypointError(
                 f"{argument} names {name!r}, and values of type "
                 f"{field.dataType.simpleString()} have no order",
-                hint="name a column that can be compared, or one made from it",
+                hint="Name a column that can be compared, or one made from it.",
             )
         found.append(field.name)
     return tuple(found)

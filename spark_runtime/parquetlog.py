@@ -132,8 +132,8 @@ class Record:
             raise TableError(
                 f"the log has records of version {version}, and this release reads version "
                 f"{SCHEMA_VERSION}",
-                hint=f"use the release that wrote them, or delete the table's {FOLDER}: its rows "
-                "stay, and what it replaced cannot be undone any more",
+                hint=f"Use the release that wrote them, or delete the table's {FOLDER}: its rows "
+                "stay, and what it replaced cannot be undone any more.",
             )
         changes = {
             "at": datetime.fromisoformat(document["at"]),
@@ -162,7 +162,7 @@ class ParquetLog:
             raise TableError(
                 f"{location} is not on a local or mounted file system: Parquet tables are changed "
                 "by exchanging folders under a lock, which stores do not have",
-                hint="make it a Delta table, or put it on a local disk",
+                hint="Make it a Delta table, or put it on a local disk.",
             )
         self.location = location
         self.root = local_path(location).absolute()
@@ -175,7 +175,7 @@ class ParquetLog:
         if self.is_recorded():
             return self._load()[-1].version
         if (self.root / "_delta_log").is_dir():
-            raise TableError(f"{self.location} is a Delta table", hint='say so: format = "delta"')
+            raise TableError(f"{self.location} is a Delta table", hint='Say so: format = "delta".')
         return 0 if any(_visible(self.root)) else None
 
     def state(self, version: int | None = None) -> TableState:
@@ -273,8 +273,8 @@ class ParquetLog:
         except OSError as error:
             raise TableError(
                 f"{self.location} cannot be locked or changed: {error}; nothing was written",
-                hint="it takes free space, the right to write to its folders and beside them, and "
-                "a file system with locks (elsewhere use Delta); then retry the run",
+                hint="It takes free space, the right to write to its folders and beside them, and "
+                "a file system with locks (elsewhere use Delta); then retry the run.",
             ) from error
 
     @contextmanager
@@ -296,7 +296,7 @@ class ParquetLog:
                 except BlockingIOError as error:
                     raise WriteConflictError(
                         f"another process writes the same attempt to {self.location}",
-                        hint="let it finish",
+                        hint="Let it finish.",
                     ) from error
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             yield folder / "rows"
@@ -319,7 +319,7 @@ class ParquetLog:
             if not staging.parent.exists():
                 raise WriteConflictError(
                     f"{self.location} was dropped while rows were computed for it",
-                    hint="retry the run if the table is to be there",
+                    hint="Retry the run if the table is to be there.",
                 )
             now = self._now()
             token = transaction.metadata["token"]
@@ -329,7 +329,7 @@ class ParquetLog:
                 raise StaleAttemptError(
                     f"this attempt was overtaken by a later one while it wrote to {self.location}; "
                     "nothing was written",
-                    hint="nothing to do: the later attempt writes what is missing",
+                    hint="Nothing to do: the later attempt writes what is missing.",
                 )
             arrived = list_partitions(staging, now.state.columns)
             record = make(self._begun("WRITE", transaction), now, arrived)
@@ -365,7 +365,7 @@ class ParquetLog:
                 raise UndoRefusedError(
                     f"someone else changed {describe(now.state.columns, changed)} of "
                     f"{self.location} after version {undone[0].version}",
-                    hint="leave it as it is, or put the files back by hand",
+                    hint="Leave it as it is, or put the files back by hand.",
                 )
             before: dict[Values, Held] = {}
             sources: dict[Values, dict[str, list[Path]]] = {}
@@ -380,7 +380,7 @@ class ParquetLog:
                             raise UndoRefusedError(
                                 f"what {path} of {self.location} held before version "
                                 f"{record.version} is gone",
-                                hint="it was deleted from the trash; restore it from a backup",
+                                hint="It was deleted from the trash; restore it from a backup.",
                             )
             record = self._begun("UNDO", transaction)
             record = replace(record, schema=undone[0].schema, left=before)
@@ -451,8 +451,8 @@ class ParquetLog:
     def _conflict(self, what: str) -> WriteConflictError:
         return WriteConflictError(
             f"someone else {what} of {self.location} at the same time; this write was taken back",
-            hint="let the other writer finish (delete the _temporary folder of one that died), "
-            "then retry the run",
+            hint="Let the other writer finish (delete the _temporary folder of one that died), "
+            "then retry the run.",
         )
 
     def _take_back(self) -> None:
@@ -595,7 +595,7 @@ def list_partitions(root: Path, columns: Sequence[PartitionColumn]) -> Listing:
             if not separator or _unescaped(name).lower() != column.name.lower():
                 raise TableError(
                     f"{entry.path} is not of the form {column.name}=…",
-                    hint="correct `columns` in the project file, or move it out of the table",
+                    hint="Correct `columns` in the project file, or move it out of the table.",
                 )
             value = None if text == NULL_DIRECTORY else column.found(_unescaped(text))
             walk(Path(entry.path), (*values, value), f"{path}/{entry.name}" if path else entry.name)
@@ -616,8 +616,8 @@ def exchange(one: Path, other: Path) -> None:
     if error.errno in _UNABLE:
         raise TableError(
             f"{other} cannot be exchanged with {one} in one step: {error.strerror}",
-            hint="make it a Delta table, or put it on ext4, XFS, Btrfs or tmpfs under Linux; most "
-            "network file systems cannot do it, nor can a mount point be exchanged",
+            hint="Make it a Delta table, or put it on ext4, XFS, Btrfs or tmpfs under Linux; most "
+            "network file systems cannot do it, nor can a mount point be exchanged.",
         ) from error
     raise error
 
@@ -697,7 +697,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
         if entry.is_dir():
             raise TableError(
                 f"{entry.path} is a folder within a partition",
-                hint="correct `columns` in the project file: it names all partition columns",
+                hint="Correct `columns` in the project file: it names all partition columns.",
             )
         stat = entry.stat()
         stamps[entry.name] = (stat.st_size, stat.st_mtime_ns)

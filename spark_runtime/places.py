@@ -115,8 +115,8 @@ def local_path(location: str) -> Path:
     if is_remote(location):
         raise TableError(
             f"{location} is not on a local or mounted file system",
-            hint="mount the store and give the path under which it is mounted; a Delta table there "
-            "can be read within a Spark session",
+            hint="Mount the store and give the path under which it is mounted; a Delta table there "
+            "can be read within a Spark session.",
         )
     parts = urlsplit(location)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)

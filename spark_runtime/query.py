@@ -83,7 +83,7 @@ class Query:
         except ParseException as error:
             raise EntrypointError(
                 f"{self.path.name} is not one query: {str(error).strip()}",
-                hint="a file of SQL holds one SELECT, without a semicolon at its end",
+                hint="A file of SQL holds one SELECT, without a semicolon at its end.",
             ) from error
 
 

@@ -98,7 +98,7 @@ class Inputs:
             names = ", ".join(str(spec.dataset) for spec in self._pinned) or "none"
             raise EntrypointError(
                 f"{len(found)} inputs of this run are named {dataset!r}; it has: {names}",
-                hint="name it as namespace:name, and declare it in [[job.reads]] or in the lineage",
+                hint="Write it as namespace:name, and declare it in [[job.reads]].",
             )
         return found[0]
 

@@ -151,7 +151,7 @@ def find_job(project: Project, named: str) -> tuple[JobRef, JobDeclaration | Non
     if len(found) > 1:
         raise AmbiguousNameError(
             f"{named!r} is the name of several jobs",
-            hint=f"write one of {', '.join(map(str, found))}",
+            hint=f"Write one of {', '.join(map(str, found))}.",
         )
     ref = found[0] if found else JobRef(home, _short(named))
     return ref, DeclaredNames(project.declarations).jobs.find(ref)
@@ -212,7 +212,9 @@ def declare(
     ]
     outputs = [*(data for data, _ in written), *filed[1]]
     if not outputs:
-        raise DeclarationError(f"job {ref} declares no output", hint="declare it in [[job.writes]]")
+        raise DeclarationError(
+            f"job {ref} declares no output", hint="Declare it in [[job.writes]]."
+        )
     return DeclaredJob(
         ref=ref,
         entrypoint=(table and table.entrypoint) or entrypoint,
@@ -248,7 +250,7 @@ def run_specs(
         raise SpecError(
             f"{job.ref} does its {len(runs)} keys in as many runs, and one result file was asked "
             "for",
-            hint="name one key, or leave --result out",
+            hint="Name one key, or leave --result out.",
         )
     builder = SpecBuilder(
         resolver, root=project.root, outbox=outbox_of(project), url=address_of(project)
@@ -273,7 +275,7 @@ def _run_spec(
             lost = ", ".join(map(str, render(data.calendar, wanted & gone)))
             raise InputMissingError(
                 f"the run needs {lost} of {data.ref}, which is past its retention",
-                hint="where it is still there, raise the dataset's `retention`",
+                hint="Where it is still there, raise the dataset's `retention`.",
             )
     return builder.build(
         RunIdentity(
@@ -319,7 +321,7 @@ def resolve(
     if not keys:
         raise NothingToRunError(
             f"no key of the run's calendar became complete {_between(start.interval)}",
-            hint="nothing is to be done",
+            hint="Nothing is to be done.",
         )
     if not named and request.interval is None and not calendar.is_whole:
         _log.warning(
@@ -404,6 +406,6 @@ def _functions(table: JobDeclaration | None) -> dict[str, Callable[[Any], Any]]:
         except (ImportError, AttributeError) as error:
             raise DeclarationError(
                 f"the mapping function {name} cannot be loaded: {error}",
-                hint="start from the project's folder, or install the module as a package",
+                hint="Start from the project's folder, or install the module as a package.",
             ) from error
     return functions

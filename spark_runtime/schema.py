@@ -96,8 +96,8 @@ def fit(schema: StructType, state: TableState, on_drift: OnDrift) -> Fit:
         raise SchemaMismatchError(
             f"the job's columns are not those of the table: {'; '.join(problems)}; "
             "nothing was written",
-            hint="cast or select them in the job, ALTER the table first, or allow more by "
-            "`on_drift`",
+            hint="Cast or select them in the job, ALTER the table first, or allow more by "
+            "`on_drift`.",
         )
     drift += [f"{field.name} was added" for field in new]
     return Fit(

@@ -64,13 +64,13 @@ class Scope(Collection[Pattern]):
                 raise TableError(
                     f"{target.dataset} is clustered, not partitioned: it has no partitions that "
                     "could be replaced exactly",
-                    hint='partition the table by its keys, or declare it with grain = "none"',
+                    hint='Partition the table by its keys, or declare it with grain = "none".',
                 )
             raise TableError(
                 f"{target.dataset} is partitioned by "
                 f"{[column.name for column in columns] or 'nothing'}, the run spec says "
                 f"{list(target.columns) or 'nothing'}",
-                hint="correct `columns` in the project file",
+                hint="Correct `columns` in the project file.",
             )
         refuse_inexact(columns)
         names = declared_names(target, columns)
@@ -86,7 +86,7 @@ class Scope(Collection[Pattern]):
                 raise PartitionValueError(
                     f"keys '{other}' and '{partition.key}' are both stored as "
                     f"{describe(columns, pattern)}",
-                    hint="say in the dataset's `columns` a form that tells them apart",
+                    hint="Say in the dataset's `columns` a form that tells them apart.",
                 )
         return cls(columns, keys, names)
 

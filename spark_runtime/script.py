@@ -101,7 +101,7 @@ def run_context(
     elif job is None:
         raise EntrypointError(
             "the script was started without a run spec, and does not name its job",
-            hint='say which one it is: run_context("orders_daily")',
+            hint='Say which one it is: run_context("orders_daily").',
         )
     else:
         reads = [one if isinstance(one, Read) else Read(one) for one in asked.inputs]
@@ -111,7 +111,7 @@ def run_context(
         if len(specs) > 1:
             raise EntrypointError(
                 f"{job} builds on what it has written for the key before, and has several to do",
-                hint="start the script once for each key: --backfill-key KEY",
+                hint="Start the script once for each key: --backfill-key KEY",
             )
         (spec,) = specs
     session = spark or get_session(project.spark)
@@ -214,6 +214,6 @@ def _left(attempt: Attempt) -> None:
 def _current() -> RunContext:
     if not _running:
         raise EntrypointError(
-            "this process is in no run", hint='begin one: run_context("orders_daily")'
+            "this process is in no run", hint='Begin one: run_context("orders_daily").'
         )
     return _running[-1]

@@ -165,7 +165,7 @@ def is_on(name: str, text: str) -> bool:
     """Whether a setting of ours is on, in any case of letters; raises SessionError."""
     text = text.lower()
     if text not in ("true", "false"):
-        raise SessionError(f"the session has {name} = {text}", hint="set it to true or false")
+        raise SessionError(f"the session has {name} = {text}", hint="Set it to true or false.")
     return text == "true"
 
 
@@ -197,8 +197,8 @@ def assert_safe(spark: SparkSession) -> None:
         if actual is None or not (is_utc or actual.lower() == expected.lower()):
             raise SessionError(
                 f"the session has {name} = {actual}, a safe write needs {expected}",
-                hint=f"start Spark with --conf {name}={expected}, or before the run makes its first"
-                f' DataFrame: spark.conf.set("{name}", "{expected}")',
+                hint=f"Start Spark with --conf {name}={expected}, or before the run makes its first"
+                f' DataFrame: spark.conf.set("{name}", "{expected}").',
             )
 
 
@@ -385,7 +385,7 @@ def find_jars() -> tuple[Path, ...]:
         if not any(jar.name.startswith(prefix) for jar in jars):
             raise JarsMissingError(
                 f"no {prefix}*.jar in {os.pathsep.join(map(str, places))}",
-                hint=f"run scripts/fetch-jars once, or set {JARS_VARIABLE} to the jars' folder",
+                hint=f"Run scripts/fetch-jars once, or set {JARS_VARIABLE} to the jars' folder.",
             )
     return tuple(jars)
 
@@ -409,7 +409,7 @@ def _check_java() -> None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise JavaMissingError(
             f"no Java found by {where}",
-            hint=f"install a JDK {MINIMUM_JAVA} (Debian: apt-get install openjdk-17-jre-headless)",
+            hint=f"Install a JDK {MINIMUM_JAVA} (Debian: apt-get install openjdk-17-jre-headless).",
         )
     text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(\d+)', text)
@@ -417,5 +417,5 @@ def _check_java() -> None:
         raise JavaMissingError(
             f"{java} is Java {match[1] if match else 'of unknown version'}, Spark 4 needs "
             f"{MINIMUM_JAVA}",
-            hint=f"install a JDK {MINIMUM_JAVA} and point JAVA_HOME at it",
+            hint=f"Install a JDK {MINIMUM_JAVA} and point JAVA_HOME at it.",
         )

@@ -29,7 +29,7 @@ def stamped(frame: DataFrame, output: OutputSpec, state: TableState | None) -> D
         raise UnstampedRowsError(
             f"the run writes {'any key' if is_open else f'{len(keys)} keys'} of {output.dataset}, "
             f"and its rows do not say by {name} which is whose",
-            hint=f'add the column {name} in the job, or let it run key by key: batch = "key"',
+            hint=f'Add the column {name} in the job, or let it run key by key: batch = "key".',
         )
     types = {column.name.lower(): column.type for column in state.columns} if state else {}
     return frame.withColumn(name, F.lit(keys.pop()).cast(types.get(KEY_COLUMN, "string")))

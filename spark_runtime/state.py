@@ -96,7 +96,7 @@ class TableState:
             raise TableError(
                 f"the log does not reach back far enough to list the partitions of version "
                 f"{self.version}",
-                hint="it takes Spark to read its checkpoint",
+                hint="It takes Spark to read its checkpoint.",
             )
         return self.partitions
 

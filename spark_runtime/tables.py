@@ -56,12 +56,12 @@ class Tables:
             raise TableError(
                 f"{target.dataset} is a {target.format} table of the catalog, which would not "
                 "learn of its new partitions",
-                hint="give its `location` instead of `table`, or make it a Delta table",
+                hint="Give its `location` instead of `table`, or make it a Delta table.",
             )
         if not self._exists(name):
             raise TableError(
                 f"table {name} does not exist in the catalog",
-                hint="create it once, partitioned as the project file says",
+                hint="Create it once, partitioned as the project file says.",
             )
         return str(_format("delta").location_of(self.spark, name))
 
@@ -73,8 +73,8 @@ class Tables:
             said = str(error).strip().partition("\n")[0]
             raise TableError(
                 f"table {name} cannot be looked up in the catalog: {said}",
-                hint="correct its name, `[catalog.][schema.]table`; Spark knows another catalog by "
-                "its setting spark.sql.catalog.NAME",
+                hint="Correct its name, `[catalog.][schema.]table`; Spark knows another catalog by "
+                "its setting spark.sql.catalog.NAME.",
             ) from error
 
     def latest_version(self, target: Target) -> int | None:
@@ -147,7 +147,7 @@ def _check_storable(schema: StructType, output: OutputSpec) -> None:
     void = [field.name for field in schema if "void" in field.dataType.simpleString()]
     if void:
         raise SchemaMismatchError(
-            f"column {void[0]!r} of {output.dataset} has no type", hint="cast it in the job"
+            f"column {void[0]!r} of {output.dataset} has no type", hint="Cast it in the job."
         )
     names = [field.name for field in schema]
     lower = {name.lower() for name in names}
@@ -156,7 +156,7 @@ def _check_storable(schema: StructType, output: OutputSpec) -> None:
         raise SchemaMismatchError(
             f"partition column {missing[0]!r} of {output.dataset} is not among the job's columns: "
             f"{', '.join(names)}",
-            hint="add it to the job's result, or correct `columns` in the project file",
+            hint="Add it to the job's result, or correct `columns` in the project file.",
         )
     types = {field.name.lower(): str(field.dataType.jsonValue()) for field in schema}
     refuse_inexact(partition_columns(output.columns, types))

@@ -54,7 +54,7 @@ def _undo(storage: Storage, tokens: Sequence[str]) -> dict[str, object]:
         raise UndoRefusedError(
             f"the log of {log.location} reaches back to version {state.first_read} only: whether "
             "the run wrote before that is no longer known",
-            hint="restore the partitions from a backup",
+            hint="Restore the partitions from a backup.",
         )
     versions = {state.tokens[token] for token in tokens if token in state.tokens}
     if not versions:

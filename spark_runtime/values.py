@@ -76,7 +76,7 @@ class PartitionColumn:
         except (ValueError, KeyError, InvalidOperation) as error:
             raise PartitionValueError(
                 f"{text!r} is no value of partition column {self.name!r} ({self.type})",
-                hint="say in the dataset's `columns` how its keys are written",
+                hint="Say in the dataset's `columns` how its keys are written.",
             ) from error
 
     def _is_key(self, text: str) -> bool:
@@ -101,7 +101,7 @@ class PartitionColumn:
             raise PartitionValueError(
                 f"{text!r} is no value of partition column {self.name!r}: a NUL or half a "
                 "character cannot be stored",
-                hint="correct the key",
+                hint="Correct the key.",
             )
         return text
 
@@ -147,7 +147,7 @@ def refuse_inexact(columns: Iterable[PartitionColumn]) -> None:
             raise TableError(
                 f"partition column {column.name!r} is of type {column.type}, whose values have no "
                 "one text",
-                hint="partition by a STRING, DATE or integer column",
+                hint="Partition by a STRING, DATE or integer column.",
             )
 
 

@@ -102,7 +102,7 @@ def _nothing(frame: DataFrame, output: OutputSpec, version: int) -> OutputResult
         raise UnexpectedPartitionError(
             f"{output.dataset} has no partition at the keys of this run, and there are rows for it;"
             " nothing was written",
-            hint="return no rows for it, or correct its `start` and `end` in the project file",
+            hint="Return no rows for it, or correct its `start` and `end` in the project file.",
         )
     return OutputResult(dataset=output.dataset, version_before=version, version=None, partitions=())
 
@@ -160,7 +160,7 @@ class _Write:
             raise StaleAttemptError(
                 f"attempt {self.run.attempt} of run {self.run.run_id} has written to "
                 f"{self.output.dataset} already, and {outcome}",
-                hint="retry the run as a new attempt",
+                hint="Retry the run as a new attempt.",
             )
         self._refuse_foreign_changes(self.before)
         if self.run.attempt > 1 and self.before.version >= 0:
@@ -210,7 +210,7 @@ class _Write:
             raise TableError(
                 f"a full replacement of {self.output.dataset} would drop partitions that are not "
                 f"planned: {self._describe(others)}",
-                hint='plan them too, or use mode = "overwrite"',
+                hint='Plan them too, or use mode = "overwrite".',
             )
 
     def _refuse_foreign_changes(self, state: TableState, until: int | None = None) -> None:
@@ -320,8 +320,8 @@ class _Write:
         return UnexpectedPartitionError(
             f"{rows} for {self.output.dataset} lie outside the partitions of this run: "
             f"{self._describe(outside)}; nothing was written",
-            hint="filter the job's result to the run's keys, or correct `columns` or the "
-            "mapping in the project file",
+            hint="Filter the job's result to the run's keys, or correct `columns` or the "
+            "mapping in the project file.",
         )
 
     def _members(self, written: Iterable[Values] = ()) -> dict[Pattern, Member]:
@@ -336,7 +336,7 @@ class _Write:
             raise EmptyPartitionError(
                 f"no rows for {self._describe(empty)} of {self.output.dataset}; "
                 "nothing was written",
-                hint='on_empty = "clear" would empty them, "keep" would leave them as they are',
+                hint='on_empty = "clear" would empty them, "keep" would leave them as they are.',
             )
         if self.output.on_empty == "keep" or self._adds:
             return Scope(self.columns, {values: members[values].key for values in written})
@@ -353,7 +353,7 @@ class _Write:
         if failed:
             raise CheckFailedError(
                 f"{self.output.dataset}: {'; '.join(failed)}; nothing was written",
-                hint="correct the job or its input, or the check if it asks too much",
+                hint="Correct the job or its input, or the check if it asks too much.",
             )
 
     # The write.
@@ -372,7 +372,7 @@ class _Write:
                 if is_of(commit, self.run) and commit.metadata.get("token"):
                     raise WriteConflictError(
                         f"{commit} of {self.output.dataset} is of another attempt of this run",
-                        hint="retry the run: a new attempt takes its rows back",
+                        hint="Retry the run: a new attempt takes its rows back.",
                     )
             Scope.of(state, self.output, self.output.scope)
             fit(self.frame.schema, state, self.output.on_drift)
@@ -460,7 +460,7 @@ class _Write:
                 VerificationError(
                     f"{ours} of {self.output.dataset} touched {self._describe(outside)} outside "
                     "its scope",
-                    hint="report this with the table's properties; it should not be possible",
+                    hint="Report this with the table's properties; it should not be possible.",
                 ),
             )
         if wrong:
@@ -469,7 +469,7 @@ class _Write:
                 VerificationError(
                     f"{ours} of {self.output.dataset} holds other rows than were counted in "
                     f"{self._describe(wrong)}",
-                    hint="the job does not compute the same rows twice; make it deterministic",
+                    hint="The job does not compute the same rows twice; make it deterministic.",
                 ),
             )
         refuse_stale(self.log.state(), self.run)
@@ -482,7 +482,7 @@ class _Write:
                 ours,
                 VerificationError(
                     f"{ours} of {self.output.dataset} is not what the run was to write",
-                    hint="retry the run as a new attempt",
+                    hint="Retry the run as a new attempt.",
                 ),
             )
         return self._outcome(self.log.state(version - 1), self.log.state(version))
@@ -518,7 +518,7 @@ class _Write:
             raise WriteConflictError(
                 f"an earlier attempt of this run may have written to {self.output.dataset}, "
                 "and the log does not reach back to where: whether its rows are there is not known",
-                hint="look for them, and start the run as a new one",
+                hint="Look for them, and start the run as a new one.",
             )
         try:
             verify_put_backs(self.storage, own, own)
@@ -531,7 +531,7 @@ class _Write:
             if self._builds_on:
                 raise WriteConflictError(
                     f"an earlier attempt of this run has written its rows, and {error.message}",
-                    hint="take out the rows of one of the two, and start the run as a new one",
+                    hint="Take out the rows of one of the two, and start the run as a new one.",
                 ) from error
             # What it wrote is replaced.
         self.before = self._counted(self.storage.before())

@@ -595,7 +595,7 @@ class AirflowEngine(Engine):
         try:
             yield
         except EngineError as error:
-            outcome = Outcome(state=AttemptState.FAILED, error=f"{error} {error.hint}".strip())
+            outcome = Outcome(state=AttemptState.FAILED, error=error.full_text)
             self._finish(one, outcome)
 
     def _settle(self, one: _Attempt, step: Step) -> None:

@@ -17,7 +17,7 @@ from lineage_backfill.engines.attempt import AttemptFiles, LifeSign, kill_group,
 from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.engines.seating import Seating, Table, WarmWorker
 from lineage_backfill.engines.worker import WorkerDied
-from lineage_backfill.errors import BackfillError, EngineError
+from lineage_backfill.errors import BackfillError, EngineError, with_hint
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome, Start
 
@@ -352,7 +352,7 @@ class PoolEngine(Engine):
                     log.write(read_from(worker.log_path, start, end))
         if reply["op"] != "raised":
             return None
-        return _with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
+        return with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
 
     def _watch(self, handle: str, claim: Mapping[str, Any], table: Table | None) -> None:
         """Wait for the end of an attempt that an earlier executor had handed over."""
@@ -368,7 +368,7 @@ class PoolEngine(Engine):
 
 def _not_handed_over(error: BackfillError | OSError) -> Outcome:
     if isinstance(error, BackfillError):
-        said = _with_hint(error.message, error.hint)
+        said = error.full_text
     else:
         said = f"the attempt cannot be handed to a worker: {error}"
     return Outcome(state=AttemptState.FAILED, error=said, transient=True)
@@ -377,7 +377,3 @@ def _not_handed_over(error: BackfillError | OSError) -> Outcome:
 def complaint(error: Mapping[str, Any]) -> str:
     """Return an error of a reply as one text."""
     return f"{error['class']}: {error['message']}"
-
-
-def _with_hint(text: str, hint: str) -> str:
-    return f"{text} ({hint})" if hint else text

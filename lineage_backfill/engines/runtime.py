@@ -12,7 +12,7 @@ from lineage_backfill.errors import EnvironmentMissingError
 from lineage_backfill.ports import AttemptState, Outcome
 
 _TIMEOUT = 60  # seconds; reading the logs of tables takes far less
-_SAID = re.compile(r"^\w+: (.*?)(?: \(([^()]*)\))?$")
+_SAID = re.compile(r"^\w+: (.*)(?:\n  (.+))?\Z", re.MULTILINE)
 
 
 def find_jars() -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def find_jars() -> tuple[str, ...]:
     found = _ask("jars")
     if found.returncode == 0:
         return tuple(found.stdout.splitlines())
-    said = _SAID.match(found.stderr.strip().rpartition("\n")[2])
+    said = _SAID.search(found.stderr.strip())
     raise EnvironmentMissingError(
         said[1] if said else found.stderr.strip(),
         hint=(said and said[2]) or "Run `lineage-backfill doctor`.",

@@ -44,9 +44,9 @@ def unknown(text: str, known: Iterable[Ref], *, kind: str) -> UnknownNameError:
             :3
         ]
     if near:
-        hint = f"did you mean {' or '.join(near)}?"
+        hint = f"Did you mean {' or '.join(near)}?"
     elif refs:
-        hint = f"the lineage knows {len(refs)} {kind}s; `lineage-backfill lineage show` lists them"
+        hint = f"The lineage has {len(refs)} {kind}s: `lineage-backfill lineage show` lists them."
     else:
-        hint = f"the lineage knows no {kind} at all: check where it is read from"
+        hint = f"The lineage has no {kind} at all: check where it is read from."
     return UnknownNameError(f"no {kind} is named {text!r}", hint=hint)

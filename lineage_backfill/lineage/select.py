@@ -49,13 +49,13 @@ def select(texts: Iterable[str], graph: Graph) -> set[JobRef]:
     for text in texts:
         match = _SELECTOR.fullmatch(text.strip())
         if match is None or not match[3]:
-            raise UsageError(f"cannot read the selector {text!r}", hint="write it like daily_*+2")
+            raise UsageError(f"cannot read the selector {text!r}", hint="Write it like daily_*+2.")
         base = _base(match[3], graph)
         sources = _unwritten(match[3], graph) if match[4] else set()
         if not base and not sources:
             raise UnknownNameError(
                 f"the selector {text!r} matches no job",
-                hint="check its spelling, or quote the glob",
+                hint="Check its spelling, or quote the glob.",
             )
         chosen |= base
         if match[4]:

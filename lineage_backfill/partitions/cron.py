@@ -76,7 +76,7 @@ def normalise(expression: str) -> str:
         ) from None
     except (CronSimError, StopIteration):
         raise CronError(
-            f"the cron expression {expression!r} never fires", hint="check its day and month"
+            f"the cron expression {expression!r} never fires", hint="Check its day and month."
         ) from None
     return text
 
@@ -322,7 +322,7 @@ class Schedule:
         if not -_MOST_BLOCKS <= block <= _MOST_BLOCKS:
             raise CronError(
                 f"the cron expression {self._expression!r} has no firing within centuries",
-                hint="check the window or lookback: it spans centuries",
+                hint="Check the window or lookback: it spans centuries.",
             )
         # A day more on both sides: no jump is longer.
         local, until = here.local(begin - _DAY), here.local(end + _DAY)

@@ -66,7 +66,7 @@ class Grid(ABC):
     def _wrong(self, label: str) -> KeyFormatError:
         return KeyFormatError(
             f"{label!r} is not a key of this calendar ({self.family[0]}, {self.zone.name})",
-            hint=f"write it like {self.example}{self._meant(label)}",
+            hint=f"Write it like {self.example}.{self._meant(label)}",
         )
 
     def _meant(self, label: str) -> str:
@@ -89,8 +89,8 @@ class Grid(ABC):
         keys = self.at(self.zone.midnight(first)), self.at(self.zone.midnight(after) - 1)
         begin, end = map(self.label, keys)
         if begin == end:
-            return f"; did you mean {begin}?"
-        return f"; for all of {label}: --from {begin} --to {end}"
+            return f" Did you mean {begin}?"
+        return f" For all of {label}: --from {begin} --to {end}"
 
 
 class _DateGrid(Grid):
@@ -127,11 +127,11 @@ class _DateGrid(Grid):
             if day in self.zone.skipped_days():
                 raise MissingKeyError(
                     f"{label} does not exist in {self.zone.name}: its calendar left that day out",
-                    hint="use another day",
+                    hint="Use another day.",
                 )
             raise KeyFormatError(
                 f"{label!r} is not the first day of a {self.family[0]}",
-                hint=f"did you mean {self.label(ordinal)}?",
+                hint=f"Did you mean {self.label(ordinal)}?",
             )
         return ordinal
 
@@ -246,12 +246,12 @@ class _ClockGrid(Grid):
         if not found:
             raise MissingKeyError(
                 f"{label} does not exist in {self.zone.name}",
-                hint=f"nearest keys: {', '.join(self.label(o) for o in near[1:4])}",
+                hint=f"Nearest keys: {', '.join(self.label(o) for o in near[1:4])}",
             )
         if len(found) > 1:
             readings = " or ".join(self.label(o) for o in found)
             raise AmbiguousKeyError(
-                f"{label} happens {len(found)} times in {self.zone.name}", hint=f"say {readings}"
+                f"{label} happens {len(found)} times in {self.zone.name}", hint=f"Say {readings}."
             )
         return found[0]
 
@@ -423,7 +423,7 @@ def grain_grid(grain: str, zone_name: str) -> Grid:
         case "year":
             return _MonthsGrid("year", 12, "2024-01-01", here)
     raise UsageError(
-        f"unknown grain {grain!r}", hint="use hour, day, week, month, quarter, year or none"
+        f"unknown grain {grain!r}", hint="Use hour, day, week, month, quarter, year or none."
     )
 
 
@@ -445,14 +445,14 @@ def every_grid(step: str, start: str, zone_name: str) -> Grid:
     """
     match = _EVERY.fullmatch(step.strip())
     if match is None or int(match[1]) == 0:
-        raise UsageError(f"cannot read the length {step!r}", hint="write it like 8m, 90s or 2h")
+        raise UsageError(f"cannot read the length {step!r}", hint="Write it like 8m, 90s or 2h.")
     here = zone(zone_name)
     parts = _TIME.fullmatch(start)
     try:
         local = datetime.fromisoformat(parts[1] if parts else f"{start}T00:00")
     except ValueError:
         raise KeyFormatError(
-            f"cannot read {start!r} as the start of `every`", hint="write it like 2024-06-15T14:30"
+            f"cannot read {start!r} as the start of `every`", hint="Write it like 2024-06-15T14:30."
         ) from None
     if parts and parts[2]:
         sign = -1 if parts[2][0] == "-" else 1
@@ -464,7 +464,7 @@ def every_grid(step: str, start: str, zone_name: str) -> Grid:
         if len(readings) != 1:
             raise AmbiguousKeyError(
                 f"{start} happens {len(readings)} times in {here.name}",
-                hint="give it with its offset, such as 2024-11-03T01:30-0400",
+                hint="Give it with its offset, such as 2024-11-03T01:30-0400.",
             )
         anchor = readings[0]
     return _EveryGrid(int(match[1]) * _UNITS[match[2]], anchor, here)

@@ -432,7 +432,7 @@ class _Function(_Listed):
             raise DeclarationError(
                 f"the mapping function failed for the key {key.label}:"
                 f" {type(error).__name__}: {error}",
-                hint="it gets a run key and returns the keys and ranges that this key reads",
+                hint="It gets a run key and returns the keys and ranges that this key reads.",
             ) from error
         return parse_existing(self.upstream, names)
 
@@ -454,7 +454,7 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
         function = spec.function
         if function is None:
             raise DeclarationError(
-                "a python mapping has no function", hint='say function = "module:name"'
+                "a python mapping has no function", hint='Say function = "module:name".'
             )
         return _Function(upstream, run, function)
     if spec.kind == "map" and not (upstream.order or run.order):
@@ -480,7 +480,7 @@ def _by_dimension(
             names = ", ".join(sorted(known)) or "none: their keys are plain"
             raise DeclarationError(
                 f"the mapping names the dimension {name!r}, which neither side has",
-                hint=f"the dimensions are {names}",
+                hint=f"The dimensions are {names}.",
             )
     time_spec = spec
     for name in sorted(times & set(overrides)):
@@ -488,7 +488,7 @@ def _by_dimension(
     if spec.kind == "map":
         if len(run.statics) != 1:
             raise DeclarationError(
-                "a map needs to know its dimension", hint="write dimensions.NAME = { map = … }"
+                "a map needs to know its dimension", hint="Write dimensions.NAME = { map = … }."
             )
         overrides.setdefault(run.statics[0].name, spec)
         time_spec = DEFAULT if time_spec is spec else time_spec
@@ -504,7 +504,7 @@ def _check_dimension(
     if spec.kind not in (None, "identity", "all", "map"):
         raise DeclarationError(
             f"the dimension {name!r} has static keys, which {spec.kind} cannot map",
-            hint="use identity, all or map",
+            hint="Use identity, all or map.",
         )
     if spec.kind not in ("identity", "map"):
         return
@@ -512,7 +512,7 @@ def _check_dimension(
     if not paired or paired[0].name not in pairs:
         raise DeclarationError(
             f"only one side has the dimension {name!r}, so that {spec.kind} cannot map it",
-            hint="leave it out: every key of it is read",
+            hint="Leave it out: every key of it is read.",
         )
     ours, theirs = paired[0], pairs[paired[0].name]
     for key, reads in spec.table:
@@ -536,18 +536,18 @@ def _time(
     if spec.kind in ("map", "python", "none"):
         raise DeclarationError(
             f"a time dimension cannot be mapped by {spec.kind}",
-            hint="use overlap, identity, window, offset or all",
+            hint="Use overlap, identity, window, offset or all.",
         )
     if theirs is None or ours is None or spec.kind == "all":
         if spec.kind in ("window", "offset"):
             raise DeclarationError(
                 f"the mapping {spec.kind} needs a time dimension on both sides",
-                hint="use all, or declare the calendars",
+                hint="Use all, or declare the calendars.",
             )
         if spec.kind == "identity" and not pairs and not (upstream.is_whole and run.is_whole):
             raise DeclarationError(
                 "identity needs a dimension that both sides have",
-                hint="use all, or declare the calendars",
+                hint="Use all, or declare the calendars.",
             )
         return _AllTime(theirs, ours)
     if spec.kind == "identity":
@@ -555,13 +555,13 @@ def _time(
             raise DeclarationError(
                 f"identity needs one grain on both sides, not {' '.join(theirs.grid.family)}"
                 f" and {' '.join(ours.grid.family)}",
-                hint="leave the mapping out: overlap is the default between calendars",
+                hint="Leave the mapping out: overlap is the default between calendars.",
             )
         return _SameLabel(theirs.grid, ours.grid)
     if spec.before + spec.after < 0:
         raise DeclarationError(
             f"the window({spec.before}, {spec.after}) is empty",
-            hint="before + after must not be negative",
+            hint="`before` + `after` must not be negative.",
         )
     return _Overlap(theirs.grid, ours.grid, spec.before, spec.after)
 

@@ -66,9 +66,9 @@ def newest_key(calendar: Calendar) -> PartitionSet:
     if time is None:
         if all(axis.runtime for axis in calendar.statics):  # `*`, or unpartitioned
             return calendar.existing
-        raise UsageError("static keys have no newest one", hint="name the key")
+        raise UsageError("static keys have no newest one", hint="Name the key.")
     if time.first is not None and time.last < time.first:
-        raise MissingKeyError("no key of this calendar exists yet", hint="wait for the first one")
+        raise MissingKeyError("no key of this calendar exists yet", hint="Wait for the first one.")
     return PartitionSet.range(time.last, time.last, calendar.full_mask)
 
 
@@ -81,7 +81,7 @@ def previous_firings(schedule: Grid, now: int) -> tuple[int, int]:
 def _appeared(calendar_at: CalendarAt, after: int, until: int) -> PartitionSet:
     """Return the keys that came to exist in (after, until]; the newest one if both are one."""
     if after > until:
-        raise UsageError("the data interval ends before it begins", hint="swap its ends")
+        raise UsageError("the data interval ends before it begins", hint="Swap its ends.")
     calendar = calendar_at(until)
     if after == until or calendar.time is None:
         return newest_key(calendar)

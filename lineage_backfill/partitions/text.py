@@ -40,12 +40,12 @@ def parse_partitions(text: str) -> KeySet:
             if not equals or not name or name in box:
                 raise KeyFormatError(
                     f"cannot read {part!r} as a product key",
-                    hint="write it as paths do: day=2024-06-15/region=eu",
+                    hint="Write it as paths do: day=2024-06-15/region=eu.",
                 )
             box[unquote(name)] = [unquote(value)]
         keys.append(box)
     if not keys:
-        raise KeyFormatError("no partition key was given", hint="write keys separated by commas")
+        raise KeyFormatError("no partition key was given", hint="Write keys separated by commas.")
     return tuple(keys)
 
 
@@ -116,11 +116,11 @@ def parse(
     if calendar.is_whole:
         if keys is None or tuple(keys) == (EVERY,):
             return WHOLE
-        raise KeyFormatError("it is not partitioned and has no keys", hint="leave the keys out")
+        raise KeyFormatError("it is not partitioned and has no keys", hint="Leave the keys out.")
     if keys is None:
         raise KeyFormatError(
             "no changed partitions are named",
-            hint="name them with --from and --to, or with --partitions",
+            hint="Name them with --from and --to, or with --partitions.",
         )
     # Put together at the end: thousands of single keys are not united one by one.
     runs: dict[int, list[tuple[int, int]]] = {}
@@ -169,7 +169,7 @@ def _parse_box(
         wanted = ", ".join(calendar.order) or "none: its keys are plain"
         raise KeyFormatError(
             f"the key {dict(item)!r} does not name the dimensions of its calendar",
-            hint=f"they are {wanted}",
+            hint=f"They are {wanted}.",
         )
 
     def values(name: str) -> Sequence[str]:
@@ -191,7 +191,7 @@ def _parse_box(
 
 def _no_key(value: object) -> KeyFormatError:
     return KeyFormatError(
-        f"{value!r} is not a partition key", hint="a key is a text, or names its dimensions"
+        f"{value!r} is not a partition key", hint="A key is a text, or names its dimensions."
     )
 
 
@@ -207,7 +207,7 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
     last = grid.find(to_text) if to_text else axis.last
     if to_text and last < first:
         raise RangeError(
-            f"the range {text} ends before it begins", hint="give the earlier key first"
+            f"the range {text} ends before it begins", hint="Give the earlier key first."
         )
     if first > axis.begun:
         raise MissingKeyError(f"{text} is in the future", hint=_bounds(axis))
@@ -216,7 +216,7 @@ def _parse_time(axis: TimeAxis, text: str, warn: Callable[[str], None]) -> Ordin
         kept = "..".join(grid.label(end) for end in (clipped.lo, clipped.hi)) if clipped else "none"
         warn(f"the range {text} was clipped to existing keys: {kept}")
     elif not clipped:
-        warn(f"the range {text} contains no existing key: {_bounds(axis)}")
+        warn(f"the range {text} contains no existing key. {_bounds(axis)}")
     return clipped
 
 
@@ -235,11 +235,11 @@ def _warn_incomplete(calendar: Calendar, keys: PartitionSet, warn: Callable[[str
 
 def _bounds(axis: TimeAxis) -> str:
     if axis.first is not None and axis.last < axis.first:
-        return "no key of this calendar exists yet"
-    newest = f"the newest key is {axis.grid.label(axis.last)}"
+        return "No key of this calendar exists yet."
+    newest = f"newest key is {axis.grid.label(axis.last)}."
     if axis.first is None:
-        return newest
-    return f"the first key is {axis.grid.label(axis.first)}, {newest}"
+        return f"The {newest}"
+    return f"The first key is {axis.grid.label(axis.first)}, the {newest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

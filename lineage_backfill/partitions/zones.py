@@ -112,7 +112,7 @@ def beyond_years() -> MissingKeyError:
     """Return the error for a key outside the years that have a date."""
     return MissingKeyError(
         "a key outside the years 1 to 9999 is needed",
-        hint="check how many keys before or after are read (`by`, `before`, `after`, `lookback`)",
+        hint="Check how many keys before or after are read (`by`, `before`, `after`, `lookback`).",
     )
 
 

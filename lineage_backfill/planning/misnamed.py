@@ -39,8 +39,8 @@ class Misnamed:
     def hint(self) -> str:
         """What to do."""
         return (
-            f"did you mean {' or '.join(self.near)}? If it is another dataset, declare it:"
-            f" [[dataset]] name = {self.dataset.name!r}"
+            f"Did you mean {' or '.join(self.near)}? If it is another dataset, declare it:"
+            f" [[dataset]] name = {self.dataset.name!r}."
         )
 
 

@@ -166,10 +166,9 @@ class Planning:
         edges, known = self.resolver.edges, self.resolver.snapshot.datasets
         if ref not in known and not (edges.readers.get(ref) or edges.writers.get(ref)):
             hint = unknown_name(ref.name, known, kind="dataset").hint
-            hint = hint if hint.endswith("?") else f"{hint}."
             raise UnknownNameError(
                 f"dataset {ref} is not in the lineage, and no [[job]] declares to read it",
-                hint=f"{hint[:1].upper()}{hint[1:]} A `location` or `table` in its"
+                hint=f"{hint} A `location` or `table` in its"
                 " [[dataset]] ties it to the name that jobs send.",
             )
 
@@ -234,7 +233,7 @@ class Planning:
                 continue
             raise UnknownNameError(
                 f"dataset {ref} has no column {names}",
-                hint=f"its columns are {few(known, str, 12)}",
+                hint=f"Its columns are {few(known, str, 12)}.",
             )
 
     def _restraints(self) -> Constraints:
@@ -269,7 +268,7 @@ class Planning:
             if request.depth is not None and distance > request.depth:
                 return ("depth", f"more than {request.depth} jobs away from the change", "")
             if declared is not None and declared.protected and "protected" not in allow:
-                return ("protected", "the job is protected", "run it with --allow-protected")
+                return ("protected", "the job is protected", "Run it with --allow-protected.")
             if declared is not None and not declared.idempotent and "not-idempotent" not in allow:
                 return (
                     "not_idempotent",

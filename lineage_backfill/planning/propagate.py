@@ -450,7 +450,7 @@ class _Run:
                 result.left_causes += (("cycle", sentence),)
                 result.by_choice = False
                 if keys == result.stale:
-                    result.cause = ("cycle", sentence, "declare the mappings on this path")
+                    result.cause = ("cycle", sentence, "Declare the mappings on this path.")
                 self._settle(facts, result, result.left | keys)
             self._until_stable(jobs, keep=tied)
 

@@ -268,8 +268,10 @@ def _why_not(job: PlannedJob, names: Names) -> str:
     if not job.left_stale:
         return why
     left = why_left(job.reason)
-    stale = f"stays stale: {keys_in_short(job.left_stale)}"
-    return "; ".join(filter(None, (why, stale + (f" ({left})" if left else ""))))
+    stale = f"stays stale: {keys_in_short(job.left_stale)}" + (f" ({left})" if left else "")
+    if why.endswith("."):
+        return f"{why} S{stale[1:]}"
+    return "; ".join(filter(None, (why, stale)))
 
 
 def lost_in_words(lost: MissingReads) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from lineage_backfill.errors import with_hint
 from lineage_backfill.model import DatasetRef, JobRef
 from lineage_backfill.partitions.text import KeySet
 from lineage_backfill.planning.plan import PlannedJob
@@ -39,7 +40,7 @@ _MAPPING = re.compile(r"(window|offset|product)\((.*)\)")
 def in_words(reason: Mapping[str, Any], names: Namer, keys: KeySet = ()) -> str:
     """Return why a job runs or does not, on one line; `keys` show the unit of a key."""
     if "inputs" not in reason or reason.get("text"):
-        return safe("; ".join(filter(None, (reason.get("text"), reason.get("hint")))))
+        return safe(with_hint(reason.get("text", ""), reason.get("hint", "")))
     parts = ["requested"] if reason.get("asked") else []
     if reason["inputs"]:
         parts.append("reads " + ", ".join(_inputs(reason["inputs"], names, unit_of(keys))))

@@ -75,14 +75,14 @@ class Calendars:
             elif time is not None:
                 raise DeclarationError(
                     f"{time.name!r} and {dimension.name!r} are both time dimensions",
-                    hint="a product holds one at most",
+                    hint="A product holds one at most.",
                 )
             else:
                 time = self._time_axis(dimension.name, part)
                 zone = part.zone or zone
         order = tuple(dimension.name for dimension in dimensions)
         if len(set(order)) < len(order):
-            raise DeclarationError("two dimensions have the same name", hint="rename one of them")
+            raise DeclarationError("two dimensions have the same name", hint="Rename one of them.")
         return Calendar(time=time, statics=tuple(statics), order=order, zone=zone)
 
     def _time_axis(self, name: str, declared: CalendarDeclaration) -> TimeAxis:
@@ -92,14 +92,15 @@ class Calendars:
         elif declared.every is not None:
             if declared.start is None:
                 raise DeclarationError(
-                    "a calendar with `every` needs a start", hint="set the start of its first slice"
+                    "a calendar with `every` needs a start",
+                    hint="Set the start of its first slice.",
                 )
             grid = every_grid(declared.every, declared.start, zone)
         elif declared.grain is not None:
             grid = grain_grid(declared.grain, zone)
         else:
             raise DeclarationError(
-                "a calendar needs one of grain, cron, every and keys", hint="add one of them"
+                "a calendar needs one of grain, cron, every and keys", hint="Add one of them."
             )
         if declared.every is not None:
             first: int | None = 0
@@ -109,7 +110,7 @@ class Calendars:
         if end is not None and first is not None and end < first:
             raise DeclarationError(
                 f"the end {declared.end} lies before the start {declared.start}",
-                hint="both are keys, and both are included",
+                hint="Both are keys, and both are included.",
             )
         now = grid.at(self.now)
         limit = now if end is None else min(now, end)
@@ -128,7 +129,7 @@ class Calendars:
         if declared.keys is None or declared.keys == "runtime":
             return tuple(sorted(self._runtime_keys(name)))
         if not declared.keys:
-            raise DeclarationError("a static calendar has no keys", hint="list them in `keys`")
+            raise DeclarationError("a static calendar has no keys", hint="List them in `keys`.")
         return declared.keys
 
     def _intern(self, calendar: Calendar) -> Calendar:

@@ -36,12 +36,12 @@ def refuse_unplaced(
     if lacks == "location":
         raise DeclarationError(
             f"no location is declared for dataset {dataset}",
-            hint=f"declare it: [[dataset]] name = {dataset.name!r} and its location or table",
+            hint=f"Declare it: [[dataset]] name = {dataset.name!r} and its location or table.",
         )
     if lacks:
         raise DeclarationError(
             f"dataset {dataset} is partitioned, and its physical columns are not declared",
-            hint='declare them: columns = { ds = "%Y-%m-%d" }',
+            hint='Declare them: columns = { ds = "%Y-%m-%d" }.',
         )
 
 

@@ -280,5 +280,5 @@ def _check_words(*words: tuple[Any, Any]) -> None:
 def _unreadable(what: str, error: Exception) -> DeclarationError:
     return DeclarationError(
         f"{what} cannot be read: {error}",
-        hint="declare the partitioning in the project file, which wins over the facet",
+        hint="Declare the partitioning in the project file, which wins over the facet.",
     )

@@ -28,7 +28,7 @@ def mapping_spec(
     elif read.before or read.after or read.by:
         raise DeclarationError(
             "before, after and by belong to the mappings window and offset",
-            hint=f"set mapping =  {'offset' if read.by else 'window'!r}",
+            hint=f"Set mapping = {'offset' if read.by else 'window'!r}.",
         )
     function = None
     dimensions: tuple[tuple[str, MappingSpec], ...] = ()
@@ -42,7 +42,7 @@ def mapping_spec(
             if function is None:
                 raise DeclarationError(
                     f"the function {read.function!r} of a python mapping was not loaded",
-                    hint='write function = "module:name" and keep the module importable',
+                    hint='Write function = "module:name" and keep the module importable.',
                 )
     return MappingSpec(
         kind=read.mapping,

@@ -56,7 +56,7 @@ class Matcher(Generic[D]):
                 self._globs.append((re.compile(translate(called)), space_glob, declaration))
             elif (space, called) in self._exact:
                 raise DeclarationError(
-                    f"{called!r} is declared twice", hint="keep one of the two tables"
+                    f"{called!r} is declared twice", hint="Keep one of the two tables."
                 )
             else:
                 self._exact[space, called] = declaration

@@ -112,8 +112,8 @@ class Output:
             raise DeclarationError(
                 f"{self.dataset} is not partitioned, and nothing declares how it is written: a run "
                 "would replace all of it",
-                hint='declare it in [[job.writes]]: mode = "full" replaces the whole table, '
-                '"append" adds rows, "merge" updates them by their key',
+                hint='Declare it in [[job.writes]]: mode = "full" replaces the whole table, '
+                '"append" adds rows, "merge" updates them by their key.',
             )
 
 
@@ -336,7 +336,7 @@ class DeclarationResolver:
         guessed = bool(unreadable) and not _says_edges(declared)
         if guessed and not problem:
             # Continuing with the defaults would mean guessing what the job declares.
-            problem, hint = unreadable, "declare the job's reads in the project file, which wins"
+            problem, hint = unreadable, "Declare the job's reads in the project file, which wins."
         inputs, outputs, trouble = self._edges(ref, reads, writes, calendar)
         if trouble and not problem:
             problem, hint = trouble
@@ -400,7 +400,7 @@ class DeclarationResolver:
         troubles = [
             (
                 f"it reads its own output {edge.dataset}, and how is not declared",
-                'declare that edge: mapping = "offset" with by < 0, "window", or "none"',
+                'Declare that edge: mapping = "offset" with by < 0, "window", or "none".',
             )
             for edge in inputs
             if edge.undeclared
@@ -486,7 +486,7 @@ class DeclarationResolver:
                 None,
                 None,
                 "the partitioning of its runs is unknown",
-                f"declare it: [[job]] name = {ref.name!r} and its grain",
+                f"Declare it: [[job]] name = {ref.name!r} and its grain.",
             )
         shared = self._calendars.share(known)
         if shared is None:
@@ -494,7 +494,7 @@ class DeclarationResolver:
                 None,
                 None,
                 f"its {origin} have different calendars",
-                f"declare its run calendar: [[job]] name = {ref.name!r} and its grain",
+                f"Declare its run calendar: [[job]] name = {ref.name!r} and its grain.",
             )
         return shared, "outputs" if origin == "outputs" else "inputs", None, ""
 
@@ -577,18 +577,18 @@ class DeclarationResolver:
         if mapping.unbounded is calendar:
             trouble = (
                 f"one run key writes all of {data.ref}, which has no first key",
-                f"declare a start for {data.ref.name!r}",
+                f"Declare a start for {data.ref.name!r}.",
             )
         elif mode == "full" and not run.is_whole:
             trouble = (
                 f"one run key would replace all of its output {data.ref} (mode full)",
-                f'declare mode = "overwrite" in [[job.writes]] of {ref.name!r}',
+                f'Declare mode = "overwrite" in [[job.writes]] of {ref.name!r}.',
             )
         elif mode not in ("merge", "append") and not covers(run, calendar):
             text = f"its output {data.ref} is coarser than its run calendar: one run key would"
             trouble = (
                 f"{text} replace a whole partition with a part",
-                f'declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar',
+                f'Declare mode = "merge" in [[job.writes]] of {ref.name!r}, or the right calendar.',
             )
         elif mode == "overwrite" and (pair := self._not_told_apart(data)):
             text = (
@@ -596,7 +596,7 @@ class DeclarationResolver:
             )
             trouble = (
                 f"{text}: one run key would clear what others wrote",
-                f"declare columns of {data.ref.name!r} that tell its keys apart, or its calendar",
+                f"Declare columns of {data.ref.name!r} that tell its keys apart, or its calendar.",
             )
         return Output(data, mapping, policy, added), trouble
 
@@ -628,7 +628,7 @@ def _check_edges(ref: JobRef, declared: JobDeclaration) -> None:
             if name in seen:
                 raise DeclarationError(
                     f"job {ref} {word} {edge.dataset!r} twice in its declaration",
-                    hint="keep one of the two tables",
+                    hint="Keep one of the two tables.",
                 )
             seen.add(name)
 
@@ -666,7 +666,7 @@ def _unknown_output(datasets: Sequence[DatasetRef]) -> tuple[str, str]:
     names = ", ".join(str(dataset) for dataset in datasets)
     return (
         f"the partitioning of its output {names} is unknown",
-        f"declare it: [[dataset]] name = {datasets[0].name!r} and its grain",
+        f"Declare it: [[dataset]] name = {datasets[0].name!r} and its grain.",
     )
 
 
@@ -746,13 +746,13 @@ def unknown_reads(facts: JobFacts, edges: Iterable[Input]) -> tuple[str, str] | 
         if edge.mapping is None:
             return (
                 f"the partitioning of its input {edge.dataset} is unknown",
-                f"declare it: [[dataset]] name = {name!r} and its grain",
+                f"Declare it: [[dataset]] name = {name!r} and its grain.",
             )
         endless = edge.mapping.unbounded
         if endless is not None:
             side = "its input" if endless is edge.mapping.upstream else "its reader's calendar:"
             return (
                 f"it reads all of {edge.dataset}, and {side} has no first key",
-                f"declare a start for {name!r}, and for what it writes",
+                f"Declare a start for {name!r}, and for what it writes.",
             )
     return None

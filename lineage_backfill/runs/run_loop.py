@@ -390,7 +390,7 @@ class RunLoop:
             except BackfillError as error:
                 refused = Outcome(
                     state=AttemptState.FAILED,
-                    error=f"{error} {error.hint}".strip(),
+                    error=error.full_text,
                     transient=isinstance(error, ServiceUnreachableError),
                 )
                 self._happened.put(partial(self._finish_attempt, attempt, refused))

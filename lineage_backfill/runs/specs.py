@@ -90,7 +90,7 @@ class RunSpecs:
             more = f"; so with {len(wrong) - 1:,} more jobs" if len(wrong) > 1 else ""
             raise DeclarationError(
                 f"{first.message}{more}; nothing was run",
-                hint=f"{first.hint}; `lineage-backfill config check` lists all that is missing",
+                hint=f"{first.hint} `lineage-backfill config check` lists all that is missing.",
             )
 
     def _refuse_incomplete(self, run: PlannedRun) -> None:
@@ -99,14 +99,14 @@ class RunSpecs:
         if facts.calendar is None or declared is None:
             raise DeclarationError(
                 f"the partitioning of job {run.job} is not known any more",
-                hint="declare it as it was when the backfill was planned",
+                hint="Declare it as it was when the backfill was planned.",
             )
         if declared.engine in self._own:
             return
         if declared.entrypoint is None:
             raise DeclarationError(
                 f"job {run.job} has no entrypoint",
-                hint='declare it: [[job]] entrypoint = "package.module:function"',
+                hint='Declare it: [[job]] entrypoint = "package.module:function".',
             )
         outputs = {output.dataset: output for output in facts.outputs}
         for part in run.writes:

@@ -87,7 +87,7 @@ class SpecBuilder:
             named = ", ".join(map(str, render(facts.calendar, keys)))
             raise DeclarationError(
                 f"a run of {named} writes no partition: its outputs have none then",
-                hint="correct `start` and `end` of the job or of its outputs",
+                hint="Correct `start` and `end` of the job or of its outputs.",
             )
         return RunSpec(
             backfill_id=identity.backfill_id,
@@ -170,7 +170,7 @@ def _partitions(data: DatasetFacts, keys: PartitionSet) -> tuple[Partition, ...]
     calendar, declared = data.calendar, data.declaration
     if calendar is None or declared is None:
         raise DeclarationError(
-            f"the partitioning of {data.ref} is unknown", hint="declare it in the project file"
+            f"the partitioning of {data.ref} is unknown", hint="Declare it in the project file."
         )
     refuse_unplaced(data.ref, declared, calendar)
     columns = physical_columns(declared)
@@ -189,7 +189,7 @@ def _refuse_repeated(data: DatasetFacts, keys: PartitionSet) -> None:
         raise DeclarationError(
             f"{' and '.join(found)} of {data.ref} are one partition of its table: one of them "
             "cannot be replaced without the other",
-            hint=f"store the key itself, with its offset: column = {next(iter(columns))!r}",
+            hint=f"Store the key itself, with its offset: column = {next(iter(columns))!r}.",
         )
 
 

@@ -36,7 +36,7 @@ def parse_spec(document: object) -> RunSpec:
     if version != SCHEMA_VERSION:
         raise SpecError(
             f"run spec: schema_version is {version}, this runtime reads {SCHEMA_VERSION}",
-            hint="install the same release of lineage-backfill on both sides",
+            hint="Install the same release of lineage-backfill on both sides.",
         )
     job = top.child("job")
     outputs = tuple(top.items("outputs", _output))
@@ -261,7 +261,7 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
             raise SpecError(
                 f"{place}.values: names {sorted(values)}, the partition columns are "
                 f"{sorted(columns)}",
-                hint="only the column of a dimension that is `*` in the key may be left out",
+                hint="Only the column of a dimension that is `*` in the key may be left out.",
             )
         for column, text in values.items():
             if text is not None and not isinstance(text, str):
@@ -269,7 +269,7 @@ def _partitions(reader: _Reader, name: str, columns: tuple[str, ...]) -> tuple[P
             if text in ("", NULL_DIRECTORY):
                 raise SpecError(
                     f"{place}.values.{column}: {text!r} cannot be told from NULL in a table",
-                    hint="write null for the NULL partition",
+                    hint="Write null for the NULL partition.",
                 )
         return member.done(Partition(key=key, values=values))
 

@@ -145,7 +145,7 @@ class WebClient:
                 raise ServiceUnreachableError(
                     f"{url}: {said}, and is to be asked again in {pause:.0f} s at the earliest,"
                     f" later than lineage.timeout ({self._settings.timeout:g} s) allows",
-                    hint=f"Try again then. {_MORE_TIME}",
+                    hint=f"Try again then. {_MORE_TIME}.",
                 )
             if pause >= 1:
                 _log.warning("%s: %s; asked again in %.0f s", url, said, pause)

@@ -77,14 +77,14 @@ def backfill(backfill: str) -> str:
         try:
             spans = cache().spans(status, kept)
         except (LineageError, UsageError) as error:
-            lineage_says = f"{error} {error.hint}"
+            lineage_says = error.full_text
         is_live = BackfillState(status["state"]).is_under_way
         report, no_report = None, ""
         if not is_live and len(status["runs"]) <= _REPORTED:
             try:
                 report = cache().report(status, kept)
             except (LineageError, UsageError) as error:
-                no_report = f"{error} {error.hint}"
+                no_report = error.full_text
     runs = status["runs"]
     rows = Page.of(view_models.job_rows(runs), number("jobs"), size=_JOBS)
     periods = view_models.fill(rows.items, runs, spans, cache().project.declarations.zone)
@@ -203,11 +203,11 @@ def run(backfill: str, run: str) -> str:
         try:
             spec = kept.attempt_spec(*place)
         except UnknownNameError as error:
-            missing.append(f"{error}. {error.hint}")
+            missing.append(error.full_text)
         try:
             log = kept.attempt_log(*place, most=_TAIL)
         except UnknownNameError as error:
-            missing.append(f"{error}. {error.hint}")
+            missing.append(error.full_text)
     upstream = document["upstream"]
     refs: list[Ref] = [JobRef(**one["job"]) for one in (document, *upstream)]
     refs += [DatasetRef(**one["dataset"]) for one in (*document["reads"], *document["writes"])]

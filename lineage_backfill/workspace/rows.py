@@ -116,7 +116,7 @@ def dry_run(workspace: Workspace, plan: Plan, job: JobRef, keys: KeySet | None) 
     if engine is None or engine.kind not in SPARK_ENGINES:
         raise UsageError(
             f"job {job.name} is not run by an engine of Spark's, and cannot be tried on clones",
-            hint=f"--dry-run-diff takes jobs with an engine of kind {' or '.join(SPARK_ENGINES)}.",
+            hint=f"Name a job with an engine of kind {' or '.join(SPARK_ENGINES)}.",
         )
     if not workspace.limits_of([planned])[job].idempotent:
         raise UsageError(

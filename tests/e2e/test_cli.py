@@ -238,7 +238,7 @@ def test_why_a_job_would_run_and_why_not(shop: Shop) -> None:
     not_reached = shop.document("impact", *FIX, "--why", "far", schema="explanation")
     assert (not_reached["verdict"], not_reached["hops"]) == ("not_reached", [])
     assert "it reads no changed partition" in shop("impact", *FIX, "--why=daily@2024-01-03").stdout
-    assert "did you mean daily" in shop("impact", *FIX, "--why", "dialy@2024-01-02", code=64).stderr
+    assert "Did you mean daily" in shop("impact", *FIX, "--why", "dialy@2024-01-02", code=64).stderr
     assert "--out" in shop("impact", *FIX, "--why", "daily", "--out", "x.json", code=64).stderr
 
 

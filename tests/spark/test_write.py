@@ -414,7 +414,7 @@ def test_a_commit_that_is_taken_back_takes_no_later_rows_of_others_along(
     with pytest.raises(WriteConflictError, match="could not be taken back: version") as raised:
         delta.write(days(spark, ("2024-01-01", 7)), DAYS[:1])
     assert raised.value.hint is not None
-    assert "compare the table with its version 2" in raised.value.hint
+    assert "Compare the table with its version 2" in raised.value.hint
     assert ("2024-01-01", 6) in delta.rows()
 
 

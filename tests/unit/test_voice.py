@@ -88,3 +88,40 @@ def test_no_text_has_to_be_translated(pattern: str) -> None:
         if (hit := form.search(" ".join(text.split("\n")) if "  " not in pattern else text))
     ]
     assert not found, f"write: {NOT_BUT[pattern]}\n" + "\n".join(found)
+
+
+#: A hint may end with something to paste, or announce the end of a log.
+_TO_PASTE = re.compile(r"(^|: )(pip install|lineage-backfill|airflow|--[a-z-]+) .+$|:$")
+#: A hint may begin with a command or a setting.
+_BEGINS = re.compile(r"[A-Z`…{]|(pip|airflow|on_empty) ")
+
+
+def hints() -> Iterator[tuple[str, str]]:
+    """Yield every hint that is written in the code, with what stands for values as `…`."""
+    for folder in _SOURCES:
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.keyword) and node.arg == "hint":
+                    for text in _literals(node.value):
+                        yield f"{file.relative_to(ROOT)}:{node.value.lineno}", text
+
+
+def _literals(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.IfExp):
+        yield from (*_literals(node.body), *_literals(node.orelse))
+    elif isinstance(node, ast.JoinedStr):
+        parts = node.values
+        yield "".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in parts)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value:
+        yield node.value
+
+
+def test_a_hint_is_a_sentence_or_something_to_paste() -> None:
+    found = dict(hints())
+    assert len(found) > 400
+    wrong = {
+        where: text
+        for where, text in found.items()
+        if not (text.endswith((".", "?", "…")) or _TO_PASTE.search(text)) or not _BEGINS.match(text)
+    }
+    assert wrong == {}

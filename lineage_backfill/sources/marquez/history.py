@@ -261,7 +261,7 @@ class EventHistory:
             except LineageError as error:
                 raise LineageError(
                     f"the event of {when} of {':'.join(name)}: {error}",
-                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}",
+                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}.",
                 ) from error
             parents = self.parents.get(name)
             if parents is None:
@@ -637,7 +637,7 @@ def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
     else:
         raise LineageError(
             f"more than {_MAX_PAGE} events at {after}",
-            hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
+            hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}.",
         )
     return _Page(after, answer, (max(after, newest), limit))
 

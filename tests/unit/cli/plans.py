@@ -162,7 +162,7 @@ def many(number: int) -> Plan:
         reads = {"dataset": {"namespace": "nyc", "name": f"t{one // 2}"}, "mapping": "identity"}
         reason: dict[str, Any] = {"kind": kind, "inputs": [reads]}
         if status == "blocked":
-            reason |= {"text": "the job is protected", "hint": "run it with --allow-protected"}
+            reason |= {"text": "the job is protected", "hint": "Run it with --allow-protected."}
         keys = ("2024-03-10T10..2024-03-10T12",) if layer < layers // 2 else ("2024-03-10",)
         is_planned = status == "planned"
         jobs.append(

@@ -109,7 +109,7 @@ def test_a_calendar_without_keys_says_so() -> None:
     found = calendar(at("2024-06-15T14:00"), grain="day", start="2030-01-01")
     with pytest.raises(UsageError) as refused:
         parse(found, ("2030-01-01",))
-    assert refused.value.hint == "no key of this calendar exists yet"
+    assert refused.value.hint == "No key of this calendar exists yet."
 
 
 def test_a_day_left_out_is_no_key() -> None:

@@ -195,7 +195,7 @@ def test_a_repeated_start_of_a_slice_is_refused_with_both_readings() -> None:
     ):
         with pytest.raises(AmbiguousKeyError) as refused:
             grid.find("2024-11-03T01:30")
-        assert refused.value.hint == "say 2024-11-03T01:30-0400 or 2024-11-03T01:30-0500"
+        assert refused.value.hint == "Say 2024-11-03T01:30-0400 or 2024-11-03T01:30-0500."
         summer, winter = (grid.find(f"2024-11-03T01:30-0{hour}00") for hour in (4, 5))
         assert grid.start(winter) - grid.start(summer) == HOUR
 
@@ -250,10 +250,10 @@ def test_the_days_around_a_day_left_out_are_neighbours() -> None:
         ("week", "2024-W00", "2024-W24"),
         ("week", "\u0662\u0660\u0662\u0664-W24", "2024-W24"),
         ("month", "2024-06", "2024-06-01"),
-        ("month", "2024-06-02", "did you mean 2024-06-01?"),
-        ("quarter", "2024-05-01", "did you mean 2024-04-01?"),
+        ("month", "2024-06-02", "Did you mean 2024-06-01?"),
+        ("quarter", "2024-05-01", "Did you mean 2024-04-01?"),
         ("year", "2024", "2024-01-01"),
-        ("year", "2024-02-01", "did you mean 2024-01-01?"),
+        ("year", "2024-02-01", "Did you mean 2024-01-01?"),
     ],
 )
 def test_a_key_of_another_grain_is_refused_with_an_example(
@@ -304,7 +304,7 @@ def test_every_takes_any_length(step: str, label: str) -> None:
     assert grid.find(label) == 1
     with pytest.raises(KeyFormatError) as refused:
         grid.find("2024-01-01")
-    example = refused.value.hint.removeprefix("write it like ").partition(";")[0]
+    example = refused.value.hint.removeprefix("Write it like ").partition(". ")[0].rstrip(".")
     assert len(example) == len(label), "the example bears the form of the grid's own keys"
 
 
@@ -394,12 +394,12 @@ def test_one_grid_refines_another_where_no_key_straddles_a_border(
 @pytest.mark.parametrize(
     ("grain", "text", "hint"),
     [
-        ("hour", "2024-03-10", "; for all of 2024-03-10: --from 2024-03-10T00 --to 2024-03-10T23"),
-        ("day", "2024-02", "; for all of 2024-02: --from 2024-02-01 --to 2024-02-29"),
-        ("month", "2024", "; for all of 2024: --from 2024-01-01 --to 2024-12-01"),
-        ("week", "2024-03-13", "; did you mean 2024-W11?"),
-        ("hour", "2024-13", "write it like 2024-06-15T14"),
-        ("hour", "9999", "write it like 2024-06-15T14"),
+        ("hour", "2024-03-10", ". For all of 2024-03-10: --from 2024-03-10T00 --to 2024-03-10T23"),
+        ("day", "2024-02", ". For all of 2024-02: --from 2024-02-01 --to 2024-02-29"),
+        ("month", "2024", ". For all of 2024: --from 2024-01-01 --to 2024-12-01"),
+        ("week", "2024-03-13", ". Did you mean 2024-W11?"),
+        ("hour", "2024-13", "Write it like 2024-06-15T14."),
+        ("hour", "9999", "Write it like 2024-06-15T14."),
     ],
 )
 def test_the_hint_names_the_keys_of_a_longer_or_shorter_period(

@@ -507,7 +507,7 @@ def test_the_hint_names_only_dimensions_that_have_a_name() -> None:
     for run, names in ((SALES, "day, region"), (DAYS, "none: their keys are plain")):
         with pytest.raises(DeclarationError) as refused:
             build(DAYS, run, spec)
-        assert refused.value.hint == f"the dimensions are {names}"
+        assert refused.value.hint == f"The dimensions are {names}."
 
 
 @pytest.mark.parametrize("given_keys", [["2024-W24"], [5], [None], [{"day": "2024-06-01"}]])

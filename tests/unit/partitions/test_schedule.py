@@ -206,7 +206,7 @@ def test_static_keys_have_no_newest_one_and_no_lookback() -> None:
     regions = calendar(keys=("eu", "us"))
     with pytest.raises(UsageError, match="no newest") as refused:
         newest_key(regions)
-    assert refused.value.hint == "name the key"
+    assert refused.value.hint == "Name the key."
     eu = keys(regions, "eu")
     start = RunStart(now=0, keys=eu, schedule=cron_grid(WEEKDAYS, "UTC"))
     assert run_keys(lambda _: regions, start, lookback=3) == eu

@@ -37,7 +37,7 @@ SHOPS = product(region={"keys": ("eu", "us")}, shop={"keys": ("x", "y", "z")})
 
 
 CLIPPED = "the range {} was clipped to existing keys: {}"
-EMPTY = "the range {} contains no existing key: the first key is {}, the newest key is {}"
+EMPTY = "the range {} contains no existing key. The first key is {}, the newest key is {}."
 
 
 @pytest.mark.parametrize(
@@ -96,31 +96,31 @@ def test_keys_come_out_sorted_in_maximal_ranges(of: Calendar, text: str, wanted:
 @pytest.mark.parametrize(
     ("of", "text", "error", "says"),
     [
-        (DAYS, "2024-05-31", MissingKeyError, "the first key is 2024-06-01"),
+        (DAYS, "2024-05-31", MissingKeyError, "The first key is 2024-06-01"),
         (DAYS, "2024-08-21", MissingKeyError, "the newest key is 2024-08-19"),
         (DAYS, "2030-01-01..2030-01-02", MissingKeyError, "the newest key is 2024-08-19"),
         (DAYS, "2024-08-21..", MissingKeyError, "the newest key is 2024-08-19"),
-        (DAYS, "2024-06-15T14", KeyFormatError, "write it like 2024-06-15"),
-        (DAYS, "2024-06-15..2024-06-15T14", KeyFormatError, "write it like 2024-06-15"),
+        (DAYS, "2024-06-15T14", KeyFormatError, "Write it like 2024-06-15"),
+        (DAYS, "2024-06-15..2024-06-15T14", KeyFormatError, "Write it like 2024-06-15"),
         (DAYS, "2024-06-17..2024-06-15", RangeError, "earlier key first"),
-        (DAYS, "..2024-06-15", KeyFormatError, "write it like"),
-        (DAYS, "..", KeyFormatError, "write it like"),
-        (DAYS, "2024-06-15..2024-06-16..2024-06-17", KeyFormatError, "write it like"),
+        (DAYS, "..2024-06-15", KeyFormatError, "Write it like"),
+        (DAYS, "..", KeyFormatError, "Write it like"),
+        (DAYS, "2024-06-15..2024-06-16..2024-06-17", KeyFormatError, "Write it like"),
         (DAYS, "day=2024-06-15", KeyFormatError, "its keys are plain"),
-        (HOURS, "2024-08-15", KeyFormatError, "write it like 2024-06-15T14"),
+        (HOURS, "2024-08-15", KeyFormatError, "Write it like 2024-06-15T14"),
         (NEW_YORK, "2024-11-03T01", AmbiguousKeyError, "2024-11-03T01-0400 or 2024-11-03T01-0500"),
-        (NEW_YORK, "2024-03-10T02", MissingKeyError, "nearest keys"),
+        (NEW_YORK, "2024-03-10T02", MissingKeyError, "Nearest keys"),
         (REGIONS, "asia", MissingKeyError, "its keys are apac, eu, us"),
         (REGIONS, "eu..us", MissingKeyError, "its keys are"),
         (SALES, "2024-06-15", KeyFormatError, "day=…/region=…"),
-        (SALES, "day=2024-06-15", KeyFormatError, "they are day, region"),
+        (SALES, "day=2024-06-15", KeyFormatError, "They are day, region"),
         (SALES, "day=2024-06-15/region=asia", MissingKeyError, "its keys are"),
-        (SALES, "day=2024-06-15/region=eu/x=1", KeyFormatError, "they are day, region"),
-        (SALES, "day=2024-06-15/day=2024-06-16", KeyFormatError, "write it as paths do"),
-        (SALES, "=2024-06-15/region=eu", KeyFormatError, "write it as paths do"),
-        (SALES, "day=2024-06-15/eu", KeyFormatError, "write it as paths do"),
+        (SALES, "day=2024-06-15/region=eu/x=1", KeyFormatError, "They are day, region"),
+        (SALES, "day=2024-06-15/day=2024-06-16", KeyFormatError, "Write it as paths do"),
+        (SALES, "=2024-06-15/region=eu", KeyFormatError, "Write it as paths do"),
+        (SALES, "day=2024-06-15/eu", KeyFormatError, "Write it as paths do"),
         (SHOPS, "eu..us", KeyFormatError, "region=…/shop=…"),
-        (WHOLE, "2024-06-15", KeyFormatError, "leave the keys out"),
+        (WHOLE, "2024-06-15", KeyFormatError, "Leave the keys out."),
         (DAYS, " , ", KeyFormatError, "separated by commas"),
     ],
 )

@@ -346,7 +346,7 @@ def test_wrong_questions_are_refused() -> None:
     planning = session(request({"hours": "2024-03-10T05"}), CHAIN, DAYS)
     with pytest.raises(UnknownNameError) as caught:
         explain(planning, job("dayly"))
-    assert "did you mean daily" in caught.value.hint
+    assert "Did you mean daily" in caught.value.hint
     with pytest.raises(KeyFormatError):
         explain(planning, job("daily"), keys("2024-W10"))
     with pytest.raises(MissingKeyError):

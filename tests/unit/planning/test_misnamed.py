@@ -51,7 +51,7 @@ def test_a_slip_is_refused_with_what_was_meant(name: str, word: str) -> None:
     asked = request({"flights_daily": "2024-03-10"})
     with pytest.raises(UnknownNameError, match=f"{word} w:{name}") as caught:
         plan(asked, EDGES, toml)
-    assert f"did you mean {meant}?" in caught.value.hint
+    assert f"Did you mean {meant}?" in caught.value.hint
     resolver = Resolver(lineage(EDGES), declarations(toml), now=NOW)
     with pytest.raises(UnknownNameError):
         find_stale(resolver, tables={}, runs={}, jobs=())
@@ -66,7 +66,7 @@ def test_a_name_of_another_namespace_is_refused() -> None:
     edges = "s3:flights_daily > week > rolling_week"
     with pytest.raises(UnknownNameError) as caught:
         plan(request({"s3:flights_daily": "2024-03-10"}), edges, reads("flights_daily"))
-    assert "did you mean s3:flights_daily?" in caught.value.hint
+    assert "Did you mean s3:flights_daily?" in caught.value.hint
 
 
 @pytest.mark.parametrize(

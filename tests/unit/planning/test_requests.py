@@ -642,13 +642,13 @@ def test_both_readings_of_a_repeated_hour_are_offered() -> None:
 def test_an_unknown_dataset_is_refused_with_near_misses() -> None:
     with pytest.raises(UnknownNameError, match="dayz") as caught:
         plan(request({"dayz": "2024-03-10"}), "days > j > a", DAYS)
-    assert "did you mean days" in caught.value.hint
+    assert "Did you mean days" in caught.value.hint
 
 
 def test_an_unknown_job_is_refused_with_near_misses() -> None:
     with pytest.raises(UnknownNameError, match="reportt") as caught:
         plan(request(jobs={"reportt": "2024-03-10"}), "days > report > a", DAYS)
-    assert "did you mean report" in caught.value.hint
+    assert "Did you mean report" in caught.value.hint
 
 
 def test_an_empty_request_is_refused() -> None:

@@ -50,7 +50,7 @@ CASES = {
     "a misspelt dataset": (
         TABLE.format("cleen"),
         ("warning", "unknown-dataset", '[[dataset]] "cleen"'),
-        "did you mean clean?",
+        "Did you mean clean?",
     ),
     "a dataset of another namespace": (
         "[[dataset]]\nnamespace = 'v'\n" + TABLE.format("raw").partition("\n")[2],
@@ -70,7 +70,7 @@ CASES = {
     "a misspelt job": (
         "[[job]]\nname = 'dayly'",
         ("warning", "unknown-job", '[[job]] "dayly"'),
-        "did you mean daily?",
+        "Did you mean daily?",
     ),
     "a job that only the file knows": (
         DAILY.replace("daily", "new")
@@ -81,7 +81,7 @@ CASES = {
     "an edge to a misspelt dataset": (
         DAILY + "[[job.reads]]\ndataset = 'clen'",
         ("error", "unknown-dataset", '[[job]] "daily" [[job.reads]] "clen"'),
-        "did you mean clean?",
+        "Did you mean clean?",
     ),
     "an edge that the lineage does not have": (
         DAILY + "[[job.reads]]\ndataset = 'raw'",
@@ -96,7 +96,7 @@ CASES = {
     "a start that is no key": (
         TABLE.format("raw") + "start = '2024-W01'",
         ("error", "contradiction", '[[dataset]] "raw"'),
-        "write it like 2024-06-15",
+        "Write it like 2024-06-15",
     ),
     "a mapping that does not fit its calendars": (
         DAILY + "[[job.reads]]\ndataset = 'clean'\nmapping = 'map'\nmap = { eu = ['de'] }",

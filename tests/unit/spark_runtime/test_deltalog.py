@@ -198,7 +198,7 @@ def test_a_damaged_commit_is_named_with_what_to_do(log: Log, text: bytes, versio
         with pytest.raises(TableError, match=rf"{log.path(version)} is damaged") as raised:
             read()
         assert raised.value.hint is not None
-        assert "restore this file" in raised.value.hint
+        assert "Restore this file" in raised.value.hint
 
 
 def test_no_table_and_no_access_are_different_things(tmp_path: Path) -> None:
