@@ -6,6 +6,7 @@ A job, a query and a script differ in how they call it, and in nothing else.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from spark_runtime.state import TableState
     from spark_runtime.tables import Tables
 
+_log = logging.getLogger(__name__)
 _MESSAGE_LENGTH = 2000
 #: How Spark says that a data file is not there, and which.
 _GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*?reading file (.+?)\. File does not exist")
@@ -185,9 +187,16 @@ class Attempt:
                 started_at=self.started_at,
                 ended_at=datetime.now(UTC),
             )
-            if self.spec.result_path is not None:
-                write_result(self.spec.result_path, self.result)
+            self._leave_result(self.result)
         return self.result
+
+    def _leave_result(self, result: RunResult) -> None:
+        """Write the result file; where there is no place for it, the tables' logs tell the same."""
+        if self.spec.result_path is not None:
+            try:
+                write_result(self.spec.result_path, result)
+            except OSError as error:
+                _log.warning("%s was not written: %s", self.spec.result_path, error.strerror)
 
     def _output(self, named: str | None) -> OutputSpec:
         found = [o for o in self.spec.outputs if named is None or o.dataset.matches(named)]

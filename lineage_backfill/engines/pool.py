@@ -298,8 +298,8 @@ class PoolEngine(Engine):
             except (BackfillError, OSError) as error:
                 return _not_handed_over(error)
         outcome = task.files.outcome()
-        if died or (outcome is not None and outcome.transient):
-            outcome = reconcile(task.files) or outcome  # Spark may have died after the commit
+        if died or outcome is None or outcome.transient:
+            outcome = reconcile(task.files) or outcome  # it may have ended after the commit
         if outcome is not None and outcome.state is AttemptState.SUCCEEDED:
             return outcome
         if self._is_stopped(task):

@@ -1,12 +1,17 @@
-"""What the result file says of an error of Spark's."""
+"""What the result file says of an error of Spark's, and what a run is without one."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import InputSpec
-from spark_runtime.attempt import describe_error
+from spark_runtime.attempt import Attempt, describe_error
+from spark_runtime.tables import Tables
 
 SAID = (
     "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {}. File does not "
@@ -38,3 +43,13 @@ def test_a_file_that_is_gone_may_come_back_with_a_retry_where_a_table_keeps_no_v
     assert (described.class_name, described.transient) == (expected, transient)
     assert file in described.message
     assert describe_error(RuntimeError(SAID.format(file))).class_name == "InputMissingError"
+
+
+def test_a_run_whose_result_file_has_no_place_ends_as_it_would(
+    document: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    document["result_path"] = str(tmp_path / "file" / "result.json")
+    attempt = Attempt(cast("Any", None), parse_spec(document), Tables())
+    assert attempt.end().state == "succeeded"
+    assert f"{document['result_path']} was not written: " in caplog.text
