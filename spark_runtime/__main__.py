@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*find_jars(), sep="\n")
             return 0
         if options.command == "reconcile":
-            reconcile(load_spec(options.spec), Tables())
+            reconcile(load_spec(options.spec), Tables(), options.since)
             return 0
         project = str(Path(options.project).resolve())
         # A warm application keeps to the code that was sent along, however the project's changes.
@@ -102,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         "reconcile", help="write the result of a run whose process died after it had committed"
     )
     dead.add_argument("--spec", required=True, help="the run spec, a JSON file")
+    dead.add_argument(
+        "--since",
+        type=datetime.fromisoformat,
+        metavar="INSTANT",
+        help="also a scheduled run of the same partitions that began no earlier",
+    )
     commands.add_parser("jars", help="print where Delta's jars are")
     warm = commands.add_parser("worker", help="keep Spark warm and answer requests on stdin")
     warm.add_argument("--reply-fd", type=int, required=True, help="file descriptor for answers")

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from lineage_backfill.errors import SpecError
+from spark_runtime.dagrun import read_dag_run
 from spark_runtime.scheduled import StartRequest
 
 _NOT_GIVEN = ("", "None")
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("backfill-key", "keys of the run, separated by commas"),
         ("data-interval-start", "start of Airflow's data interval, an instant with its offset"),
         ("data-interval-end", "its end: the keys that became complete in it are run"),
+        ("airflow-run", "Airflow's dag_run as JSON: the run spec in its conf, else its interval"),
         ("schedule", "cron expression that starts the run: the keys since its firing before"),
         ("schedule-zone", "the time zone of the schedule, if not that of the keys"),
     ):
@@ -45,9 +47,12 @@ def read_request(
 ) -> StartRequest:
     """Return what the arguments ask for; raises SpecError for those that cannot be read."""
     keys = _given(options.backfill_key) or ""
+    dag_run = read_dag_run(_given(options.airflow_run))
+    given = interval(options.data_interval_start, options.data_interval_end)
     return StartRequest(
         keys=[key.strip() for key in keys.split(",") if key.strip()],
-        interval=interval(options.data_interval_start, options.data_interval_end),
+        interval=given or dag_run.interval,
+        dag_run=dag_run,
         schedule=_given(options.schedule),
         schedule_zone=_given(options.schedule_zone),
         exact=options.exact,

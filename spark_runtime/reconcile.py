@@ -16,19 +16,22 @@ from spark_runtime.state import Commit, TableLog, undo_token
 from spark_runtime.tables import Tables
 
 
-def reconcile(spec: RunSpec, tables: Tables) -> RunResult:
+def reconcile(spec: RunSpec, tables: Tables, since: datetime | None = None) -> RunResult:
     """End an attempt that had committed all its outputs, as it would have ended by itself.
 
-    Its last lineage event is emitted and its result file is written. Raises a RuntimeFailure unless
-    the logs prove that it has done what it was to do.
+    Its last lineage event is emitted and its result file is written. With `since` the attempt may
+    have been a scheduled run of the job that wrote the same partitions: one that began no earlier,
+    and that has emitted its events itself. Raises a RuntimeFailure unless the logs prove that it
+    has done what it was to do.
     """
+    ours = spec if since is None else _scheduled(spec, tables, since)
     written, commits = {}, []
     for output in spec.outputs:
-        written[output.dataset], commit = _committed(output, spec, tables.log(output))
+        written[output.dataset], commit = _committed(output, ours, tables.log(output))
         commits.append(commit.metadata)
     last = max(commits, key=lambda one: datetime.fromisoformat(one["ended_at"]))
     versions = dict(last["inputs"])
-    pinned = tuple(replace(one, version=versions[str(one.dataset)]) for one in spec.inputs)
+    pinned = tuple(replace(one, version=versions.get(str(one.dataset))) for one in spec.inputs)
     if any(one.version is None for one in pinned):
         raise VerificationError("what was read did not exist then, and may exist now")
     result = RunResult(
@@ -42,20 +45,46 @@ def reconcile(spec: RunSpec, tables: Tables) -> RunResult:
         started_at=datetime.fromisoformat(last["started_at"]),
         ended_at=datetime.fromisoformat(last["ended_at"]),
     )
-    Emitter(spec, result.started_at).complete(
-        [InputSeen(spec=one, state=tables.state(one, one.version)) for one in pinned],
-        [
-            OutputSeen(
-                spec=one,
-                state=tables.state(one, written[one.dataset].version),
-                result=written[one.dataset],
-            )
-            for one in spec.outputs
-        ],
-    )
+    if ours is spec:
+        Emitter(spec, result.started_at).complete(
+            [InputSeen(spec=one, state=tables.state(one, one.version)) for one in pinned],
+            [
+                OutputSeen(
+                    spec=one,
+                    state=tables.state(one, written[one.dataset].version),
+                    result=written[one.dataset],
+                )
+                for one in spec.outputs
+            ],
+        )
     if spec.result_path is not None:
         write_result(spec.result_path, result)
     return result
+
+
+def _scheduled(spec: RunSpec, tables: Tables, since: datetime) -> RunSpec:
+    """Return an attempt's run spec as that of the scheduled run which did the same.
+
+    It is the attempt's own where its own commit is there, or none of such a run.
+    """
+    output = spec.outputs[0]
+    log = tables.log(output)
+    state = log.state()
+    if spec.token in state.tokens:
+        return spec
+    scope = Scope.of(state, output, output.scope).digest
+    for version in range(state.version, -1, -1):
+        (commit,) = log.commits(version - 1, version)
+        told = commit.metadata
+        if commit.at is not None and commit.at < since:
+            break
+        names = [told.get(name) for name in ("job", "scope", "backfill_id")]
+        if (
+            names == [str(spec.job.name), scope, ""]
+            and datetime.fromisoformat(told["started_at"]) >= since
+        ):
+            return replace(spec, backfill_id="", run_id=told["run_id"], token=told["token"])
+    return spec
 
 
 def _committed(output: OutputSpec, run: RunSpec, log: TableLog) -> tuple[OutputResult, Commit]:

@@ -48,6 +48,7 @@ from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.build import RunIdentity, SpecBuilder
 from lineage_backfill.runspec.values import JobSpec, RunSpec
 from spark_runtime.configuration import address_of, outbox_of
+from spark_runtime.dagrun import DagRun
 from spark_runtime.datasets import Calendar, Dataset, Dimension, Read, Write, calendar_of
 from spark_runtime.errors import InputMissingError, NothingToRunError
 
@@ -64,7 +65,8 @@ class StartRequest:
     complete in (start, end], or the newest key where both are one instant. `schedule` is the cron
     expression that starts the run, in `schedule_zone`: the keys that became complete since its
     firing before; without it, that of the project file where the job collects such gaps. `exact`
-    leaves out the keys that a lookback or a schedule adds.
+    leaves out the keys that a lookback or a schedule adds. What `dag_run` holds for the job comes
+    before all these.
     """
 
     keys: Sequence[str] = ()
@@ -72,6 +74,7 @@ class StartRequest:
     schedule: str | None = None
     schedule_zone: str | None = None
     exact: bool = False
+    dag_run: DagRun = field(default_factory=DagRun)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     result_path: str | None = None
 
@@ -240,9 +243,15 @@ def run_specs(
     """Return the run specs of a job that was started at an instant, in order.
 
     It is one run, or one for each key where the job computes them one by one or reads what it has
-    written for the key before. Raises NothingToRunError where no key became complete, and what
-    the tool raises where the job is declared in a way that cannot be meant.
+    written for the key before. A run of Airflow that a backfill created has its run spec. Raises
+    NothingToRunError where no key became complete, and what the tool raises where the job is
+    declared in a way that cannot be meant.
     """
+    handed = request.dag_run.spec_for(JobSpec(name=job.ref, entrypoint=job.entrypoint))
+    if handed is not None and not request.dag_run.is_cleared:
+        return [handed]
+    if handed is not None:
+        request = replace(request, keys=[str(one.key) for one in handed.keys], exact=True)
     resolver, planned = resolve(job, request, now)
     facts = resolver.job(job.ref)
     runs = list(planned.singles()) if facts.own or batch == "key" else [planned]

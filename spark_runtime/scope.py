@@ -6,6 +6,8 @@ also those that appear later. `*` as a value of a column is a text like any othe
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,6 +100,12 @@ class Scope(Collection[Pattern]):
 
     def __contains__(self, values: object) -> bool:
         return values in self.keys or (isinstance(values, tuple) and any(self._fitted(values)))
+
+    @property
+    def digest(self) -> str:
+        """What two scopes of a table have in common that name the same partitions."""
+        text = json.dumps(sorted(self, key=repr), default=str)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def is_open(self) -> bool:

@@ -70,13 +70,14 @@ def run_context(
 ) -> RunContext:
     """Return the run that this script is, and begin it.
 
-    A backfill tells the script its partitions: through the run spec of the process, or of the
-    argument `--spec`. Otherwise they are found: by `--backfill-key`, `--data-interval-start` and
-    `--data-interval-end`, `--schedule`, else by the clock, with a warning. `arguments` stands for
-    the process's own. What `job` reads and writes is declared in the project file (found from the
-    working directory upward, or `config`), or by `inputs` and `outputs`. The run ends with the
-    `with` block if there is one, else when all outputs are written. Raises NothingToRunError where
-    no key became complete, EntrypointError, and what the tool raises for keys and declarations.
+    A backfill tells the script its partitions: through the run spec of the process, of the
+    argument `--spec`, or in Airflow's `--airflow-run`. Otherwise they are found: by
+    `--backfill-key`, `--data-interval-start` and `--data-interval-end`, `--schedule`, else by the
+    clock, with a warning. `arguments` stands for the process's own. What `job` reads and writes is
+    declared in the project file (found from the working directory upward, or `config`), or by
+    `inputs` and `outputs`. The run ends with the `with` block if there is one, else when all
+    outputs are written. Raises NothingToRunError where no key became complete, EntrypointError,
+    and what the tool raises for keys and declarations.
 
     Called again it returns the same run while that goes on. With other arguments, or after an
     exception that nothing caught (in a cell of a notebook), it ends that run and begins another.
@@ -114,6 +115,11 @@ def run_context(
                 hint="Start the script once for each key: --backfill-key KEY",
             )
         (spec,) = specs
+    if spec.undo is not None:
+        raise EntrypointError(
+            "a script cannot undo what it wrote",
+            hint="start it by `python -m spark_runtime run`, which can",
+        )
     session = spark or get_session(project.spark)
     context = _begin(session, spec)
     _begun[context] = asked, _last_error()

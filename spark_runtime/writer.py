@@ -11,7 +11,6 @@ what is empty is cleared), they are not kept: each is checked on its way into th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -415,7 +414,6 @@ class _Write:
             return [list(values), part.count, None if self._adds else part.fingerprint]
 
         members = replaced.members(self.before, also=written or ())
-        scope = json.dumps(sorted(self.scope, key=repr), default=str)
         return Transaction(
             app_id=app_id(self.run),
             version=commit_number(self.run),
@@ -426,7 +424,7 @@ class _Write:
                 "token": self.run.token,
                 "job": str(self.run.job.name),
                 "mode": self.output.mode,
-                "scope": f"sha256:{hashlib.sha256(scope.encode()).hexdigest()}",
+                "scope": self.scope.digest,
                 "partitions": [recorded(values) for values in members if is_exact(values)],
                 "inputs": [[str(read.dataset), read.version] for read in self.options.inputs],
                 # Read by reconcile.py where the run left no result.

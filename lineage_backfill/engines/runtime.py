@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from lineage_backfill.engines.attempt import AttemptFiles
@@ -27,16 +28,18 @@ def find_jars() -> tuple[str, ...]:
     )
 
 
-def reconcile(files: AttemptFiles) -> Outcome | None:
+def reconcile(files: AttemptFiles, since: datetime | None = None) -> Outcome | None:
     """Return the success of an attempt whose process died after its commits; else None.
 
     The logs of its tables say so; the result file that it could not write any more is written. A
-    log that cannot be read from here says nothing.
+    log that cannot be read from here says nothing. With `since`, a scheduled run of the same
+    partitions that began no earlier counts as the attempt.
     """
     places = [output.get("location") for output in files.spec().get("outputs", ())]
     if not all(place is not None and Path(place).exists() for place in places) or not places:
         return None  # asking would take a moment, and come to the same
-    if _ask("reconcile", "--spec", str(files.spec_path)).returncode:
+    asked = [] if since is None else ["--since", since.isoformat()]
+    if _ask("reconcile", "--spec", str(files.spec_path), *asked).returncode:
         return None
     outcome = files.outcome()
     return outcome if outcome is not None and outcome.state is AttemptState.SUCCEEDED else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from lineage_backfill.runspec.parse import parse_spec
 from spark_runtime.__main__ import main
 from spark_runtime.errors import RuntimeFailure
 from spark_runtime.reconcile import reconcile
+from spark_runtime.scope import Scope
 from spark_runtime.tables import Tables
+from spark_runtime.values import PartitionColumn
 
 FIELDS = [
     {"name": "day", "type": "string", "nullable": True, "metadata": {}},
@@ -134,6 +137,59 @@ def test_an_earlier_attempt_of_the_same_run_is_no_stranger(
     write(tmp_path / "days", [CREATED], earlier, [info(**OURS), removed, GOOD])
     assert reconcile(parse_spec(spec), Tables()).state == "succeeded"
     assert (tmp_path / "result.json").exists()
+
+
+@pytest.fixture
+def scheduled(tmp_path: Path) -> Path:
+    """A file with a commit of the same partitions that a scheduled run of the job made."""
+    scope = Scope((PartitionColumn("day", "string"),), {("2024-01-01",): "2024-01-01"})
+    told = {"backfill_id": "", "run_id": "x", "token": "x", "job": "n:days", "scope": scope.digest}
+    commit = [info(**{**OURS, **told}), GOOD]
+    write(tmp_path / "days", [CREATED], commit)
+    return tmp_path / "days" / "_delta_log" / f"{1:020}.json"
+
+
+EARLIER = datetime.fromisoformat(STARTED) - timedelta(seconds=1)
+
+
+def test_a_scheduled_run_may_have_done_what_the_attempt_was_to_do(
+    spec: dict[str, Any], scheduled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    asked = ["reconcile", "--spec", str(tmp_path / "spec.json")]
+    assert main(asked) == 1
+    assert main([*asked, "--since", EARLIER.isoformat()]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["token"], result["run_id"]) == ("t-1", "r-1")
+    assert [one["rows"] for one in result["outputs"][0]["partitions"]] == [2]
+    assert not (tmp_path / "outbox").exists()  # it has told its own lineage
+
+
+@pytest.mark.parametrize(
+    ("sentence", "was", "now"),
+    [
+        ("it began earlier", STARTED, f"{EARLIER - timedelta(seconds=1):%FT%T+00:00}"),
+        ("of another job", '"n:days', '"n:weeks'),
+        ("of other partitions", "sha256:", "sha256:0"),
+        ("of a backfill", 'backfill_id\\": \\"', 'backfill_id\\": \\"b-2'),
+    ],
+)
+def test_another_run_has_not(
+    sentence: str, was: str, now: str, spec: dict[str, Any], scheduled: Path, tmp_path: Path
+) -> None:
+    text = scheduled.read_text()
+    assert was.strip('"') in text
+    scheduled.write_text(text.replace(was.strip('"'), now.strip('"')))
+    with pytest.raises(RuntimeFailure):
+        reconcile(parse_spec(spec), Tables(), EARLIER)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_nor_has_one_that_was_undone(spec: dict[str, Any], scheduled: Path) -> None:
+    undo = json.dumps(info(undo_of=["x"]))
+    scheduled.with_name(f"{2:020}.json").write_text(undo)
+    with pytest.raises(RuntimeFailure):
+        reconcile(parse_spec(spec), Tables(), EARLIER)
 
 
 @pytest.mark.parametrize("change", [{"table": "db.days", "location": None}, {"location": "s3://b"}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +26,9 @@ from lineage_backfill.partitions.text import expand
 from lineage_backfill.project.settings import Project
 from lineage_backfill.runspec.parse import parse_spec
 from lineage_backfill.runspec.values import RunSpec
+from spark_runtime.arguments import add_arguments, read_request
 from spark_runtime.configuration import load_project
+from spark_runtime.dagrun import DagRun, read_dag_run
 from spark_runtime.datasets import (
     Calendar,
     Dataset,
@@ -564,3 +568,70 @@ def test_a_job_that_computes_key_by_key_is_run_key_by_key(nowhere: Project) -> N
     assert (before.key, first.partitions) == ("2024-06-10", ("2024-06-10",))
     with pytest.raises(SpecError, match="does its 2 keys in as many runs"):
         run_specs(chained, nowhere, StartRequest(keys=asked.keys, result_path="/result.json"), NOW)
+
+
+def dag_run(spec: Any = None, *, clears: int = 0, interval: Any = None) -> DagRun:
+    """A run of Airflow as its template writes it."""
+    start, end = interval or (None, None)
+    conf = {} if spec is None else {"lineage_backfill": {"key": "k", "spec": spec}}
+    run = {"data_interval_start": start, "data_interval_end": end, "clear_number": clears}
+    return read_dag_run(json.dumps({**run, "conf": conf, "partition_key": None}))
+
+
+#: The first day of a job with lookback, by the run spec of a backfill and by a data interval.
+HANDED = {"token": "t-1", "backfill_id": "b-1", "run_id": "r-1", "result_path": "/r"}
+TENTH = ("2024-06-10T00:00:00Z", "2024-06-11T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("name", "clears", "interval", "backfill", "keys"),
+    [
+        ("totals", 0, None, "b-1", ["2024-06-10"]),
+        ("totals", 0, TENTH, "b-1", ["2024-06-10"]),
+        # The attempt of the run spec has ended: its keys are computed by a run of their own.
+        ("totals", 1, None, "", ["2024-06-10"]),
+        # The run spec of another job of the DAG says nothing of this one.
+        ("others", 0, TENTH, "", ["2024-06-08..2024-06-10"]),
+        (None, 3, TENTH, "", ["2024-06-08..2024-06-10"]),
+    ],
+)
+def test_a_run_of_airflow_holds_a_run_spec_or_an_interval(
+    nowhere: Project, name: str | None, clears: int, interval: Any, backfill: str, keys: list[str]
+) -> None:
+    job = declare(
+        nowhere, "totals", entrypoint="j:t", reads=[Read(HOURS)], writes=[Write(DAYS, lookback=2)]
+    )
+    asked = StartRequest(keys=["2024-06-10"], exact=True)
+    handed = run_spec(job, nowhere, asked, NOW).to_dict() | HANDED
+    handed["job"] = handed["job"] | {"name": name, "entrypoint": ""}
+    run = dag_run(handed if name else None, clears=clears, interval=interval)
+    spec = run_spec(job, nowhere, StartRequest(dag_run=run, interval=run.interval), NOW)
+    assert (spec.backfill_id, [*spec.partitions]) == (backfill, keys)
+    assert (spec.token == "t-1") is bool(backfill)
+    assert spec.job.entrypoint == "j:t"
+
+
+def test_a_run_of_airflow_for_another_job_has_no_keys_for_this_one(nowhere: Project) -> None:
+    job = declare(nowhere, "totals", reads=[Read(HOURS)], writes=[Write(DAYS)])
+    handed = run_spec(job, nowhere, StartRequest(keys=["2024-06-10"]), NOW).to_dict() | HANDED
+    run = dag_run({**handed, "job": handed["job"] | {"name": "other"}})
+    with pytest.raises(SpecError, match=r"is for job .*other, and its task does .*totals"):
+        run_specs(job, nowhere, StartRequest(dag_run=run), NOW)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"conf": {}, "data_interval_start": 1}'])
+def test_what_is_no_run_of_airflow_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="a run of Airflow cannot be read"):
+        read_dag_run(text)
+
+
+def test_airflows_run_is_an_argument_like_the_others(nowhere: Project) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    text = json.dumps(
+        {"conf": None, "data_interval_start": TENTH[0], "data_interval_end": TENTH[1]}
+        | {"clear_number": 0}
+    )
+    given = read_request(parser.parse_args(["--airflow-run", text]))
+    assert given.interval == (at("2024-06-10T00:00"), at("2024-06-11T00:00"))
+    assert read_request(parser.parse_args(["--airflow_run", "None"])).interval is None
