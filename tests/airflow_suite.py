@@ -381,6 +381,82 @@ class AirflowSuite:
                 assert desk.run(f"three.{task}", hour) is AttemptState.SUCCEEDED
         assert [len(place.started(f"three.{name}", hour)) for name in "abc"] == [1, 0, 1]
 
+    def test_a_run_of_an_older_version_of_its_dag(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        """What clears it would run the tasks that came later, too."""
+        place.start("versioned", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.state("versioned", run) == "success")
+        (place.folder / "newer").touch()
+        try:
+            until(lambda: len(place.ask("GET", "/dags/versioned/tasks")["tasks"]) == 2)
+            engine = desk.engine()
+            handle = desk.submit(engine, desk.spec("versioned.check", hour))
+            assert desk.wait(engine, handle) is AttemptState.FAILED
+            assert "of an older version of the DAG" in str(engine.poll(handle).error)
+            with pytest.raises(EngineError, match="is older than task check: clearing it would"):
+                desk.submit(engine, desk.spec("versioned.build", hour))
+        finally:
+            (place.folder / "newer").unlink()
+        assert [one["try"] for one in place.started("versioned.build", hour)] == [1]
+
+    def test_a_task_runs_with_its_setup_and_teardown(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        for tries in (1, 2):  # created, and cleared
+            assert desk.run("framed.build", hour) is AttemptState.SUCCEEDED
+            until(lambda: len(place.started("framed.end", hour)) == tries)  # noqa: B023
+            run = place.started("framed.end", hour)[-1]["run"]
+            until(lambda: place.state("framed", run) == "success")  # noqa: B023
+            lines = [place.started(f"framed.{name}", hour) for name in ("begin", "build", "before")]
+            assert [[line["try"] for line in one] for one in lines] == [
+                [*range(1, tries + 1)],
+                [*range(1, tries + 1)],
+                [],
+            ]
+
+    @pytest.mark.parametrize("state", ["succeeded", "failed"])
+    def test_what_the_job_says_in_its_result_file_is_the_outcome(
+        self, place: Place, desk: Desk, hour: datetime, state: str
+    ) -> None:
+        engine, path = desk.engine(kind="conf"), desk.spec("slow.build", hour)
+        handle = desk.submit(engine, path)
+        until(lambda: engine.poll(handle).state is AttemptState.RUNNING)
+        spec = json.loads(path.read_text())
+        error = {"class": "InputChangedError", "message": "rows are no more", "transient": True}
+        result = {"state": state, "token": spec["token"], "outputs": [], "inputs": []}
+        result["error"] = error if state == "failed" else None
+        Path(spec["result_path"]).write_text(json.dumps(result))
+        if state == "failed":
+            (place.folder / "fails").touch()
+        (place.folder / "go").touch()
+        assert desk.wait(engine, handle).value == state
+        outcome = engine.poll(handle)
+        if state == "succeeded":
+            assert outcome.result == result
+        else:
+            assert outcome.transient
+            said = "task build is failed after try 1: InputChangedError: rows are no more"
+            assert outcome.error == said
+
+    def test_an_undo_is_the_run_spec_of_a_run_of_its_own(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        assert not desk.engine().can_undo
+        path = desk.spec("one.build", hour, undo=["t-1"])
+        spec = json.loads(path.read_text())
+        with pytest.raises(EngineError, match=r"one\.build cannot be undone: with slice interval"):
+            desk.engine(undo=True).check([planned("one.build")], lambda _run: spec)
+        engine = desk.engine(undo=True, kind="conf")
+        assert engine.can_undo
+        handle = desk.submit(engine, path)
+        assert desk.wait(engine, handle) is AttemptState.FAILED  # this task has heeded nothing
+        assert "left no result of an undo" in str(engine.poll(handle).error)
+        confs = [line["conf"].get("lineage_backfill", {}) for line in place.journal()]
+        assert [one["spec"]["undo"] for one in confs if one.get("token") == spec["token"]] == [
+            ["t-1"]
+        ]
+
     def test_what_is_under_way_counts_only_if_it_began_later(
         self, place: Place, desk: Desk, hour: datetime
     ) -> None:

@@ -23,6 +23,8 @@ LASTS = timedelta(seconds=0.2)
 DAGS: dict[str, list[str]] = {
     "three": ["a", "b", "c"],
     "follower": ["read"],  # started by the asset of b in three
+    "framed": ["before", "begin", "build", "end"],  # the last three go together
+    "versioned": ["build"],  # and `check`, where the file `newer` is there
     **{
         name: ["build"]
         for name in ("one", "slow", "retrying", "plain", "paused", "mapped", "only_scheduled")
@@ -134,6 +136,7 @@ class FakeAirflow:
             "timetable_partitioned": dag in KEYS,
             "next_dagrun_data_interval_start": START.isoformat(),
             "next_dagrun_data_interval_end": end.isoformat(),
+            "latest_dag_version": {"version_number": len(self.names(dag))},
             "allowed_run_types": ["scheduled"] if dag == "only_scheduled" else None,
             "start_date": START.isoformat(),
             "end_date": None,
@@ -142,13 +145,19 @@ class FakeAirflow:
     def tasks_of(self, dag: str) -> Answer:
         """Describe the tasks of a DAG."""
         known = {"is_mapped": dag == "mapped", "start_date": START.isoformat(), "end_date": None}
-        below = [*DAGS[dag][1:], ""]
+        names = self.names(dag)
+        below = [*names[1:], ""]
         return 200, {
             "tasks": [
                 {**known, "task_id": name, "downstream_task_ids": [other] if other else []}
-                for name, other in zip(DAGS[dag], below, strict=True)
+                for name, other in zip(names, below, strict=True)
             ]
         }
+
+    def names(self, dag: str) -> list[str]:
+        """Return the tasks of the newest version of a DAG."""
+        is_newer = dag == "versioned" and (self.folder / "newer").exists()
+        return [*DAGS[dag], "check"] if is_newer else DAGS[dag]
 
     def find(self, dag: str, query: dict[str, str]) -> Answer:
         """Return the runs of a logical date, of a key and of some states, the newest first."""
@@ -220,6 +229,8 @@ class FakeAirflow:
             "data_interval_end": body.get("data_interval_end"),
             "run_after": body.get("run_after", _now().isoformat()),
             "state": "queued",
+            "bundle_version": None,
+            "dag_versions": [{"version_number": len(self.names(dag))}],
             "conf": body.get("conf", {}),
             "note": body.get("note"),
             "partition_key": body.get("partition_key"),
@@ -236,7 +247,7 @@ class FakeAirflow:
                 **dict.fromkeys(("state", "note", "start_date", "end_date")),
                 "try_number": 0,
             }
-            for name in (["build[0]", "build[1]"] if dag == "mapped" else DAGS[dag])
+            for name in (["build[0]", "build[1]"] if dag == "mapped" else self.names(dag))
         }
         return run
 
@@ -290,7 +301,7 @@ class FakeAirflow:
         place = dag, body["dag_run_id"]
         if place not in self.runs:
             return 404, {"detail": f"Dag Run id {place[1]} not found in dag {dag}"}
-        wanted = body.get("task_ids", [])
+        wanted = DAGS["framed"][1:] if dag == "framed" else body.get("task_ids", [])
         tasks = [task for task in self.tasks[place].values() if task["task_id"] in wanted]
         if body.get("dry_run", True) or body.get("only_failed", True):
             return 200, {"task_instances": tasks}

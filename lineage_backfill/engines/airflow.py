@@ -45,6 +45,7 @@ from lineage_backfill.engines.airflow_slice import (
     views_of,
 )
 from lineage_backfill.engines.attempt import AttemptFiles
+from lineage_backfill.engines.runtime import reconcile
 from lineage_backfill.errors import EngineError, EngineRefusalError, ServiceUnreachableError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.calendar import Calendar
@@ -102,7 +103,8 @@ class AirflowEngine(Engine):
 
     `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`.
     It looks at what runs every `poll` seconds, for all runs at once; `timeout` is that of a
-    request, in seconds.
+    request, in seconds. `undo` says that tasks heed the run spec in the conf of their run, as
+    `spark_runtime` does with `--airflow-run`.
     """
 
     is_shared = True
@@ -116,6 +118,7 @@ class AirflowEngine(Engine):
         tasks: Callable[[JobRef], DagTasks | None] = lambda _job: None,
         calendar: Callable[[JobRef], Calendar | None] = lambda _job: None,
         poll: float = 5,
+        undo: bool = False,
         **login: Any,
     ) -> None:
         if unknown := login.keys() - {"username", "password", "token", "timeout"}:
@@ -130,7 +133,9 @@ class AirflowEngine(Engine):
         self._tasks = tasks
         self._calendar = calendar
         self._poll = poll
+        self.can_undo = undo
         self._dags: dict[str, Dag] = {}
+        self._frames: dict[DagTasks, DagTasks] = {}
         self._upstream: dict[str, Sequence[str]] = {}
         self._planned: dict[tuple[str, Slice], dict[str, DagTasks]] = {}
         self._watched: dict[str, _Attempt] = {}
@@ -154,6 +159,7 @@ class AirflowEngine(Engine):
         """Refuse what Airflow could not run, or would call a success without running it."""
         self._upstream |= {run.id: run.upstream for run in runs}
         self._dags.clear()
+        self._frames.clear()
         for task in {self._task(run.job) for run in runs}:
             refuse_unready(self._api, self._dag(task))
             if backfill := active_backfill(self._api, task.dag):
@@ -288,7 +294,13 @@ class AirflowEngine(Engine):
         return _Attempt(files, spec, task, self._slice(task, spec), mark)
 
     def _slice(self, task: DagTasks, spec: Mapping[str, Any]) -> Slice:
-        return slice_of(self._dag(task).kind(task), spec)
+        kind = self._dag(task).kind(task)
+        if spec.get("undo") and kind != "conf":
+            raise EngineError(
+                f"{spec['job']['name']} cannot be undone: with slice {kind} it would run again",
+                hint='Only runs with `slice = "conf"` can be undone.',
+            )
+        return slice_of(kind, spec)
 
     def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
         """Return when the inputs of an attempt were written, by Airflow's clock; else now."""
@@ -477,7 +489,20 @@ class AirflowEngine(Engine):
         run = one.run
         if run is None or run["dag_run_id"] != one.mark.run_id or run["state"] != "queued":
             return
-        self._mark_tasks(run, self._dag(one.task).others(one.started))
+        dag = self._dag(one.task)
+        if dag.others(one.started):
+            self._mark_tasks(run, dag.others(self._framed(one.started, run)))
+
+    def _framed(self, started: DagTasks, run: Mapping[str, Any]) -> DagTasks:
+        """Return tasks with their setups and teardowns: only a clear names those."""
+        if started not in self._frames:
+            body = {"dag_run_id": run["dag_run_id"], "task_ids": list(started.tasks)}
+            body |= {"dry_run": True, "only_failed": False}
+            found = self._api.post(f"/dags/{segment(started.dag)}/clearTaskInstances", body)
+            named = {view["task_id"] for view in found["task_instances"]}
+            tasks = dict.fromkeys([*started.tasks, *sorted(named)])
+            self._frames[started] = replace(started, tasks=tuple(tasks))
+        return self._frames[started]
 
     def _mark_tasks(self, run: Mapping[str, Any], states: Mapping[str, str]) -> None:
         entities = [{"task_id": task, "new_state": state} for task, state in states.items()]
@@ -488,6 +513,7 @@ class AirflowEngine(Engine):
             self._api.patch(f"{_run_path(run)}/taskInstances", {"actions": actions})
 
     def _clear(self, one: _Attempt, run: Mapping[str, Any], note: str) -> None:
+        self._refuse_new_tasks(one, run)
         self._claim(one, note=note)
         self._unskip(one, run)
         answer = self._api.post(
@@ -508,6 +534,22 @@ class AirflowEngine(Engine):
             raise EngineError(
                 f"Airflow cleared no task {missing[0]} of run {run['dag_run_id']}",
                 hint="See `task` of the job, and that the DAG still has it.",
+            )
+
+    def _refuse_new_tasks(self, one: _Attempt, run: Mapping[str, Any]) -> None:
+        """Raise EngineError for a run older than some tasks of its DAG, which a clear would run."""
+        dag = self._dag(one.task)
+        if not dag.has_changed_since(run):
+            return
+        found = self._api.task_instances([dag.id], [run["dag_run_id"]])
+        known = {view["task_id"] for view in found}.union(one.started.tasks)
+        planned = self._planned.get((dag.id, one.slice), {}).values()
+        if new := sorted(dag.tasks.keys() - known.union(*(task.tasks for task in planned))):
+            raise EngineError(
+                f"run {run['dag_run_id']} of DAG {dag.id} is older than task {new[0]}: clearing it"
+                " would also run that one",
+                hint="Let Airflow run that task there first, or delete the DAG run: this engine"
+                " then creates it, without other tasks.",
             )
 
     def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
@@ -600,9 +642,11 @@ class AirflowEngine(Engine):
 
     def _settle(self, one: _Attempt, step: Step) -> None:
         if step.act is Act.FAIL:
-            error = self._keep_log(one)
+            error, left = self._keep_log(one), one.files.outcome()
             if one.is_cancelled:
                 outcome = Outcome(state=AttemptState.CANCELLED, error="stopped by the user")
+            elif left is not None and left.state is AttemptState.FAILED:
+                outcome = replace(left, error=f"{step.text}: {left.error}")
             else:
                 said = f"{step.text}: {error}" if error else step.text
                 outcome = Outcome(state=AttemptState.FAILED, error=said)
@@ -613,8 +657,19 @@ class AirflowEngine(Engine):
                 self._claim(one, ended=max(ends).isoformat())
             self._keep_log(one)
             self._name_consumers(one)
-            outcome = one.files.outcome() or Outcome(state=AttemptState.SUCCEEDED)
-            self._finish(one, outcome)
+            self._finish(one, self._succeeded(one))
+
+    def _succeeded(self, one: _Attempt) -> Outcome:
+        """Return what tasks did that have succeeded, as far as `spark_runtime` was in them.
+
+        It leaves a result file, or commits of the attempt or of a scheduled run.
+        """
+        starts = [view.started for view in one.views if view.started is not None]
+        found = one.files.outcome() or reconcile(one.files, min(starts, default=one.mark.since))
+        if found is None and one.spec.get("undo"):
+            said = "the task has left no result of an undo: see that it passes --airflow-run"
+            return Outcome(state=AttemptState.FAILED, error=said)
+        return found or Outcome(state=AttemptState.SUCCEEDED)
 
     def _finish(self, one: _Attempt, outcome: Outcome) -> None:
         self._unwatch(one)

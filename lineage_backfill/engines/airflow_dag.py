@@ -46,6 +46,15 @@ class Dag:
             return "interval"
         raise no_slice(self.id, timetable=str(self.details.get("timetable_summary")))
 
+    def has_changed_since(self, run: Mapping[str, Any]) -> bool:
+        """Whether a run is of an older version of the DAG, and would go on as the newest one.
+
+        One of a versioned bundle keeps its version.
+        """
+        newest = (self.details.get("latest_dag_version") or {}).get("version_number", 0)
+        own = max((one["version_number"] for one in run.get("dag_versions") or ()), default=newest)
+        return own < newest and not run.get("bundle_version")
+
     def others(self, task: DagTasks) -> Mapping[str, str]:
         """Return the tasks that a job does not need, and what to mark them as in a new run."""
         above: set[str] = set()

@@ -15,7 +15,7 @@ api() { # METHOD PATH [BODY]
 }
 
 # Reads an answer from stdin and prints what a step asks of it; the other arguments are texts.
-tell() { # path|run|marks|body|clear|list|state TEXT …
+tell() { # path|run|marks|tasks|body|clear|list|state TEXT …
     python3 -c '
 import datetime, json, sys
 from urllib.parse import quote
@@ -38,13 +38,15 @@ elif what == "marks":  # the other tasks of the DAG: those above as success, the
              for task in below if task not in wanted]
     update = {"action": "update", "entities": marks, "action_on_non_existence": "skip"}
     print(json.dumps({"actions": [update]}) if marks else "")
+elif what == "tasks":  # those that a clear would run: the wanted ones, with setups and teardowns
+    print(json.dumps(sorted({one["task_id"] for one in answer["task_instances"]})))
 elif what == "body":  # a new run; one with other tasks waits until they are marked
     hold = datetime.timedelta(seconds=60 if texts[2] else 0)
     after = datetime.datetime.now(datetime.timezone.utc) + hold
     print(json.dumps({**json.loads(texts[0]), "note": texts[1], "run_after": after.isoformat()}))
 elif what == "clear":
     print(json.dumps({"dag_run_id": texts[0], "task_ids": json.loads(texts[1]), "note": texts[2],
-                      "dry_run": False, "only_failed": False, "reset_dag_runs": True,
+                      "dry_run": len(texts) > 3, "only_failed": False, "reset_dag_runs": True,
                       "prevent_running_task": True}))
 elif what == "list":
     print(json.dumps({"dag_ids": texts[:1], "dag_run_ids": texts[1:2], "task_ids": json.loads(texts[2])}))
@@ -74,7 +76,7 @@ wait_for() { # DAG RUN TASKS OURS NOTE: until no task is active; prints how they
 }
 
 step() { # NAME DAG TASKS QUERY ID RUN
-    local dag marks note run state ours=ours
+    local dag marks note run state wanted ours=ours
     dag="/dags/$(tell path "$2" </dev/null)" note="lineage-backfill: $5"
     run=$(api GET "$dag/dagRuns?$4" | tell run "$6")
     if [[ -z $run ]]; then
@@ -82,7 +84,11 @@ step() { # NAME DAG TASKS QUERY ID RUN
         run=$5
         marks=$(api GET "$dag/tasks" | tell marks "$3")
         api POST "$dag/dagRuns" "$(tell body "$6" "$note" "$marks" </dev/null)" >/dev/null
-        if [[ -n $marks ]]; then api PATCH "$dag/dagRuns/$run/taskInstances" "$marks" >/dev/null; fi
+        if [[ -n $marks ]]; then
+            wanted=$(api POST "$dag/clearTaskInstances" "$(tell clear "$run" "$3" "$note" dry </dev/null)" | tell tasks)
+            marks=$(api GET "$dag/tasks" | tell marks "$wanted")
+            [[ -z $marks ]] || api PATCH "$dag/dagRuns/$run/taskInstances" "$marks" >/dev/null
+        fi
     else
         [[ $run == "$5" ]] || ours=
         state=$(wait_for "$2" "$run" "$3" "$ours" "$note")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.standard.operators.python import PythonOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator
 from airflow.sdk import (
     DAG,
     Asset,
@@ -25,6 +25,7 @@ from airflow.sdk import (
     RollupMapper,
     StartOfDayMapper,
     StartOfMonthMapper,
+    TaskGroup,
 )
 from airflow.timetables.interval import CronDataIntervalTimetable
 
@@ -91,6 +92,35 @@ mapped = dag("mapped")
 PythonOperator.partial(task_id="build", dag=mapped, python_callable=work).expand(
     op_kwargs=[{"n": 1}, {"n": 2}]
 )
+grouped = dag("grouped")
+with TaskGroup("g", dag=grouped):
+    task(grouped, "a") >> task(grouped, "b") >> task(grouped, "c")
+branching = dag("branching")
+
+
+def choose_left(**context: Any) -> str:
+    """Write down that it runs, and let only the left side run."""
+    work(**context)
+    return "left"
+
+
+sides = [task(branching, "left"), task(branching, "right")]
+choice = BranchPythonOperator(task_id="choice", dag=branching, python_callable=choose_left)
+choice >> sides >> task(branching, "join", trigger_rule="none_failed_min_one_success")
+late = dag("late")
+task(late, "a") >> task(late, "b", trigger_rule="all_done") >> task(late, "c")
+framed = dag("framed")
+begin, end = task(framed, "begin").as_setup(), task(framed, "end").as_teardown()
+task(framed, "before") >> begin >> task(framed, "build") >> end
+begin >> end
+single = dag("single", max_active_runs=1)
+task(single, "build")
+chained = dag("chained", default_args={"depends_on_past": True})
+task(chained, "build")
+versioned = dag("versioned")
+task(versioned, "build")
+if (FOLDER / "newer").exists():
+    task(versioned, "check")
 parted = dag("parted", CronPartitionTimetable("0 0 * * *", timezone="UTC", key_format="%Y-%m-%d"))
 task(parted, "build", outlets=[Asset("file:///lake/parted")])
 reader = dag(

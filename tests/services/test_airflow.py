@@ -7,15 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
+from lineage_backfill.errors import EngineError
+from lineage_backfill.model import JobRef
 from lineage_backfill.ports import AttemptState, Origin
 from tests.airflow_suite import DAY, AirflowSuite, Desk, Place, planned, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 #: A running one to use instead, started by `scripts/airflow up FOLDER`.
@@ -90,6 +98,64 @@ class TestAirflow(AirflowSuite):
             assert state is AttemptState.SUCCEEDED
         assert len(place.started("plain.build", hour + timedelta(hours=5))) == 2
 
+    def test_each_shape_of_a_dag_runs_what_is_wanted_once(self, place: Place, desk: Desk) -> None:
+        """Created and then cleared: groups, branches, trigger rules, runs in order."""
+        hours = [place.fresh() for _ in range(3)]
+        wanted = {
+            "grouped.g.b": hours[:1],
+            "branching.right": hours[:1],
+            "branching.join": hours[1:2],
+            "late.b": hours[:1],
+            "single.build": hours,
+            "chained.build": hours[:2],
+        }
+        begun = len(place.journal())
+
+        for number in (1, 2):
+            engine = desk.engine()
+            handles = [
+                desk.submit(engine, desk.spec(job, hour))
+                for job, of in wanted.items()
+                for hour in of
+            ]
+            for handle in handles:
+                assert desk.wait(engine, handle) is AttemptState.SUCCEEDED, engine.poll(handle)
+            expected = {(job, str(hour)): number for job, of in wanted.items() for hour in of}
+            lines = [one for one in place.journal()[begun:] if one["start"] in map(str, hours)]
+            assert Counter((one["task"], one["start"]) for one in lines) == expected
+            assert {one["try"] for one in lines} == {*range(1, number + 1)}
+        ends = [one["start"] for one in lines if one["task"] == "chained.build"]
+        assert ends == [str(hours[0]), str(hours[1])] * 2
+
+    def test_what_a_branch_of_the_dag_skips_is_a_failure(
+        self, place: Place, desk: Desk, hour: datetime
+    ) -> None:
+        place.start("branching", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: place.state("branching", run) == "success")
+        assert not place.started("branching.right", hour)
+        engine = desk.engine()
+        handle = desk.submit(engine, desk.spec("branching.right", hour))
+        assert desk.wait(engine, handle) is AttemptState.FAILED
+        assert engine.poll(handle).error == "task right is skipped after try 0"
+        assert desk.run("branching.left", hour) is AttemptState.SUCCEEDED
+        assert len(place.started("branching.left", hour)) == 2
+
+    def test_a_dag_that_cannot_be_imported_is_refused(self, place: Place, desk: Desk) -> None:
+        file = place.folder / "dags" / "broken.py"
+        good = "from airflow.sdk import DAG\nfrom airflow.providers.standard.operators.empty import"
+        good += " EmptyOperator\nwith DAG('broken', is_paused_upon_creation=False):"
+        good += " EmptyOperator(task_id='build')\n"
+        try:
+            file.write_text(good)
+            until(lambda: place.ask("GET", "/dags?dag_id_pattern=broken")["total_entries"])
+            file.write_text(f"{good}raise ValueError('no such module')\n")
+            until(lambda: place.ask("GET", "/dags/broken")["has_import_errors"])
+            with pytest.raises(EngineError, match="DAG broken cannot be imported") as refused:
+                desk.engine().live(JobRef("n", "broken.build"))
+            assert refused.value.hint == "See Airflow's import errors."
+        finally:
+            file.unlink(missing_ok=True)
+
     def test_a_partition_key_has_one_run_and_its_consumer_is_adopted(
         self, place: Place, desk: Desk
     ) -> None:
@@ -160,3 +226,70 @@ class TestAirflow(AirflowSuite):
         key = f"{hour:%Y-%m-%dT%H}"
         lines = [one["conf"].get("lineage_backfill", {}) for one in place.journal()]
         assert [one.get("key") for one in lines].count(key) == 1
+
+
+class TestSparkInAirflow:
+    """Tasks that do their jobs with `spark_runtime`: by the data interval, and by the run spec."""
+
+    @pytest.fixture
+    def project(self, airflow: Place) -> Path:
+        """The project of the jobs, with a table of raw prices."""
+        folder = airflow.folder / "spark"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(Path(__file__).with_name("airflow_spark"), folder)
+        (folder / "python").write_text(sys.executable)
+        file = folder / "lineage-backfill.toml"
+        file.write_text(file.read_text().replace("http://localhost:8080", airflow.url))
+        shutil.copy(folder / "dags.py", airflow.folder / "dags" / "spark.py")
+        until(lambda: airflow.ask("GET", "/dags?dag_id_pattern=spark_")["total_entries"] == 2, 120)
+        return folder
+
+    def test_everything_holds_as_on_spark(
+        self, airflow: Place, project: Path, spark: SparkSession
+    ) -> None:
+        def deliver(price: int) -> None:
+            rows = [("2026-01-05T00", price), ("2026-01-05T00", None)]
+            frame = spark.createDataFrame(rows, "hour string, price int")
+            writer = frame.write.format("delta").partitionBy("hour")
+            writer.mode("overwrite").save(str(project / "raw"))
+
+        def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "lineage_backfill", *arguments]
+            return subprocess.run(
+                command, cwd=project, capture_output=True, text=True, timeout=600, check=False
+            )
+
+        def report() -> dict[str, Any]:
+            found = json.loads(tool("report", "--json").stdout)
+            assert found["touched_is_planned"] is True
+            return {
+                one["dataset"]["name"]: (one["rows_before"], one["rows"], one["versions"])
+                for one in found["outputs"]
+            }
+
+        def table(name: str) -> list[tuple[Any, ...]]:
+            frame = spark.read.format("delta").load(str(project / name))
+            return sorted(tuple(row) for row in frame.collect())
+
+        hour = datetime(2026, 1, 5, tzinfo=UTC)
+        deliver(1)
+        airflow.start("spark_hourly", hour, run := f"theirs-{uuid4().hex}")
+        until(lambda: airflow.state("spark_hourly", run) == "success", 240)
+        deliver(10)
+        told = tool("run", "raw", "--partitions", "2026-01-05T00", "--yes")
+        assert told.returncode == 0, told.stdout + told.stderr
+        # The hour was cleared and took its interval, the day was created with its run spec.
+        assert report() == {"clean": (1, 1, [2]), "daily": (0, 1, [1])}
+        assert table("clean") == [("2026-01-05T00", 10)]
+        assert table("daily") == [("2026-01-05", 10)]
+        refused = tool("undo", "--yes")
+        assert refused.returncode != 0
+        assert "clean cannot be undone: with slice interval it would run again" in refused.stderr
+        spark.sql(f"UPDATE delta.`{project}/clean` SET price = 20")
+        told = tool("run", "clean", "--partitions", "2026-01-05T00", "--yes")
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert table("daily") == [("2026-01-05", 20)]
+        assert report() == {"daily": (1, 1, [2])}
+        undone = tool("undo", "--yes")
+        assert undone.returncode == 0, undone.stdout + undone.stderr
+        assert table("daily") == [("2026-01-05", 10)]
