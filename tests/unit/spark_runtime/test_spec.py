@@ -22,6 +22,8 @@ from lineage_backfill.runspec.values import (
     PartitionResult,
     RunResult,
 )
+from spark_runtime import run_context
+from spark_runtime.errors import EntrypointError
 from spark_runtime.spec import load_spec, write_result
 
 SCHEMAS = Path(lineage_backfill.__file__).parent / "runspec" / "schemas"
@@ -201,3 +203,12 @@ def test_a_result_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> 
         write_result(path, bad)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_script_does_not_run_again_what_it_is_to_undo(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(document | {"undo": ["t-0"]}))
+    with pytest.raises(EntrypointError, match="a script cannot undo what it wrote"):
+        run_context(arguments=["--spec", str(path)])
