@@ -36,7 +36,7 @@ class DagRun:
         if self.interval is None:
             raise SpecError(
                 f"the run of Airflow is for job {self.spec.job.name}, and its task does {job.name}",
-                hint="give `--job` the name that the job has in the project file",
+                hint="Give `--job` the name that the job has in the project file.",
             )
         return None
 
@@ -57,7 +57,7 @@ def read_dag_run(text: str | None) -> DagRun:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SpecError(
             f"a run of Airflow cannot be read: {error!r}",
-            hint='pass it whole: "{{ dag_run.model_dump_json() }}"',
+            hint='Pass it whole: "{{ dag_run.model_dump_json() }}".',
         ) from error
 
 

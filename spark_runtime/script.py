@@ -118,7 +118,7 @@ def run_context(
     if spec.undo is not None:
         raise EntrypointError(
             "a script cannot undo what it wrote",
-            hint="start it by `python -m spark_runtime run`, which can",
+            hint="Start it by `python -m spark_runtime run`, which can.",
         )
     session = spark or get_session(project.spark)
     context = _begin(session, spec)
