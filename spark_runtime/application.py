@@ -30,7 +30,12 @@ from lineage_backfill.runspec.values import RunResult, RunSpec
 from spark_runtime.errors import Cancelled, RuntimeFailure, Stopped, Stranded
 from spark_runtime.output import by_thread, own_log
 from spark_runtime.runner import run
-from spark_runtime.session import get_session, is_alive, session_of_its_own
+from spark_runtime.session import (
+    get_session,
+    is_alive,
+    long_session_conf,
+    session_of_its_own,
+)
 from spark_runtime.spec import write_atomically
 from spark_runtime.worker import Worker, describe
 
@@ -354,7 +359,7 @@ def serve_folder(folder: Path, conf: Mapping[str, str]) -> int:
     channel = Channel(folder)
     with channel.take_output(), by_thread():
         try:
-            spark = get_session(conf)
+            spark = get_session({**long_session_conf(), **conf})
         except Exception as error:  # noqa: BLE001 (reported to the tool)
             channel.reply(op="raised", error=describe(error))
             return 1

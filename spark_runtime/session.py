@@ -67,10 +67,21 @@ _LISTENER_CONF = {"spark.openlineage.namespace": "lineage-backfill.listener"}
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
+#: What a session that does many runs keeps of past ones for its UI: by default enough of the plans
+#: and stages of a hundred runs to double a small driver's heap.
+LONG_SESSION_CONF: Mapping[str, str] = {
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.dagGraph.retainedRootRDDs": "100",
+    "spark.sql.ui.retainedExecutions": "10",
+}
+
 #: What makes Spark a library on one machine: loopback, no UI, work spread no wider than the cores,
 #: and for tables of megabytes, not terabytes. Measured on two cores with all of it: replacing one
 #: partition takes a third of the time, replacing 744 a quarter. `--conf` overrides each.
 LOCAL_CONF: Mapping[str, str] = {
+    **LONG_SESSION_CONF,
     "spark.master": "local[*]",
     # Here no executor gets lost; should a shuffle's file, then nothing is computed a second time.
     _STAGE_ATTEMPTS: "1",
@@ -141,6 +152,12 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
             hint="Give Spark its jar, io.openlineage:openlineage-spark_2.13:1.53.0: `jars.packages`"
             " in [spark], or --packages of spark-submit.",
         ) from error
+
+
+def long_session_conf() -> dict[str, str]:
+    """Return of LONG_SESSION_CONF what spark-submit was not given otherwise."""
+    given = _submitted()
+    return {name: value for name, value in LONG_SESSION_CONF.items() if name not in given}
 
 
 def _submitted() -> dict[str, str]:

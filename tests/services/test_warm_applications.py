@@ -73,6 +73,7 @@ def leaky(context: RunContext):
         "cached": context_._jsc.getPersistentRDDs().size(),
         "is default": same._jsparkSession.sessionUUID() == spark._jsparkSession.sessionUUID(),
         "function": spark.catalog.functionExists("twice"),
+        "kept": [context_.getConf().get(f"spark.ui.retained{what}") for what in ("Jobs", "Tasks")],
     }
     print("FOUND " + json.dumps(found), flush=True)
     spark.conf.set("spark.sql.shuffle.partitions", "7")
@@ -135,7 +136,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def bench(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     master = (cluster / "address").read_text().strip()
-    bench = Bench(tmp_path_factory.mktemp("project"), master, JOBS, reuse=True, orphan_seconds=20)
+    settings = {"conf": {**SETTINGS["conf"], "spark.ui.retainedTasks": "77"}, "reuse": True}
+    bench = Bench(tmp_path_factory.mktemp("project"), master, JOBS, orphan_seconds=20, **settings)
     yield bench
     bench.engine.close()
 
@@ -175,6 +177,7 @@ def test_runs_share_an_application_and_nothing_else(bench: Bench) -> None:
     assert found[0]["is default"]
     assert found[0] == found[1] == found[2]
     assert found[0]["views"] == found[0]["global"] == []
+    assert found[0]["kept"] == ["100", "77"]  # little for the UI, if nothing else is set
     assert tokens(bench) == {"t-leaky-1", "t-leaky-2", "t-leaky-3"}
 
 
@@ -371,3 +374,33 @@ def main(folder: str, spec: str, token: str, settings: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def test_runs_go_on_while_the_master_is_dead_and_after_it(
+    bench: Bench, cluster: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    bench.engine.close()  # what it keeps warm holds the cores of the cluster
+    settings = {"reuse": True, "stranded_seconds": 5}
+    one = Bench(tmp_path_factory.mktemp("master"), bench.settings["master"], JOBS, **settings)
+    handle = one.submit("slow", "days", "2024-03-12", name="during")
+    first = wait_until_begun(one, handle)
+    time.sleep(3)
+    os.kill(int((cluster / "master.pid").read_text()), signal.SIGKILL)
+    assert state_of(one, handle) is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    handle = one.submit("days", "days", "2024-03-13", name="without")
+    assert state_of(one, handle) is AttemptState.SUCCEEDED, one.engine.logs(handle)
+    assert wait_until_begun(one, handle) == first
+    before = executors(cluster)
+    subprocess.run([SCRIPT, "master", cluster], check=True)
+    # This master does not know the application, and takes its executors away.
+    while set(before) & set(executors(cluster)):
+        time.sleep(0.1)
+    for attempt in (1, 2, 3):
+        handle = one.submit("days", "days", "2024-03-14", name=f"after-{attempt}")
+        if state_of(one, handle) is AttemptState.SUCCEEDED:
+            break
+        assert one.engine.poll(handle).transient, one.engine.logs(handle)
+    assert wait_until_begun(one, handle) != first
+    assert tokens(one) == {"t-during", "t-without", f"t-after-{attempt}"}
+    one.engine.close()
+    bench.engine = bench.new_engine()
