@@ -134,10 +134,7 @@ class Calendar:
         if time is None or not keys.boxes:
             return keys
         last = max(time.last, time.begun) if begun else time.last
-        clipped = tuple((o.clip(time.first, last), mask) for o, mask in keys.boxes)
-        if all(new is old for (new, _), (old, _) in zip(clipped, keys.boxes, strict=True)):
-            return keys
-        return PartitionSet.of(clipped)
+        return keys.map_time(lambda ordinals: ordinals.clip(time.first, last))
 
     def with_earlier(self, keys: PartitionSet, count: int) -> PartitionSet:
         """Return each key and up to `number` existing ones before it: what lookback corrects."""

@@ -62,5 +62,5 @@ def _run_on(edge: OwnEdge, keys: PartitionSet) -> PartitionSet:
 
 def _next(edge: OwnEdge, keys: PartitionSet) -> PartitionSet:
     """Return the existing run keys that read what the keys write."""
-    made = edge.writes.upstream.clip(edge.writes.required_unclipped(keys))
-    return edge.reads.run.clip(edge.reads.affected_unclipped(made))
+    made = edge.writes.required(keys)
+    return edge.reads.affected(made)

@@ -108,7 +108,9 @@ class _DateGrid(Grid):
         return found
 
     def at(self, instant: int) -> int:
-        ordinal = self._of_day(self.zone.local(instant).date())
+        ordinal = self._of_day(self.zone.day(instant))
+        if self.zone.fixed:
+            return ordinal
         while self.start(ordinal) > instant:
             ordinal -= 1
         while self.start(ordinal + 1) <= instant:

@@ -32,7 +32,7 @@ class PartitionSet:
     @classmethod
     def of(cls, boxes: Iterable[Box]) -> PartitionSet:
         """Return the union of boxes, which may overlap."""
-        given = [box for box in boxes if box[0] and box[1]]
+        given = [box for box in boxes if box[0].bits and box[1]]
         if len(given) == 1:
             return cls((given[0],))
         pieces: list[Box] = []
@@ -88,6 +88,9 @@ class PartitionSet:
 
     def ranges(self) -> Iterator[PartitionSet]:
         """Yield the maximal ranges of time, ascending."""
+        if len(self.boxes) == 1 and self.boxes[0][0].is_range:
+            yield self
+            return
         for ordinals, mask in self.boxes:
             for first, last in ordinals.runs():
                 yield PartitionSet.range(first, last, mask)
@@ -123,7 +126,17 @@ class PartitionSet:
 
     def map_time(self, change: Callable[[OrdinalSet], OrdinalSet]) -> PartitionSet:
         """Return the set with the ordinals of each static key changed alike."""
-        return PartitionSet.of([(change(ordinals), mask) for ordinals, mask in self.boxes])
+        if len(self.boxes) == 1:  # by far the most
+            ordinals, mask = self.boxes[0]
+            found = change(ordinals)
+            if found is ordinals:
+                return self
+            return PartitionSet(((found, mask),)) if found else NOTHING
+        changed = [(change(ordinals), mask) for ordinals, mask in self.boxes]
+        for (new, _), (old, _) in zip(changed, self.boxes, strict=True):
+            if new is not old:
+                return PartitionSet.of(changed)
+        return self
 
     @property
     def ordinals(self) -> OrdinalSet:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lineage_backfill.errors import (
     DeclarationError,
@@ -192,6 +192,8 @@ def overlap(source: Grid, target: Grid, ordinals: OrdinalSet) -> OrdinalSet:
     if source is target or not ordinals:
         return ordinals
     start, at = source.start, target.at
+    if ordinals.is_range:
+        return OrdinalSet.range(at(start(ordinals.lo)), at(start(ordinals.hi + 1) - 1))
     runs: list[tuple[int, int]] = []
     covered = None  # the instant up to which the last run of the target reaches
     for first, last in ordinals.runs():
@@ -255,15 +257,17 @@ class _Statics:
         self._upstream, self._run = upstream, run
         self._pairs = pairs  # axis of the input by the name of the matching axis of the run
         self._overrides = overrides
-        same = len(pairs) == len(run.statics) == len(upstream.statics) and all(
-            pairs[axis.name] is other and other.keys == axis.keys
-            for axis, other in zip(run.statics, upstream.statics, strict=True)
+        #: Whether every combination reads that of the same keys.
+        self.identity = (
+            not overrides
+            and len(pairs) == len(run.statics) == len(upstream.statics)
+            and all(
+                pairs[axis.name] is other and other.keys == axis.keys
+                for axis, other in zip(run.statics, upstream.statics, strict=True)
+            )
         )
-        self.identity = same and not overrides
 
     def affected(self, mask: int) -> int:
-        if self.identity:
-            return mask
         found = 0
         for index, reads in enumerate(self._required_by_key):
             if reads & mask:
@@ -271,8 +275,6 @@ class _Statics:
         return found
 
     def required(self, mask: int) -> int:
-        if self.identity:
-            return mask
         found, rows = 0, self._required_by_key
         for index in OrdinalSet.of_mask(mask):
             found |= rows[index]
@@ -319,6 +321,9 @@ class _Statics:
         return sentences
 
 
+_NO_STATICS: Final = _Statics(Calendar(), Calendar(), {}, {})
+
+
 def same_key(axis: StaticAxis, key: str, other: StaticAxis) -> int:
     """Return the mask of the keys of the input's dimension that have the same label."""
     if axis.runtime and key == EVERY:
@@ -363,10 +368,14 @@ class _Boxes(EdgeMapping):
 
     def affected_unclipped(self, changed: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
+        if statics.identity:
+            return changed.map_time(time.affected)
         return PartitionSet.of((time.affected(o), statics.affected(m)) for o, m in changed.boxes)
 
     def required_unclipped(self, keys: PartitionSet) -> PartitionSet:
         time, statics = self._time, self._statics
+        if statics.identity:
+            return keys.map_time(time.required)
         return PartitionSet.of((time.required(o), statics.required(m)) for o, m in keys.boxes)
 
 
@@ -460,11 +469,12 @@ def build(upstream: Calendar, run: Calendar, spec: MappingSpec = DEFAULT) -> Edg
     if spec.kind == "map" and not (upstream.order or run.order):
         _check_table(upstream, run, dict(spec.table))
         return _Table(upstream, run, spec.table)
-    pairs = paired_axes(upstream, run)
+    pairs, statics = paired_axes(upstream, run), _NO_STATICS
     time_spec, overrides = _by_dimension(upstream, run, spec)
-    for name, part in overrides.items():
-        _check_dimension(name, part, run, pairs)
-    statics = _Statics(upstream, run, pairs, overrides)
+    if upstream.statics or run.statics:
+        for name, part in overrides.items():
+            _check_dimension(name, part, run, pairs)
+        statics = _Statics(upstream, run, pairs, overrides)
     return _Boxes(upstream, run, _time(upstream, run, time_spec, pairs), statics)
 
 
@@ -472,6 +482,8 @@ def _by_dimension(
     upstream: Calendar, run: Calendar, spec: MappingSpec
 ) -> tuple[MappingSpec, dict[str, MappingSpec]]:
     """Return what holds for the time dimension, and what for static ones by name."""
+    if not spec.dimensions and spec.kind not in ("map", "all"):
+        return spec, {}
     overrides = dict(spec.dimensions)
     times = {axis.name for axis in (upstream.time, run.time) if axis is not None}
     known = times.union(axis.name for axis in (*upstream.statics, *run.statics)) - {""}
@@ -573,6 +585,8 @@ def paired_axes(upstream: Calendar, run: Calendar) -> dict[str, StaticAxis]:
     """
     if len(upstream.statics) == len(run.statics) == 1 and not (upstream.order or run.order):
         return {run.statics[0].name: upstream.statics[0]}
+    if not upstream.statics:
+        return {}
     by_name = {axis.name: axis for axis in upstream.statics}
     return {axis.name: by_name[axis.name] for axis in run.statics if axis.name in by_name}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from lineage_backfill.partitions.calendar import Calendar
@@ -14,17 +14,20 @@ from lineage_backfill.partitions.text import KeySet, render
 K = TypeVar("K")
 V = TypeVar("V")
 _MOST: Final = 1 << 16
+_Asked = tuple[EdgeMapping, PartitionSet]
 
 
 class Bounded(dict[K, V]):
-    """A memo that is cleared once it holds many thousand values."""
+    """Values found on first lookup; cleared once it holds many thousand."""
 
-    def keep(self, key: K, value: V) -> V:
-        """Store and return the value."""
+    def __init__(self, find: Callable[[K], V]) -> None:
+        self._find = find
+
+    def __missing__(self, key: K) -> V:
         if len(self) >= _MOST:
             self.clear()
-        self[key] = value
-        return value
+        found = self[key] = self._find(key)
+        return found
 
 
 class KeyMemo:
@@ -34,72 +37,61 @@ class KeyMemo:
     """
 
     def __init__(self) -> None:
-        self._sets: Bounded[PartitionSet, PartitionSet] = Bounded()
-        self._unions: Bounded[tuple[PartitionSet, PartitionSet], PartitionSet] = Bounded()
-        self._reach: Bounded[tuple[EdgeMapping, PartitionSet], tuple[PartitionSet, int | None]]
-        self._reach = Bounded()
-        self._required: Bounded[tuple[EdgeMapping, PartitionSet], PartitionSet] = Bounded()
-        self._read: Bounded[tuple[EdgeMapping, PartitionSet], PartitionSet] = Bounded()
-        self._closures: Bounded[object, tuple[PartitionSet, ...]] = Bounded()
-        self._texts: Bounded[tuple[Calendar, PartitionSet], KeySet] = Bounded()
+        sets: Bounded[PartitionSet, PartitionSet] = Bounded(lambda keys: keys)
         #: The mappings by which keys would be stale that do not exist yet.
         self.beyond: set[EdgeMapping] = set()
+        beyond = self.beyond
+
+        def reach(asked: _Asked) -> tuple[PartitionSet, int | None]:
+            keys, newest = asked[0].reach(asked[1])
+            if newest is not None:
+                beyond.add(asked[0])
+            return sets[keys], newest
+
+        self._sets = sets
+        self._unions: Bounded[tuple[PartitionSet, PartitionSet], PartitionSet]
+        self._unions = Bounded(lambda pair: sets[pair[0] | pair[1]])
+        self._reach = Bounded(reach)
+        self._required: Bounded[_Asked, PartitionSet]
+        self._required = Bounded(lambda asked: sets[asked[0].required(asked[1])])
+        self._read: Bounded[_Asked, PartitionSet]
+        self._read = Bounded(lambda asked: sets[asked[0].read(asked[1])])
+        self._closures: Bounded[
+            tuple[tuple[OwnEdge, ...], tuple[PartitionSet, ...]], tuple[PartitionSet, ...]
+        ] = Bounded(lambda asked: tuple([sets[keys] for keys in closure(*asked)]))
+        self._texts: Bounded[tuple[Calendar, PartitionSet], KeySet]
+        self._texts = Bounded(lambda asked: render(*asked))
 
     def intern(self, keys: PartitionSet) -> PartitionSet:
         """Return the one object for equal sets."""
-        found = self._sets.get(keys)
-        return self._sets.keep(keys, keys) if found is None else found
+        return self._sets[keys]
 
     def unite(self, one: PartitionSet, other: PartitionSet) -> PartitionSet:
         """Return the union of two sets."""
-        if one is other or not one.boxes:
-            return other
-        found = self._unions.get((one, other))
-        if found is None:
-            found = self._unions.keep((one, other), self.intern(one | other))
-        return found
+        return other if one is other or not one.boxes else self._unions[one, other]
 
     def reach(self, mapping: EdgeMapping, changed: PartitionSet) -> tuple[PartitionSet, int | None]:
         """Return what `EdgeMapping.reach` does."""
-        found = self._reach.get((mapping, changed))
-        if found is None:
-            keys, newest = mapping.reach(changed)
-            if newest is not None:
-                self.beyond.add(mapping)
-            found = self._reach.keep((mapping, changed), (self.intern(keys), newest))
-        return found
+        return self._reach[mapping, changed]
 
     def affected(self, mapping: EdgeMapping, changed: PartitionSet) -> PartitionSet:
         """Return the existing run keys that read any of the changed partitions."""
-        return self.reach(mapping, changed)[0]
+        return self._reach[mapping, changed][0]
 
     def required(self, mapping: EdgeMapping, keys: PartitionSet) -> PartitionSet:
         """Return the existing partitions of the input that the run keys read."""
-        found = self._required.get((mapping, keys))
-        if found is None:
-            found = self._required.keep((mapping, keys), self.intern(mapping.required(keys)))
-        return found
+        return self._required[mapping, keys]
 
     def read(self, mapping: EdgeMapping, keys: PartitionSet) -> PartitionSet:
         """Return the partitions of the input that runs of these keys read."""
-        found = self._read.get((mapping, keys))
-        if found is None:
-            found = self._read.keep((mapping, keys), self.intern(mapping.read(keys)))
-        return found
+        return self._read[mapping, keys]
 
     def closure(
         self, own: Sequence[OwnEdge], sets: Sequence[PartitionSet]
     ) -> Sequence[PartitionSet]:
         """Return the run keys of each group with everything they make stale, transitively."""
-        asked = tuple(own), tuple(sets)
-        found = self._closures.get(asked)
-        if found is None:
-            found = self._closures.keep(asked, tuple(map(self.intern, closure(own, sets))))
-        return found
+        return self._closures[tuple(own), tuple(sets)]
 
     def render(self, calendar: Calendar, keys: PartitionSet) -> KeySet:
         """Return the set as text."""
-        found = self._texts.get((calendar, keys))
-        if found is None:
-            found = self._texts.keep((calendar, keys), render(calendar, keys))
-        return found
+        return self._texts[calendar, keys]

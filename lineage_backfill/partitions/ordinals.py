@@ -98,7 +98,7 @@ class OrdinalSet:
     def dilate(self, back: int, ahead: int) -> OrdinalSet:
         """Return all of m-back .. m+ahead for every member m; back + ahead is not negative."""
         bits, covered, width = self.bits, 1, back + ahead + 1
-        if not bits:
+        if not bits or not (back or ahead):
             return self
         while covered < width:
             step = min(covered, width - covered)

@@ -52,6 +52,15 @@ class Zone:
             raise beyond_years() from None
         return moment.replace(tzinfo=None, fold=0)
 
+    def day(self, instant: int) -> date:
+        """Return the local date at the instant."""
+        if not self.fixed:
+            return self.local(instant).date()
+        try:
+            return date.fromordinal(instant // 86_400 + 719_163)
+        except _OVERFLOW:
+            raise beyond_years() from None
+
     def readings(self, local: datetime) -> tuple[int, ...]:
         """Return the instants at which the wall clock shows `local`: none, one or two."""
         found = {self.instant(local, fold) for fold in (0, 1)}

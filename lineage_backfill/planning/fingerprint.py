@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Final
 
 from lineage_backfill.lineage.snapshot import DatasetNode, JobNode
@@ -29,15 +30,6 @@ def fingerprint(
     hashes, so that a stale plan can name what changed.
     """
     snapshot = resolver.snapshot
-    texts: dict[object, str] = {}
-
-    def text(declared: DatasetDeclaration | JobDeclaration | None) -> str:
-        # Thousands of jobs share a declaration: each is rendered once.
-        found = texts.get(declared)
-        if found is None:
-            found = texts[declared] = _declared(declared)
-        return found
-
     lines = {"zone": repr(resolver.declarations.zone)}
     datasets = set(roots)
     reached = {facts.ref: facts for facts in sorted(jobs, key=lambda facts: facts.place)}
@@ -47,10 +39,10 @@ def fingerprint(
         datasets.update(reads, writes)
         edges = sorted(map(_line, reads)), sorted(map(_line, writes))
         sent = _sent(snapshot.jobs.get(ref))
-        lines["job " + _line(ref)] = f"{edges} {text(facts.declaration)} {sent}"
+        lines["job " + _line(ref)] = f"{edges} {_declared(facts.declaration)} {sent}"
     for dataset in sorted(datasets):
         sent = _sent(snapshot.datasets.get(dataset))
-        declared = text(resolver.dataset(dataset).declaration)
+        declared = _declared(resolver.dataset(dataset).declaration)
         lines["dataset " + _line(dataset)] = f"{declared} {sent}"
     for edge in sorted(snapshot.column_edges):
         if edge.job in reached:
@@ -64,6 +56,7 @@ def fingerprint(
     return {"hash": "sha256:" + whole.hexdigest(), "parts": parts}
 
 
+@lru_cache(maxsize=4096)  # thousands of jobs share a declaration
 def _declared(declared: DatasetDeclaration | JobDeclaration | None) -> str:
     """Return a declaration as text, without settings that do not affect plans."""
     if declared is None:

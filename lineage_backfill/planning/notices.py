@@ -101,24 +101,28 @@ def _early_reads(propagation: Propagation) -> Iterator[str]:
         if not result.planned.boxes or facts.calendar is None:
             continue
         hi = result.planned.ordinals.hi
-        newest = PartitionSet.range(hi, hi, facts.calendar.full_mask)
         for edge in facts.live:
             if edge.mapping is None or edge.reads_whole:
                 continue
             key = (edge.mapping, facts.lookback, hi)
-            if key not in found:
-                found[key] = _early_read(facts, edge, newest)
-            if found[key]:
-                yield f"{facts.ref.name} {_label(facts, hi)} {found[key].format(edge.dataset)}"
+            text = found.get(key)
+            if text is None:
+                text = found[key] = _early_read(facts, edge, hi)
+            if text:
+                yield f"{facts.ref.name} {_label(facts, hi)} {text.format(edge.dataset)}"
 
 
-def _early_read(facts: JobFacts, edge: Input, newest: PartitionSet) -> str:
+def _early_read(facts: JobFacts, edge: Input, hi: int) -> str:
     """Return how many of the keys that a run key reads exist; empty if all do."""
     assert edge.mapping is not None
+    assert facts.calendar is not None
     time = edge.mapping.upstream.time
     if time is None:
         return ""
+    newest = PartitionSet.range(hi, hi, facts.calendar.full_mask)
     needed = read_by(facts, edge, newest, type(edge.mapping).required_unclipped).ordinals
+    if needed.hi <= time.last:
+        return ""
     ends = time.begun == time.complete  # no key will come after the declared end
     needed = needed.clip(time.first, time.begun if ends else needed.hi)
     due = needed.clip(None, time.last)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal, Protocol
 
@@ -156,8 +157,10 @@ class Plan:
             add(("," if place else "{") + f'"{name}":')
             if isinstance(value, Iterator):
                 add("[")
-                for number, item in enumerate(value):
-                    add("," + encode(item) if number else encode(item))
+                begin = ""
+                while some := list(islice(value, 64)):
+                    add(begin + encode(some)[1:-1])
+                    begin = ","
                 add("]")
             else:
                 add(encode(value))

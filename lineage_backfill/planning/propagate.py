@@ -547,9 +547,11 @@ def _joined(sets: Sequence[PartitionSet]) -> PartitionSet:
 def _dirty_inputs(
     facts: JobFacts, dirty: Extents, pruned: Sequence[DatasetRef] = ()
 ) -> Sequence[Input]:
+    held = dirty.by_number
+    edges = zip(facts.live, facts.sources, strict=True)
+    found = [edge for edge, number in edges if held[number] is not None]
     if pruned:
-        return [e for e in facts.live if e.data in dirty and e.dataset not in pruned]
-    found = [edge for edge in facts.live if edge.data in dirty]
+        return [edge for edge in found if edge.dataset not in pruned]
     return facts.live if len(found) == len(facts.live) else found
 
 

@@ -100,43 +100,36 @@ class _Batches:
 
     def __init__(self, keys: Sequence[PartitionSet]) -> None:
         self.keys = keys
-        self._made: dict[EdgeMapping, _Index] = {}
+        self._made: dict[EdgeMapping, Bounded[PartitionSet, Sequence[int]]] = {}
 
-    def made_by(self, mapping: EdgeMapping, memo: KeyMemo) -> _Index:
-        """Return which runs write which partitions of an output."""
+    def made_by(self, mapping: EdgeMapping, memo: KeyMemo) -> Bounded[PartitionSet, Sequence[int]]:
+        """Return which runs write any of some partitions of an output, by their positions."""
         found = self._made.get(mapping)
         if found is None:
-            found = self._made[mapping] = _Index([memo.required(mapping, k) for k in self.keys])
+            found = self._made[mapping] = _index([memo.required(mapping, k) for k in self.keys])
         return found
 
 
-class _Index:
-    """Which runs of a job write which partitions of one dataset."""
+def _index(made: Sequence[PartitionSet]) -> Bounded[PartitionSet, Sequence[int]]:
+    """Return the positions of the runs that write any of some partitions of one dataset."""
+    ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
+    order = sorted((ordinals.lo, place, ordinals.hi) for ordinals, place in ends)
+    starts = [lo for lo, _, _ in order]
+    reach = list(accumulate((hi for _, _, hi in order), max))
 
-    def __init__(self, made: Sequence[PartitionSet]) -> None:
-        ends = [(keys.ordinals, place) for place, keys in enumerate(made) if keys]
-        self._made = made
-        self._order = sorted((ordinals.lo, place, ordinals.hi) for ordinals, place in ends)
-        self._starts = [lo for lo, _, _ in self._order]
-        self._reach = list(accumulate((hi for _, _, hi in self._order), max))
-        self._found: Bounded[PartitionSet, Sequence[int]] = Bounded()
-
-    def find(self, wanted: PartitionSet) -> Sequence[int]:
-        """Return the positions of the runs that write any of the partitions."""
-        found = self._found.get(wanted)
-        return self._found.keep(wanted, self._find(wanted)) if found is None else found
-
-    def _find(self, wanted: PartitionSet) -> Sequence[int]:
+    def find(wanted: PartitionSet) -> Sequence[int]:
         hits = set()
         for part in wanted.ranges():
             ordinals = part.ordinals
-            position = bisect_right(self._starts, ordinals.hi) - 1
-            while position >= 0 and self._reach[position] >= ordinals.lo:
-                _, place, hi = self._order[position]
-                if hi >= ordinals.lo and place not in hits and self._made[place] & part:
+            position = bisect_right(starts, ordinals.hi) - 1
+            while position >= 0 and reach[position] >= ordinals.lo:
+                _, place, hi = order[position]
+                if hi >= ordinals.lo and place not in hits and made[place] & part:
                     hits.add(place)
                 position -= 1
         return array("I", sorted(hits))
+
+    return Bounded(find)
 
 
 @dataclass(slots=True, eq=False)
@@ -192,12 +185,13 @@ class Runs:
     def _find_upstream(self) -> None:
         """Find the upstream runs of each run, by number, in one flat list."""
         self._needs, self._ends = array("I"), array("Q", [0])
+        memo = self._memo
         for number, (job, keys) in enumerate(self._numbered()):
             waits: set[int] = set()
-            for edge, wanted in read_keys(job.facts, keys, self._memo.read):
+            for edge, wanted in read_keys(job.facts, keys, memo.read):
                 if wanted is not None:
                     for maker, mapping in self._makers.get(edge.dataset, ()):
-                        found = maker.batches.made_by(mapping, self._memo).find(wanted)
+                        found = maker.batches.made_by(mapping, memo)[wanted]
                         if maker is job:
                             # Its own keys run in order, also if several write one partition.
                             found = found[: bisect_left(found, number - job.first)]

@@ -22,6 +22,7 @@ _HEAD = 300
 _KIND = re.compile(r'\{\s*(?:"\w+":\s*[\w."]+,\s*)*"kind":\s*"(\w+)"')
 _WORD = re.compile(r"\s*(<[!?\w]+|\S+)")
 Hook = Callable[[dict[str, Any]], Any]
+_encode = json.JSONEncoder(check_circular=False).encode
 
 
 def dump(document: Document) -> str:
@@ -41,17 +42,20 @@ def dump(document: Document) -> str:
 def _pieces(document: Document) -> Iterator[str]:
     """Yield the text of the document, holding one item of an iterator at a time."""
     members = document.items() if isinstance(document, Mapping) else document
-    yield "{"
-    for number, (key, value) in enumerate(members):
-        yield (",\n " if number else "") + f"{json.dumps(key)}: "
-        if isinstance(value, list | Iterator):
-            yield "["
-            for place, item in enumerate(value):
-                yield (",\n  " if place else "\n  ") + json.dumps(item)
-            yield "]"
+    begin = "{"
+    for key, value in members:
+        begin += f"{_encode(key)}: "
+        if isinstance(value, (list, Iterator)):
+            begin += "["
+            separator = "\n  "
+            for item in value:
+                yield begin + separator + _encode(item)
+                begin, separator = "", ",\n  "
+            yield begin + "]"
         else:
-            yield json.dumps(value)
-    yield "}\n"
+            yield begin + _encode(value)
+        begin = ",\n "
+    yield "{}\n" if begin == "{" else "}\n"
 
 
 def emit(document: Document) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from lineage_backfill.errors import DeclarationError
@@ -26,13 +27,18 @@ def is_glob(name: str) -> bool:
     return _GLOB.search(name) is not None
 
 
+@lru_cache(maxsize=4096)
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))
+
+
 def names(edge: ReadDeclaration | WriteDeclaration, dataset: DatasetRef, home: str | None) -> bool:
     """Whether a declared edge names a dataset; `home` is the namespace of edges without one."""
     space = edge.namespace or home
     if is_glob(edge.dataset):
-        matches = re.match(translate(edge.dataset), dataset.name)
+        matches = _pattern(edge.dataset).match(dataset.name)
         return matches is not None and (
-            space is None or re.match(translate(space), dataset.namespace) is not None
+            space is None or _pattern(space).match(dataset.namespace) is not None
         )
     return edge.dataset == dataset.name and space in (None, dataset.namespace)
 
@@ -52,8 +58,8 @@ class Matcher(Generic[D]):
         for declaration in declarations:
             space, called = declaration.namespace or namespace, name(declaration)
             if is_glob(called):
-                space_glob = re.compile(translate(space)) if space else None
-                self._globs.append((re.compile(translate(called)), space_glob, declaration))
+                space_glob = _pattern(space) if space else None
+                self._globs.append((_pattern(called), space_glob, declaration))
             elif (space, called) in self._exact:
                 raise DeclarationError(
                     f"{called!r} is declared twice", hint="Keep one of the two tables."
@@ -120,7 +126,7 @@ def named_dataset(declarations: Declarations, text: str) -> DatasetRef:
     globs = [
         DatasetRef(home if is_glob(one.namespace or home) else one.namespace or home, text)
         for one in tables
-        if is_glob(one.name) and re.match(translate(one.name), text)
+        if is_glob(one.name) and _pattern(one.name).match(text)
     ]
     found = [ref for ref in exact if ref.matches(text)]
     found = [ref for ref in found if ref.namespace == home] or found

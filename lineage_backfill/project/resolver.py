@@ -39,7 +39,6 @@ Origin = Literal["declared", "facet", "inferred", "outputs", "inputs"]
 E = TypeVar("E", ReadDeclaration, WriteDeclaration)
 _NOTHING_SENT: Final = facets.JobFacet()
 _DEFAULT_POLICY: Final = WritePolicy()
-_NO_REFERENCES: Final[frozenset[DatasetRef]] = frozenset()
 
 
 # Facts are compared by identity: each exists once, and they are keys of the planner's tables.
@@ -645,16 +644,29 @@ class _Live(NamedTuple):
 
 
 def _live(inputs: tuple[Input, ...]) -> _Live:
-    references = [edge.dataset for edge in inputs if edge.reference]
-    live = tuple([edge for edge in inputs if not edge.reference]) if references else inputs
-    mapped = [(edge, edge.mapping) for edge in live if edge.mapping is not None]
+    references, live, own, unknown, lacking = [], [], [], [], []
+    endless = False
+    for edge in inputs:
+        mapping = edge.mapping
+        if edge.reference:
+            references.append(edge.data.ref)
+            continue
+        live.append(edge)
+        if mapping is None:
+            unknown.append(edge)
+            continue
+        if edge.own:
+            own.append(mapping)
+        if mapping.may_lack:
+            lacking.append(edge)
+        endless = endless or mapping.unbounded is not None
     return _Live(
-        references=frozenset(references) if references else _NO_REFERENCES,
-        live=live,
-        own=tuple([mapping for edge, mapping in mapped if edge.own]),
-        unknown=tuple([edge for edge in live if edge.mapping is None]),
-        endless=any(mapping.unbounded for _, mapping in mapped),
-        lacking=tuple([edge for edge, mapping in mapped if mapping.may_lack]),
+        references=frozenset(references),
+        live=tuple(live),
+        own=tuple(own),
+        unknown=tuple(unknown),
+        endless=endless,
+        lacking=tuple(lacking),
     )
 
 
@@ -705,8 +717,13 @@ def read_keys(
 
     `read` stands for `EdgeMapping.read`.
     """
+    corrected = corrected_by(facts, keys)
     for edge in facts.inputs:
-        yield edge, None if edge.mapping is None else read_by(facts, edge, keys, read)
+        mapping = edge.mapping
+        if mapping is None:
+            yield edge, None
+        else:
+            yield edge, read(mapping, keys if edge.own else corrected)
 
 
 def read_by(
@@ -715,16 +732,20 @@ def read_by(
     keys: PartitionSet,
     read: Callable[[EdgeMapping, PartitionSet], PartitionSet] = EdgeMapping.read,
 ) -> PartitionSet:
-    """Return the partitions of one input that run keys read; its mapping is known.
-
-    Every partition that they write depends on the reads of the `lookback` keys after it, but for
-    those along the job's edge to its own output.
-    """
-    assert facts.calendar is not None, "a job without a problem knows its calendar"
+    """Return the partitions of one input that run keys read; its mapping is known."""
     assert edge.mapping is not None
-    if edge.own or not facts.lookback:
-        return read(edge.mapping, keys)
-    return read(edge.mapping, keys | facts.calendar.with_later(keys, facts.lookback))
+    return read(edge.mapping, keys if edge.own else corrected_by(facts, keys))
+
+
+def corrected_by(facts: JobFacts, keys: PartitionSet) -> PartitionSet:
+    """Return the run keys whose reads decide what these write: with the `lookback` keys after them.
+
+    The job's edge to its own output is not widened so.
+    """
+    if not facts.lookback:
+        return keys
+    assert facts.calendar is not None, "a job without a problem knows its calendar"
+    return keys | facts.calendar.with_later(keys, facts.lookback)
 
 
 def expired(data: DatasetFacts) -> PartitionSet:
