@@ -178,18 +178,19 @@ class Calendar:
             found.append((self.combine(masks), steps))
         return tuple(found)
 
-    def with_star(self, keys: PartitionSet) -> PartitionSet:
-        """Return the set with `*`, and so with all, beside each key of a runtime dimension."""
+    def with_star(self, keys: PartitionSet, planned: PartitionSet) -> PartitionSet:
+        """Return the keys, and those that a planned run of `*` covers with any of them."""
         if not self.is_open:
             return keys
-        boxes = []
-        for ordinals, mask in keys.boxes:
-            wider = mask
-            for (stars, steps), axis in zip(self._stars, self.statics, strict=True):
-                for position in range(len(axis.keys)):
-                    wider |= wider << position * steps & stars
-            boxes.append((ordinals, wider))
-        return self._opened(PartitionSet.of(boxes))
+        stars = PartitionSet.of((ordinals, self._stars_of(mask)) for ordinals, mask in keys.boxes)
+        return keys | self._opened(stars & planned)
+
+    def _stars_of(self, mask: int) -> int:
+        """Return the combinations with `*` in place of any runtime keys."""
+        for (stars, steps), axis in zip(self._stars, self.statics, strict=True):
+            for position in range(len(axis.keys)):
+                mask |= mask << position * steps & stars
+        return mask
 
     def chunks(self, keys: PartitionSet, most: int) -> Iterator[PartitionSet]:
         """Yield sets of at most so many keys; `*` counts as one, with all that it stands for."""

@@ -74,7 +74,7 @@ class EdgeMapping(ABC):
         """
         reached = self.affected_unclipped(changed)
         found, time = self.run.clip(reached), self.run.time
-        if found is reached or time is None:
+        if time is None:
             return found, None
         newest = reached.ordinals.hi
         if time.begun == time.complete:  # a calendar that has ended gets no key that has not begun

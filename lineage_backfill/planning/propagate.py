@@ -395,16 +395,15 @@ class _Run:
                         result.by_choice = False
         result.left_causes = tuple(causes)
         own = ways.own(facts)
-        while own and left:
-            closed = (
-                _joined(self.memo.closure(own, [left & part for part in result.parts]))
-                & result.stale
-            )
+        while True:
+            # A run of `*` rewrites every key of its dimension: one left key leaves the run.
+            closed = calendar.with_star(left, result.stale)
+            if own and closed:
+                parts = [closed & part for part in result.parts]
+                closed = _joined(self.memo.closure(own, parts)) & result.stale
             if closed == left:
-                break
+                return left
             left = closed
-        # A run of `*` rewrites every key of its dimension: one left key leaves the run.
-        return calendar.with_star(left) & result.stale if calendar.is_open else left
 
     def _settle(self, facts: JobFacts, result: JobResult, left: PartitionSet) -> None:
         """Record which stale keys run and which stay, and mark the outputs dirty."""

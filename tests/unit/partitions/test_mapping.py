@@ -536,12 +536,37 @@ def test_all_over_an_unbounded_calendar_is_known() -> None:
     assert build(DAYS, WHOLE).unbounded is None
 
 
-def test_keys_beyond_the_newest_are_known() -> None:
-    mapping = build(DAYS, DAYS, MappingSpec(kind="window", before=6))
-    changed = keys(DAYS, "2024-06-05")
-    assert DAYS.time is not None
-    mapping.affected(changed)
-    beyond = mapping.reach(changed)[1]
-    assert beyond is not None
-    assert DAYS.time.grid.label(beyond) == "2024-06-11"
-    assert mapping.reach(keys(DAYS, "2024-06-01"))[1] is None
+@pytest.mark.parametrize(
+    ("declared", "changed", "newest"),
+    [
+        # 2024-08-19 is the newest complete day; later ones come.
+        ({}, "2024-08-12", None),
+        ({}, "2024-08-13", None),
+        ({}, "2024-08-14", "2024-08-20"),
+        ({}, "2024-08-19", "2024-08-25"),
+        ({"data_lag": 2}, "2024-08-13", "2024-08-19"),
+        ({"data_lag": -1}, "2024-08-14", None),
+        ({"data_lag": -1}, "2024-08-15", "2024-08-21"),
+        # After the declared end none comes.
+        ({"end": "2024-06-10"}, "2024-06-10", None),
+        ({"end": "2024-06-10"}, "2024-06-01", None),
+        # The end has come, and is held back.
+        ({"end": "2024-08-19", "data_lag": 2}, "2024-08-17", "2024-08-19"),
+        ({"end": "2024-08-19", "data_lag": 2}, "2024-08-11", None),
+    ],
+)
+def test_the_newest_key_is_known_that_a_change_reaches_before_it_exists(
+    declared: dict[str, Any], changed: str, newest: str | None
+) -> None:
+    """Six days before are read, so that a change reaches six days on."""
+    days = calendar(grain="day", start="2024-06-01", **declared)
+    mapping = build(days, days, MappingSpec(kind="window", before=6))
+    found, beyond = mapping.reach(keys(days, changed))
+    assert found == mapping.affected(keys(days, changed))
+    assert days.time is not None
+    assert (beyond is not None and days.time.grid.label(beyond)) == (newest or False)
+
+
+def test_nothing_lies_beyond_static_keys() -> None:
+    regions = calendar(**REGIONS)
+    assert build(regions, regions).reach(keys(regions, "eu")) == (keys(regions, "eu"), None)

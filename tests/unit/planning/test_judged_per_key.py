@@ -370,3 +370,60 @@ def test_a_none_edge_breaks_a_cycle() -> None:
     made = plan(request(HOURS), "raw, b > ja > a\na > jb > b", toml)
     assert summary(made) == {"ja": "2024-03-10", "jb": "2024-03-10"}
     assert [one.level for one in made.jobs] == [1, 2]
+
+
+# --- runtime keys -----------------------------------------------------------------------------
+
+BY_REGION = """dataset = [
+  { name = "src", dimensions = [
+    { name = "day", grain = "day" }, { name = "region", keys = ["apac", "eu", "us"] } ] },
+  { name = "mid", dimensions = [
+    { name = "day", grain = "day" }, { name = "region", keys = ["apac", "eu", "us"] } ] },
+  { name = "other", dimensions = [
+    { name = "day", grain = "day" }, { name = "region", keys = "runtime" } ] },
+  { name = "open", dimensions = [
+    { name = "day", grain = "day" }, { name = "region", keys = "runtime" } ] },
+]
+[[job]]
+name = "jm"
+protected = true
+"""
+MARCH_10 = "day=2024-03-10/region=eu"
+
+
+@pytest.mark.parametrize(
+    ("changed", "planned", "kept"),
+    [
+        # Named keys are judged one by one.
+        ("day=2024-03-10/region=us", "day=2024-03-10/region=us", "day=2024-03-10/region=eu"),
+        (
+            "day=2024-03-10/region=apac,day=2024-03-10/region=us",
+            "day=2024-03-10/region=apac+us",
+            "day=2024-03-10/region=eu",
+        ),
+        # A run of `*` rewrites them all: what it may not write leaves it.
+        ("day=2024-03-10/region=*", "", "day=2024-03-10/region=*"),
+        # So it is on that day, and on no other.
+        ("day=2024-03-11/region=*", "day=2024-03-11/region=*", "day=2024-03-10/region=eu"),
+    ],
+)
+def test_a_left_runtime_key_leaves_the_run_of_all_keys_and_no_named_one(
+    changed: str, planned: str, kept: str
+) -> None:
+    edges = "src > jm > mid\nmid, other > jo > open"
+    made = plan(request({"src": MARCH_10, "other": changed}), edges, BY_REGION)
+    assert (shown(find(made, "jo").partitions), left(made)["jo"]) == (planned, kept)
+
+
+def test_what_a_left_run_of_all_keys_would_have_written_leaves_the_later_keys_too() -> None:
+    """Each day reads the day before: with eu of one day left, no later day of any key is right."""
+    edges = "src > jm > mid\nmid, other, open > jo > open"
+    toml = BY_REGION + (
+        '[[job]]\nname = "jo"\nreads = [{ dataset = "open", mapping = "offset", by = -1 }]'
+    )
+    every = {"src": MARCH_10, "other": "day=2024-03-10/region=*"}
+    assert left(plan(request(every), edges, toml))["jo"] == ("day=2024-03-10..2024-03-31/region=*")
+    named = {"src": MARCH_10, "other": "day=2024-03-10/region=us"}
+    made = plan(request(named), edges, toml)
+    assert shown(find(made, "jo").partitions) == "day=2024-03-10..2024-03-31/region=us"
+    assert left(made)["jo"] == "day=2024-03-10..2024-03-31/region=eu"
