@@ -17,6 +17,7 @@ from typing import Final
 
 from lineage_backfill.lineage.columns import Path
 from lineage_backfill.model import DatasetRef
+from lineage_backfill.partitions.calendar import Calendar
 from lineage_backfill.partitions.closure import OwnEdge
 from lineage_backfill.partitions.keys import NOTHING, PartitionSet
 from lineage_backfill.partitions.mapping import EdgeMapping
@@ -394,7 +395,12 @@ class _Run:
                     if why[0] == "expired" or edge.data in self._unchosen:
                         result.by_choice = False
         result.left_causes = tuple(causes)
-        own = ways.own(facts)
+        return self._left_with(left, calendar, result, ways.own(facts))
+
+    def _left_with(
+        self, left: PartitionSet, calendar: Calendar, result: JobResult, own: Sequence[OwnEdge]
+    ) -> PartitionSet:
+        """Return the left keys, with those that cannot run without them."""
         while True:
             # A run of `*` rewrites every key of its dimension: one left key leaves the run.
             closed = calendar.with_star(left, result.stale)
