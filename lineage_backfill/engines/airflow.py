@@ -1,8 +1,8 @@
 """Runs each attempt as tasks of a DAG run in Airflow 3: a new run, or a cleared one.
 
-What was begun is known from Airflow itself: by the id of a run that was created, and by notes on
-task instances that were cleared or adopted. So any machine finds it again, and every step may be
-repeated after a crash between any two requests.
+Airflow itself holds what was begun: in the id of a created run, and in notes on task instances that
+were cleared or adopted. So any machine can find it, and every step may be repeated after a crash
+between two requests.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from lineage_backfill.ports import AttemptState, Engine, EngineRun, Origin, Outc
 from lineage_backfill.project.declarations import DagTasks
 
 _log = logging.getLogger(__name__)
-#: So long a new run waits in Airflow while its other tasks are marked.
+#: How long a new run waits in Airflow while its other tasks are marked.
 HOLD = timedelta(seconds=60)
-_ROUNDS = 4  # looks at a run that others change meanwhile
+_ROUNDS = 4  # reads of a run that others change meanwhile
 _CONSUMERS = 8  # seconds in which the scheduler starts the runs that wait for an asset
-_OF_A_KEY = 100  # runs of a key that are looked at, the newest
+_OF_A_KEY = 100  # the newest runs of a key that are read
 _CONFLICT = requests.codes.conflict
 
 
@@ -73,7 +73,7 @@ class _Attempt:
     run: Mapping[str, Any] | None = None
     views: Sequence[TaskView] = ()
     others: Mapping[str, Sequence[TaskView]] = field(default_factory=dict)
-    along: tuple[str, ...] = ()  # tasks of the runs that follow it, started with its own
+    along: tuple[str, ...] = ()  # tasks of later runs, started together with its own
     is_cancelled: bool = False
     is_new: bool = True
     busy: threading.RLock = field(default_factory=threading.RLock)
@@ -99,12 +99,12 @@ class _Attempt:
 
 
 class AirflowEngine(Engine):
-    """Lets Airflow run the tasks that do a job; `tasks` says which, `calendar` which keys it has.
+    """Runs jobs as Airflow tasks: `tasks` returns those of a job, `calendar` its run calendar.
 
-    `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`.
-    It looks at what runs every `poll` seconds, for all runs at once; `timeout` is that of a
-    request, in seconds. `undo` says that tasks heed the run spec in the conf of their run, as
-    `spark_runtime` does with `--airflow-run`.
+    `url` is that of the api-server. It logs in as `username` with `password`, or with a `token`. It
+    polls all running attempts together every `poll` seconds; `timeout` is that of one request, in
+    seconds. `undo` states that tasks use the run spec in the conf of their run, as `spark_runtime`
+    does with `--airflow-run`.
     """
 
     is_shared = True
@@ -156,7 +156,7 @@ class AirflowEngine(Engine):
     def check(
         self, runs: Sequence[PlannedRun], spec_of: Callable[[PlannedRun], Mapping[str, Any]]
     ) -> None:
-        """Refuse what Airflow could not run, or would call a success without running it."""
+        """Refuse runs that Airflow cannot run, or would mark as successful without running them."""
         self._upstream |= {run.id: run.upstream for run in runs}
         self._dags.clear()
         self._frames.clear()
@@ -180,7 +180,7 @@ class AirflowEngine(Engine):
     def live(self, job: JobRef) -> KeySet | None:
         """Return the keys of queued and running DAG runs.
 
-        Raises EngineError for a DAG that `check` would refuse after the wait.
+        Raises EngineError for a DAG that `check` refuses, also after a wait.
         """
         calendar = self._calendar(job)
         if calendar is None:
@@ -196,7 +196,7 @@ class AirflowEngine(Engine):
         self._listener = listener
 
     def submit(self, spec_path: Path, token: str) -> str:
-        """Start the tasks, or follow those that are under way; raises EngineError."""
+        """Start the tasks, or follow the running ones; raises EngineError."""
         files = AttemptFiles(spec_path)
         files.check_token(token)
         handle = str(spec_path)
@@ -211,7 +211,7 @@ class AirflowEngine(Engine):
         return handle
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt that was begun here, or that Airflow knows."""
+        """Return the handle of an attempt that this process began, or that Airflow knows."""
         files = AttemptFiles(spec_path)
         if not files.has_token(token):
             return None
@@ -238,7 +238,7 @@ class AirflowEngine(Engine):
         return self._runs.get(handle)
 
     def cancel(self, handle: str) -> None:
-        """Stop what this run of the plan has started in Airflow, and leave what others started."""
+        """Stop the tasks that this run of the plan started in Airflow, and no others."""
         one = self._watched.get(handle)
         if one is None:
             return
@@ -270,7 +270,7 @@ class AirflowEngine(Engine):
         self._closing.set()
         self._api.close()
 
-    # What an attempt is
+    # An attempt in Airflow
 
     def _task(self, job: JobRef) -> DagTasks:
         found = self._tasks(job)
@@ -303,7 +303,7 @@ class AirflowEngine(Engine):
         return slice_of(kind, spec)
 
     def _since(self, files: AttemptFiles, spec: Mapping[str, Any]) -> datetime:
-        """Return when the inputs of an attempt were written, by Airflow's clock; else now."""
+        """Return when the inputs of an attempt were written, by Airflow's clock; now if unknown."""
         claim = files.claimed_by()
         if claim:
             return datetime.fromisoformat(claim["since"])
@@ -313,9 +313,9 @@ class AirflowEngine(Engine):
         return max(known) if ends and len(known) == len(ends) else self._api.now()
 
     def _along(self, one: _Attempt) -> tuple[str, ...]:
-        """Return the tasks of the runs that Airflow can start itself, one after the other.
+        """Return the tasks of the later runs that Airflow can start by itself, in order.
 
-        They are of the same DAG run, and wait for nothing but this run and what it has waited for.
+        They belong to the same DAG run, and wait only for this run and its own upstream runs.
         """
         last_id, last = str(one.spec["run_id"]), one.task
         done, todo, tasks = set[str](), [last_id], set(one.task.tasks)
@@ -335,14 +335,14 @@ class AirflowEngine(Engine):
             tasks |= {*last.tasks}
         return tuple(sorted(tasks - {*one.task.tasks}))
 
-    # What is asked of Airflow
+    # Reading Airflow
 
     def _is_known(self, one: _Attempt) -> bool:
         run = self._look(one)
         return run is not None and any(one.mark.before(run, view) is not None for view in one.views)
 
     def _look(self, one: _Attempt) -> Mapping[str, Any] | None:
-        """Return the run of an attempt's slice as it is now, with `views` of its wanted tasks."""
+        """Return the current run of an attempt's slice, with `views` of its wanted tasks."""
         runs, along = self._find_runs(one), self._along(one)
         names = [run["dag_run_id"] for run in runs]
         every: dict[str, Sequence[TaskView]] = dict.fromkeys(names, ())
@@ -370,7 +370,7 @@ class AirflowEngine(Engine):
     def _identified(
         self, one: _Attempt, origin: Origin | None, also_started: Sequence[str] = ()
     ) -> None:
-        """Keep what an attempt runs as, and tell the listener where that is news to it."""
+        """Store what an attempt runs as, and notify the listener if it changed."""
         if one.run is None or origin is None:
             return
         found = EngineRun(origin=origin, id=_name(one.run), also_started=tuple(also_started))
@@ -380,7 +380,7 @@ class AirflowEngine(Engine):
                 self._listener(one.handle)
 
     def _find_runs(self, one: _Attempt) -> Sequence[Mapping[str, Any]]:
-        """Return the runs of an attempt's slice, the newest first; only a key has several."""
+        """Return the runs of an attempt's slice, newest first; a partition key can have several."""
         runs = f"/dags/{segment(one.task.dag)}/dagRuns"
         wanted = one.slice
         found: list[Mapping[str, Any]] = []
@@ -406,10 +406,10 @@ class AirflowEngine(Engine):
                 )
         return found
 
-    # What is done next
+    # The next step
 
     def _begin(self, one: _Attempt) -> None:
-        """Take the first steps; what is in doubt after them is left to the watcher."""
+        """Take the first steps; the watcher handles whatever is uncertain afterwards."""
         with self._lock:
             self._watched[one.handle] = one
             if self._watcher is None:
@@ -418,8 +418,8 @@ class AirflowEngine(Engine):
         try:
             self._advance(one)
         except ServiceUnreachableError as error:
-            # The request may have arrived: only a later look can tell.
-            _log.warning("%s; %s is looked for again", error, one.mark.run_id)
+            # The request may have arrived: only a later read can tell.
+            _log.warning("%s; looking for %s again", error, one.mark.run_id)
         except EngineError:
             self._unwatch(one)
             raise
@@ -436,7 +436,7 @@ class AirflowEngine(Engine):
                     return
 
     def _done(self, one: _Attempt, step: Step) -> bool:
-        """Take a step; False where Airflow had changed before, and is to be looked at again."""
+        """Take a step; False if Airflow's state had changed and must be read again."""
         try:
             if step.act is Act.CREATE:
                 self._create(one)
@@ -485,7 +485,7 @@ class AirflowEngine(Engine):
         self._hold(one)
 
     def _hold(self, one: _Attempt) -> None:
-        """Mark the tasks of a new run that are not wanted, before it starts."""
+        """Mark the unwanted tasks of a new run before it starts."""
         run = one.run
         if run is None or run["dag_run_id"] != one.mark.run_id or run["state"] != "queued":
             return
@@ -553,7 +553,7 @@ class AirflowEngine(Engine):
             )
 
     def _unskip(self, one: _Attempt, run: Mapping[str, Any]) -> None:
-        """Mark what a backfill has skipped in a run it made: else the tasks below skip too."""
+        """Mark tasks that a backfill skipped in its own run, so that later tasks do not skip."""
         above = self._dag(one.task).above(one.started.tasks)
         if above and run["dag_run_id"].startswith(PREFIX):
             found = self._api.task_instances([one.task.dag], [run["dag_run_id"]], above)
@@ -582,7 +582,7 @@ class AirflowEngine(Engine):
                 hint="Run it without --parameter, or delete that run in Airflow first.",
             )
 
-    # What comes of it
+    # Outcomes
 
     def _watch(self) -> None:
         while not self._closing.wait(self._poll):
@@ -591,12 +591,12 @@ class AirflowEngine(Engine):
             try:
                 self._look_at(under_way)
             except ServiceUnreachableError as error:
-                _log.warning("%s; asked again in %g s", error, self._poll)
+                _log.warning("%s; retrying in %g s", error, self._poll)
             except EngineError as error:
                 _log.warning("%s: %s", self._api.url, error)
 
     def _look_at(self, under_way: Sequence[_Attempt]) -> None:
-        """Look at all attempts with two questions at most; closely at those in doubt."""
+        """Poll all attempts with at most two requests; read uncertain ones in full."""
         known = [one for one in under_way if one.run is not None]
         found: Mapping[tuple[str, str], Sequence[TaskView]] = {}
         if known:
@@ -618,7 +618,7 @@ class AirflowEngine(Engine):
             self._look_at_one(one, active.get(one.place) if one.waits else "running")
 
     def _look_at_one(self, one: _Attempt, state: str | None) -> None:
-        """Take the next step; `state` is that of the run, None where that is not active."""
+        """Take the next step; `state` is that of the run, None if it is not active."""
         with one.busy, self._failed(one):
             if one.handle not in self._watched:
                 return
@@ -633,7 +633,7 @@ class AirflowEngine(Engine):
 
     @contextmanager
     def _failed(self, one: _Attempt) -> Iterator[None]:
-        """Fail an attempt that Airflow refuses; one that it does not answer about goes on."""
+        """Fail an attempt that Airflow refuses; without an answer, the attempt continues."""
         try:
             yield
         except EngineError as error:
@@ -682,7 +682,7 @@ class AirflowEngine(Engine):
             self._watched.pop(one.handle, None)
 
     def _name_consumers(self, one: _Attempt) -> None:
-        """Write down the runs that Airflow has started because of this attempt."""
+        """Record the runs that Airflow started because of this attempt."""
         if one.run is None or not self._dag(one.task).feeds(one.task):
             return
         starts = (view.started for view in one.views if view.started is not None)
@@ -710,7 +710,7 @@ class AirflowEngine(Engine):
             self._identified(one, self._runs[one.handle].origin, started)
 
     def _keep_log(self, one: _Attempt) -> str:
-        """Write the log beside the run spec; returns the last error in it."""
+        """Write the log next to the run spec; return the last error in it."""
         text = self._log(one)
         with one.files.log_path.open("a", encoding="utf-8") as log:
             log.write(text)
@@ -718,7 +718,7 @@ class AirflowEngine(Engine):
         return errors[-1].removeprefix(_RAISED) if errors else ""
 
     def _log(self, one: _Attempt) -> str:
-        """Return the logs of the attempt's tries; what cannot be read is left out."""
+        """Return the logs of the attempt's tries, without those that cannot be read."""
         run = one.run
         if run is None:
             return ""
@@ -740,7 +740,7 @@ _LEFT = "left running: someone else started it in Airflow"
 
 
 def _name(run: Mapping[str, Any]) -> str:
-    """Return what a person finds a run by: its DAG, which has no slash in its id, and its id."""
+    """Return DAG/run, as people look it up; a DAG id has no slash."""
     return f"{run['dag_id']}/{run['dag_run_id']}"
 
 
@@ -749,7 +749,7 @@ def _run_path(run: Mapping[str, Any]) -> str:
 
 
 def _conf(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conf of a new run; raises EngineError for secrets, which all can read there."""
+    """Return the conf of a new run; raises EngineError for secrets, as every user can read it."""
     given = {"parameters": spec.get("parameters") or {}}
     if redaction.document(given) != given:
         raise EngineError(
@@ -773,7 +773,7 @@ def _lines(entry: Any) -> Iterator[str]:
 
 
 def _ended(files: AttemptFiles, run_id: str) -> datetime | None:
-    """Return when an attempt of a run of the same backfill ended well in Airflow."""
+    """Return when an attempt of the same backfill succeeded in Airflow."""
     ends = []
     for path in files.spec_path.parent.glob(f"{run_id}-*"):
         number = path.name.removeprefix(f"{run_id}-").partition(".")[0]

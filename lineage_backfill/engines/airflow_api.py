@@ -1,4 +1,4 @@
-"""Speaks the REST API v2 of Airflow 3: logs in, renews its token, and says what a refusal means."""
+"""Client of Airflow 3's REST API v2: logs in, renews its token, and explains refusals."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _log = logging.getLogger(__name__)
 _PASSING = frozenset({429, 500, 502, 503, 504})
 _TRIES = 3  # of a request that changes nothing
 _BACKOFF = 0.5  # seconds; twice as long each time
-_PAGE = 100  # Airflow gives no more at once
-#: A server may send a date for many answers that it made a while ago, of whole seconds.
+_PAGE = 100  # Airflow's own maximum
+#: A server may send an older date, in whole seconds, with many answers.
 _LATE = 5.0
-#: What a refusal for a stale token says; any other 403 is about rights.
+#: The text of a 403 for an expired token; any other 403 is about permissions.
 _STALE = "Invalid JWT token"
 
 
 class AirflowApi:
-    """Asks one Airflow.
+    """Client of one Airflow.
 
-    A `token` is used as it is; with `username` and `password` one is fetched, and again when it
-    has expired. `timeout` is in seconds, for each request. Requests that change nothing are
-    repeated. Raises EngineRefusalError, and ServiceUnreachableError where nothing answers.
+    A `token` is used as given; with `username` and `password` one is fetched, and renewed when it
+    expires. `timeout` is in seconds, for each request. Read requests are retried. Raises
+    EngineRefusalError, and ServiceUnreachableError if Airflow does not answer.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class AirflowApi:
         self._ahead = 0.0  # seconds that Airflow's clock is ahead of this one, at most
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._session.close()
 
     def now(self) -> datetime:
-        """Return an instant by Airflow's clock that is surely not in the past."""
+        """Return the current instant by Airflow's clock, or a slightly later one."""
         return datetime.fromtimestamp(time.time() + max(self._ahead, 0), UTC)
 
     def refuse_other_versions(self) -> None:
-        """Raise EngineError where this is not Airflow 3, before the account counts."""
+        """Raise EngineError if this is not Airflow 3; needs no account."""
         answer = self._send("GET", "/api/v2/version", None, None, self._token)
         version = _version(answer)
         if answer.status_code == requests.codes.not_found:
             old = self._send("GET", "/api/v1/version", None, None, self._token)
             is_there = old.status_code != requests.codes.not_found
             version = _version(old) or ("2" if is_there else "")
-        elif not answer.ok:  # behind something that lets no stranger in
+        elif not answer.ok:  # behind a proxy that needs a login
             version = str(self.get("/version")["version"])
         if not version:
             raise EngineError(
@@ -83,11 +83,11 @@ class AirflowApi:
             )
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        """Return what is at a path."""
+        """Return the answer at a path."""
         return self._ask("GET", path, query=query).json()
 
     def find(self, path: str) -> Any:
-        """Return what is at a path, None if there is nothing."""
+        """Return the answer at a path, None for 404."""
         try:
             return self.get(path)
         except EngineRefusalError as error:
@@ -96,11 +96,11 @@ class AirflowApi:
             raise
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send what changes something, once."""
+        """Send a request that changes something, once."""
         return self._ask("POST", path, body=body).json()
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Set members to values; the same once more does no harm."""
+        """Set members to values; may be repeated."""
         return self._ask("PATCH", path, body=body, again=True).json()
 
     def listed(
@@ -133,7 +133,7 @@ class AirflowApi:
     def _listed(
         self, what: str, member: str, wanted: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a list that is asked for in a body, page by page."""
+        """Yield the entries of a list whose query is in the request body, page by page."""
         offset = 0
         while True:
             page = {"page_limit": _PAGE, "page_offset": offset, "order_by": "id"}
@@ -181,7 +181,7 @@ class AirflowApi:
         query: Mapping[str, Any] | None,
         body: Mapping[str, Any] | None,
     ) -> requests.Response:
-        """Send a request, and once more with another token if this one has expired."""
+        """Send a request; with an expired token, renew it and send again."""
         token = self._token or self._renew("")
         answer = self._send(method, f"/api/v2{path}", query, body, token)
         is_stale = answer.status_code == requests.codes.unauthorized or (

@@ -18,7 +18,7 @@ from lineage_backfill.project.declarations import DagTasks
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """One DAG: its details, its tasks by id, and those whose assets start others."""
+    """One DAG: its details, its tasks by id, and the tasks whose assets trigger other DAGs."""
 
     details: Mapping[str, Any]
     tasks: Mapping[str, Mapping[str, Any]]
@@ -30,7 +30,7 @@ class Dag:
         return str(self.details["dag_id"])
 
     def kind(self, task: DagTasks) -> str:
-        """Return what a run key is to this DAG; raises EngineError where only a person knows."""
+        """Return what a run key means to this DAG; raises EngineError if it must be declared."""
         is_partitioned = self.details.get("timetable_partitioned")
         if task.slice is not None:
             if is_partitioned and not task.slice.startswith("partition_key"):
@@ -56,7 +56,7 @@ class Dag:
         return own < newest and not run.get("bundle_version")
 
     def others(self, task: DagTasks) -> Mapping[str, str]:
-        """Return the tasks that a job does not need, and what to mark them as in a new run."""
+        """Return the tasks that a job does not need, with the state to set in a new run."""
         above: set[str] = set()
         todo = list(task.tasks)
         while todo:
@@ -75,7 +75,7 @@ class Dag:
         }
 
     def above(self, tasks: Collection[str]) -> list[str]:
-        """Return the other tasks that some tasks wait for themselves."""
+        """Return the other tasks that these tasks directly wait for."""
         return [
             name
             for name, one in self.tasks.items()
@@ -83,9 +83,9 @@ class Dag:
         ]
 
     def follows(self, task: DagTasks, before: DagTasks, among: Collection[str]) -> bool:
-        """Whether Airflow starts a job's tasks only after the success of all those of another job.
+        """Whether Airflow starts a job's tasks only after all tasks of another job succeeded.
 
-        `among` are the tasks that are started with them: only these hold each other back.
+        `among` are the tasks that are started together: only these wait for each other.
         """
         within = {*among, *task.tasks}
         rules = {self.tasks[name].get("trigger_rule", "all_success") for name in task.tasks}
@@ -106,7 +106,7 @@ class Dag:
         return not self.producers.isdisjoint(task.tasks)
 
     def refuse_key(self, api: AirflowApi, key: str) -> None:
-        """Raise EngineError for a partition key that is written otherwise than those of the DAG."""
+        """Raise EngineError for a partition key in another format than those of the DAG."""
         if not self.details.get("timetable_partitioned"):
             if self.details.get("timetable_summary") == "PartitionedAtRuntime":
                 return
@@ -116,7 +116,7 @@ class Dag:
             )
         query = {"order_by": "-run_after", "limit": 100}
         runs = api.get(f"/dags/{segment(self.id)}/dagRuns", query)["dag_runs"]
-        # Of other keys nothing is known: some timetables take any text.
+        # Other keys cannot be checked: some timetables take any text.
         known = [run["partition_key"] for run in runs if run.get("partition_date")]
         if known and _shape(key) not in map(_shape, known):
             raise EngineError(
@@ -125,7 +125,7 @@ class Dag:
             )
 
     def refuse_slice(self, task: DagTasks, slice_: Slice, now: datetime) -> None:
-        """Raise EngineError for tasks and slices that Airflow would not run."""
+        """Raise EngineError for tasks and slices that Airflow will not run."""
         for name in task.tasks:
             if name not in self.tasks:
                 known = ", ".join(sorted(self.tasks)[:10])
@@ -160,7 +160,7 @@ def _shape(key: str) -> str:
 
 
 def read_dag(api: AirflowApi, dag: str) -> Dag:
-    """Return a DAG; raises EngineError where Airflow has none of this id."""
+    """Return a DAG; raises EngineError if Airflow has none with this id."""
     details = api.find(f"/dags/{segment(dag)}/details")
     if details is None:
         raise EngineError(
@@ -180,7 +180,7 @@ def read_dag(api: AirflowApi, dag: str) -> Dag:
 
 
 def refuse_unready(api: AirflowApi, dag: Dag) -> None:
-    """Raise EngineError for a DAG in which nothing would start now."""
+    """Raise EngineError for a DAG in which no run can start now."""
     details, path = dag.details, f"/dags/{segment(dag.id)}"
     allowed = details.get("allowed_run_types")
     if details["has_import_errors"] or details.get("is_stale"):
@@ -195,7 +195,7 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
             f"DAG {dag.id} allows no manual runs", hint="Add manual to its allowed_run_types."
         )
     try:
-        # Nothing is cleared: there is no such run, and it is only asked who may.
+        # Clears nothing, as there is no such run: it only checks the permission.
         api.post(f"{path}/clearTaskInstances", {"dag_run_id": f"{PREFIX}none", "dry_run": True})
     except EngineRefusalError as error:
         if error.status != requests.codes.not_found:
@@ -203,8 +203,8 @@ def refuse_unready(api: AirflowApi, dag: Dag) -> None:
 
 
 def active_backfill(api: AirflowApi, dag: str) -> Mapping[str, Any] | None:
-    """Return the backfill of Airflow's own that is under way on a DAG, paused or not."""
-    # Airflow lists ended ones too, and begins none while another is under way: the newest tells.
+    """Return Airflow's own active backfill of a DAG, paused or not."""
+    # Airflow also lists ended ones, and runs one at a time: the newest one decides.
     newest = {"dag_id": dag, "order_by": "-id", "limit": 1}
     found = api.get("/backfills", newest)["backfills"]
     return found[0] if found and not found[0]["completed_at"] else None

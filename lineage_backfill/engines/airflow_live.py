@@ -1,4 +1,4 @@
-"""Which keys of a job the DAG runs of others are for that are queued or running in Airflow."""
+"""Keys of a job that DAG runs started by others are queued or running for."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lineage_backfill.project.declarations import DagTasks
 def live_keys(
     api: AirflowApi, job: JobRef, task: DagTasks, kind: str, calendar: Calendar
 ) -> PartitionSet:
-    """Return the keys of runs under way; all keys during a backfill of Airflow's own.
+    """Return the keys of active runs; all keys during a backfill of Airflow's own.
 
-    A run whose key is unknown counts for all keys. Raises EngineError for a backfill that is
-    paused, which would not end.
+    A run with an unknown key counts for all keys. Raises EngineError for a paused backfill, as it
+    would not end.
     """
     backfill = active_backfill(api, task.dag)
     if backfill is not None:
@@ -36,7 +36,7 @@ def live_keys(
 
 
 def _under_way(api: AirflowApi, job: JobRef, task: DagTasks) -> Iterator[Mapping[str, Any]]:
-    """Yield the queued and running runs in which a task of the job has not ended."""
+    """Yield the queued and running runs in which a task of the job is unfinished."""
     query = {"state": ["queued", "running"], "order_by": "id"}
     runs = {
         run["dag_run_id"]: run
@@ -50,7 +50,7 @@ def _under_way(api: AirflowApi, job: JobRef, task: DagTasks) -> Iterator[Mapping
 
 
 def _is_held(run: Mapping[str, Any], job: JobRef) -> bool:
-    """Whether a queued run is another job's, whose engine marks the tasks of this one."""
+    """Whether a queued run belongs to another job, whose engine will mark this job's tasks."""
     if run["state"] != "queued" or not run["dag_run_id"].startswith(PREFIX):
         return False
     spec = spec_in(run)
@@ -61,7 +61,7 @@ def _observed(job: JobRef, kind: str, run: Mapping[str, Any]) -> ObservedRun:
     start = end = key = None
     if kind.startswith("partition_key"):
         start, key = instant(run.get("partition_date")), run.get("partition_key")
-        key = None if start else key  # which may be written otherwise than ours
+        key = None if start else key  # its format may differ from ours
     elif kind == "interval":
         start, end = instant(run["data_interval_start"]), instant(run["data_interval_end"])
     elif kind != "conf" and run["logical_date"]:

@@ -1,4 +1,4 @@
-"""A plan as a script of requests to Airflow, where this tool has no account there."""
+"""A plan as a script of Airflow requests, for when this tool has no account there."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def plan_script(
 ) -> Iterator[str]:
     """Yield the lines of a bash script that runs a plan in order, each run after its inputs.
 
-    Jobs without a task are left to the person who runs it. Raises GuardRailError for a plan without
-    its runs, EngineError where nothing tells which DAG run a key means.
+    Jobs without a task are left to the user. Raises GuardRailError for a plan without its runs,
+    EngineError if it is unknown which DAG run a key means.
     """
     if plan.runs is None:
         raise GuardRailError(
@@ -90,5 +90,5 @@ def _step(name: str, run_id: str, task: DagTasks, slice_: Slice, key: Mapping[st
 
 
 def _plain(text: str) -> str:
-    """Return a text of one line without secrets, for a comment or a name."""
+    """Return the text on one line and without secrets, for a comment or a name."""
     return " ".join(redacted(text).split())

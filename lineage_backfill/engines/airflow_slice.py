@@ -1,6 +1,6 @@
-"""What one attempt is in Airflow: which run and tasks stand for it, and what to do next.
+"""An attempt in Airflow: its run and tasks, and the next step; pure.
 
-Nothing here asks or changes anything: the same answers of Airflow always give the same step.
+Nothing here sends requests: the same answers from Airflow always give the same step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lineage_backfill.ports import Origin
 from lineage_backfill.project.declarations import DagTasks
 from lineage_backfill.project.run_rules import read_length
 
-#: The run ids that this engine gives begin so.
+#: Prefix of the run ids that this engine creates.
 PREFIX = "lb__"
 _SHIFTED = re.compile(r"logical_date\s*\+\s*(\S+)")
 _MOST = 1000  # characters of a note
 _LOGGED = 20  # instances of a mapped task whose logs are kept
-#: What a note says of tasks that were under way: started by others, or by an earlier attempt.
+#: How a note marks tasks that were already running: started by others, or by an earlier attempt.
 _ADOPTED, _CONTINUED = "adopted", "continued"
-#: Task states that may still become another one.
+#: Task states that are not final.
 _WAITING = (None, "scheduled", "queued")
 _ACTIVE = (
     *_WAITING,
@@ -34,10 +34,10 @@ _ACTIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What a run key is to a DAG; a run without `logical_date` and `key` is found by its id only.
+    """What a run key means to a DAG; without `logical_date` and `key`, its run is found only by id.
 
-    `start` and `end` are the interval of the run, None where Airflow needs none. Instants are
-    aware and in UTC.
+    `start` and `end` are the interval of the run, None where Airflow needs none. Instants are aware
+    and in UTC.
     """
 
     logical_date: datetime | None = None
@@ -58,7 +58,7 @@ class Slice:
 
 
 def slice_of(kind: str, spec: Mapping[str, Any]) -> Slice:
-    """Return the slice that a run spec is for; raises EngineError where it has no such slice."""
+    """Return the slice of a run spec; raises EngineError if it has none."""
     keys: Sequence[Mapping[str, Any]] = spec.get("keys") or []
     job = spec["job"]["name"]
     if len(keys) != 1:
@@ -77,7 +77,7 @@ def slice_for(
     start: datetime | None,
     end: datetime | None,
 ) -> Slice:
-    """Return the slice of a run key of a job; raises EngineError where it has no such slice."""
+    """Return the slice of a job's run key; raises EngineError if it has none."""
     if kind == "conf":
         return Slice()
     if kind.startswith("partition_key"):
@@ -97,7 +97,7 @@ def slice_for(
 
 
 def no_slice(dag: str, job: str = "", timetable: str = "") -> EngineError:
-    """Return the error for a DAG whose timetable does not say which slice a run is for."""
+    """Return the error for a DAG whose timetable does not determine the slice of a run."""
     shown = f" ({timetable})" if timetable else ""
     table = f'[[job]] "{job}"' if job else "[[job]]"
     return EngineError(
@@ -116,7 +116,7 @@ def spec_in(run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def written(label: str, form: str) -> str:
-    """Return a key as a DAG writes it: local time in a format of strftime, with `{quarter}`.
+    """Return a key in the format of a DAG: local time by strftime, with `{quarter}`.
 
     Raises EngineError for a key without a time.
 
@@ -143,7 +143,7 @@ def written(label: str, form: str) -> str:
 
 
 def shift(kind: str) -> timedelta:
-    """Return how long after the start of a key its logical date is.
+    """Return the time from the start of a key to its logical date.
 
     >>> str(shift("logical_date + 26h"))
     '1 day, 2:00:00'
@@ -154,7 +154,7 @@ def shift(kind: str) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task of a run as Airflow shows it; a mapped one has `parts`, an instance each.
+    """One task of a run as Airflow shows it; a mapped task has one instance in each of `parts`.
 
     `tries` and `before` of a mapped task are the sums of its instances: `before` counts the tries
     before the present ones.
@@ -171,7 +171,7 @@ class TaskView:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> TaskView:
-        """Read a task instance of an answer."""
+        """Read a task instance from an answer."""
         return cls(
             task=answer["task_id"],
             state=answer["state"],
@@ -184,9 +184,9 @@ class TaskView:
 
     @classmethod
     def together(cls, parts: Sequence[TaskView]) -> TaskView:
-        """Return the instances of one task as one.
+        """Combine the instances of one task.
 
-        It runs as long as one of them has not ended, and fails where one has failed.
+        It is running until all have ended, and failed if one has failed.
         """
         if len(parts) == 1:
             return parts[0]
@@ -197,7 +197,7 @@ class TaskView:
             task=parts[0].task,
             state=_state_of(live),
             tries=sum(one.tries for one in parts),
-            note=max((one.note for one in parts), key=len),  # one that was added has none
+            note=max((one.note for one in parts), key=len),  # an instance that was added has none
             started=min(begun, default=None),
             ended=max(ended, default=None),
             parts=tuple(sorted(parts, key=lambda one: one.index)),
@@ -220,14 +220,14 @@ class TaskView:
 
     @property
     def before(self) -> int:
-        """The number of tries before the present one; its number is set when it is scheduled."""
+        """The number of tries before the current one, which counts once it is scheduled."""
         if self.parts:
             return sum(one.before for one in self.parts)
         return self.tries if self.state in (None, "removed") else self.tries - 1
 
     @property
     def live(self) -> Sequence[TaskView]:
-        """The instances that run; a mapped task may have had others, and may skip some."""
+        """The instances that count; a mapped task may have had others, and may skip some."""
         return [one for one in self.parts if one.state not in ("removed", "skipped")] or [self]
 
     def has_run_since(self, before: int) -> bool:
@@ -245,7 +245,7 @@ def _state_of(parts: Sequence[TaskView]) -> str | None:
 
 
 def views_of(answers: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[TaskView]]:
-    """Return the tasks in an answer by the DAG and the id of their run."""
+    """Return the tasks in an answer, by DAG and run id."""
     found: dict[tuple[str, str], dict[str, list[TaskView]]] = {}
     for answer in answers:
         tasks = found.setdefault((answer["dag_id"], answer["dag_run_id"]), {})
@@ -257,27 +257,27 @@ def views_of(answers: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list
 
 
 class Act(Enum):
-    """What is done next about an attempt."""
+    """The next action for an attempt."""
 
     CREATE = "create"
     CLEAR = "clear"
     ADOPT = "adopt"
-    WAIT = "wait"  # for the end of a run that began too early
-    FOLLOW = "follow"  # it is under way
+    WAIT = "wait"  # until a run that began too early has ended
+    FOLLOW = "follow"  # it is running
     SUCCEED = "succeed"
     FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One next step, with what it is about: a reason or a note."""
+    """The next step, with its reason or note."""
 
     act: Act
     text: str = ""
 
 
 def in_force(run: Mapping[str, Any], views: Sequence[TaskView]) -> Sequence[TaskView]:
-    """Return the task instances without those that wait in a run that has ended."""
+    """Return the task instances without those still waiting in a run that has ended."""
     if run["state"] not in ("success", "failed"):
         return views
     return [view for view in views if not view.is_waiting]
@@ -290,10 +290,10 @@ def decide(
     mark: Mark,
     others: Mapping[str, Sequence[TaskView]] | None = None,
 ) -> Step:
-    """Return the next step of an attempt from what Airflow shows.
+    """Return the next step of an attempt from Airflow's state.
 
     `views` are the wanted task instances of the run, `others` those of other runs of the slice by
-    their ids: a partition key is not unique. No two are under way at once, and what began before
+    run id: a partition key is not unique. Two never run at once, and a run that began before
     another one ended does not count.
     """
     beside = others or {}
@@ -325,7 +325,7 @@ def _alone(
     befores = [mark.before(run, view) for view in wanted]
     if None not in befores:
         if has_ended and all(view.state is None for view in wanted):
-            # The run was just ending when they were cleared, and they would never run.
+            # The run was ending when they were cleared, so they would never run.
             return Step(Act.CLEAR, mark.note(wanted))
         return _judged(run, wanted, [before or 0 for before in befores], has_ended=has_ended)
     return _not_begun(run, wanted, mark, has_ended=has_ended)
@@ -334,7 +334,7 @@ def _alone(
 def _not_begun(
     run: Mapping[str, Any], wanted: Sequence[TaskView], mark: Mark, *, has_ended: bool
 ) -> Step:
-    """Return what to do with the wanted tasks of a run where the attempt has not begun."""
+    """Return the step for the wanted tasks of a run in which the attempt has not begun."""
     if any(view.is_active and not view.is_waiting and not mark.counts(view) for view in wanted):
         return Step(Act.WAIT, f"run {run['dag_run_id']} began before its inputs were written")
     if all(mark.will_count(view, has_ended=has_ended) for view in wanted):
@@ -351,7 +351,7 @@ def _not_begun(
 def choose(
     runs: Sequence[Mapping[str, Any]], views: Mapping[str, Sequence[TaskView]], mark: Mark
 ) -> Mapping[str, Any] | None:
-    """Return the run of a slice that an attempt has begun, else the first.
+    """Return the run of a slice that the attempt has begun, else the first one.
 
     `views` are the wanted task instances of each run by its id.
     """
@@ -364,10 +364,9 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How an attempt is known in Airflow: by the id of a run, and in notes on task instances.
+    """Identifies an attempt in Airflow: by a run id, and in notes on task instances.
 
-    A try counts if it started after `since`. `of` names the run of the plan that the attempt is
-    for, with its backfill.
+    A try counts if it started after `since`. `of` names the backfill and its run.
     """
 
     token: str
@@ -376,7 +375,7 @@ class Mark:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], since: datetime) -> Mark:
-        """Return the mark of the attempt that a run spec is for."""
+        """Return the mark of the attempt of a run spec."""
         of = f"backfill {spec.get('backfill_id', '')}, run {spec['run_id']}"
         return cls(str(spec["token"]), since, of)
 
@@ -386,7 +385,7 @@ class Mark:
         return f"{PREFIX}{self.token}"
 
     def before(self, run: Mapping[str, Any], view: TaskView) -> int | None:
-        """Return after which try the attempt's own begin, None where it has not begun."""
+        """Return the number of the last try before the attempt's own, None if it has not begun."""
         if run["dag_run_id"] == self.run_id:
             return 0
         if self.token not in view.note:
@@ -395,7 +394,7 @@ class Mark:
         return int(found[1]) if found else None
 
     def origin(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> Origin | None:
-        """Return who started the tasks that the attempt follows, None as long as it has none."""
+        """Return who started the tasks that the attempt follows, None while there are none."""
         if run["dag_run_id"] == self.run_id:
             return Origin.CREATED
         if not views or any(self.before(run, view) is None for view in views):
@@ -408,7 +407,7 @@ class Mark:
         return Origin.RERUN
 
     def owns(self, run: Mapping[str, Any], views: Sequence[TaskView]) -> bool:
-        """Whether this attempt or an earlier one of the same run has started these tasks."""
+        """Whether this attempt, or an earlier one of the same run, started these tasks."""
         if self._made(run) or self.origin(run, views) is Origin.RERUN:
             return True
         notes = [view.note for view in views]
@@ -417,7 +416,7 @@ class Mark:
         )
 
     def shares(self, run: Mapping[str, Any], views: Sequence[TaskView] = ()) -> bool:
-        """Whether the same backfill has made the run, or started these tasks with others."""
+        """Whether the same backfill created the run, or started these tasks and others."""
         backfill = self.of.rpartition(", run ")[0] + ", run "
         is_made = run["dag_run_id"].startswith(PREFIX) and backfill in (run.get("note") or "")
         started = bool(views) and all(backfill in view.note for view in views)
@@ -429,11 +428,11 @@ class Mark:
         return is_ours or name == self.run_id
 
     def counts(self, view: TaskView) -> bool:
-        """Whether the present try of a task started after the inputs were written."""
+        """Whether the current try of a task started after the inputs were written."""
         return view.started is not None and view.started > self.since
 
     def will_count(self, view: TaskView, *, has_ended: bool) -> bool:
-        """Whether what others have started does what the attempt is for."""
+        """Whether tasks started by others will do the work of this attempt."""
         return all(
             not has_ended
             if one.is_waiting
@@ -443,13 +442,13 @@ class Mark:
 
     @property
     def run_note(self) -> str:
-        """The note of the run that the attempt creates."""
+        """The note on the run that the attempt creates."""
         return f"lineage-backfill: {self.of}"
 
     def note(self, views: Sequence[TaskView], how: str = "") -> str:
-        """Return the note that makes task instances those of the attempt.
+        """Return the note that marks task instances as those of the attempt.
 
-        `how` tells apart those that are under way from those that are cleared.
+        `how` distinguishes running tasks from cleared ones.
         """
         tries = " ".join(f"{view.task}={view.before if how else view.tries}" for view in views)
         note = f"lineage-backfill {self.token}{how and f' {how}'} after {tries} for {self.of}"
@@ -464,7 +463,7 @@ class Mark:
 def tries_of(
     run: Mapping[str, Any], views: Sequence[TaskView], mark: Mark
 ) -> Iterator[tuple[TaskView, int]]:
-    """Yield each try of an attempt that has a log; of a mapped task the last ones, failed first."""
+    """Yield the tries of an attempt with logs; of a mapped task the last, failed first."""
     for view in views:
         before = mark.before(run, view)
         if before is None:
@@ -494,5 +493,5 @@ def _judged(
 
 
 def instant(text: Any) -> datetime | None:
-    """Return an instant of an answer in UTC, None where there is none."""
+    """Return an instant from an answer in UTC, None if absent."""
     return datetime.fromisoformat(text).astimezone(UTC) if text else None

@@ -1,6 +1,6 @@
-"""One warm application on a cluster: started or taken over, asked, listened to, ended.
+"""One warm application on a cluster: starts it or takes it over, sends requests, ends it.
 
-It and the tool meet in a folder, which `spark_runtime.application` describes.
+They communicate through a folder; `spark_runtime.application` describes it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from lineage_backfill.errors import EngineError, EnvironmentMissingError
 from lineage_backfill.files import private, private_folder, whole_file
 
 _FOLDERS = ("inbox", "taken", "withdrawn", "cancel", "answers")
-_SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two looks for an answer
-_LOOKS = 3  # at a lock, before it counts as held
+_SHORTEST, _LONGEST = 0.01, 0.1  # seconds between two checks for an answer
+_LOOKS = 3  # tries at a lock before it counts as held
 _PATIENCE = 10.0  # seconds that an application has to end, with Spark, before it is killed
 _CANCEL = 5.0  # seconds that a run has to stop before its application is killed
-_BEAT = 2.0  # seconds between two changes of the file that tells of a tool
-_SUBMITTED = "submitted.txt"  # what spark-submit prints where the driver is elsewhere
+_BEAT = 2.0  # seconds between two changes of the tool's heartbeat file
+_SUBMITTED = "submitted.txt"  # the output of spark-submit when the driver is elsewhere
 _KEPT = 86_400.0  # seconds that the folder of a dead application is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How an application works: `at_once` runs at the same time, `max_runs` in all.
+    """The limits of an application: `at_once` concurrent runs, `max_runs` in total.
 
-    It ends once it has no tool for `orphan_seconds`, or lost its executors for `stranded_seconds`.
+    It ends after `orphan_seconds` without a tool, or `stranded_seconds` without executors.
     """
 
     key: str
@@ -51,16 +51,16 @@ class Terms:
 class Place(Protocol):
     """Where the drivers of applications run.
 
-    `is_far`: on other machines, which see files of this one, and not its locks.
+    `is_far`: on other machines, which share files with this one but not locks.
     """
 
     is_far: bool
 
     def lives(self, folder: Path) -> bool:
-        """Whether the application of a folder lives; one that cannot be asked for counts so."""
+        """Whether the application of a folder is alive; assumed if it cannot be checked."""
 
     def kill(self, folder: Path) -> None:
-        """End the application of a folder; no-op where it is dead."""
+        """End the application of a folder; no-op if it is dead."""
 
 
 class Here(Place):
@@ -69,7 +69,7 @@ class Here(Place):
     is_far = False
 
     def lives(self, folder: Path) -> bool:
-        """Whether a process of the application lives."""
+        """Whether a process of the application is alive."""
         return is_alive(folder)
 
     def kill(self, folder: Path) -> None:
@@ -81,9 +81,9 @@ HERE = Here()
 
 
 class Ownership:
-    """Tells an application that it has a tool, and keeps others from it, until it is closed.
+    """Shows an application that it has a tool, and excludes other tools, until it is closed.
 
-    By a lock; and where the application is far, by a file that changes all the time.
+    It uses a lock; for an application on another machine, also a heartbeat file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,7 +95,7 @@ class Ownership:
             threading.Thread(target=self._beat, args=(folder, pause), daemon=True).start()
 
     def close(self) -> None:
-        """Own it no more."""
+        """Give up the ownership."""
         self._over.set()
         self._lock.close()
 
@@ -107,14 +107,14 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What can be told of a request from an application's folder, by any process."""
+    """The state of a request as any process can read it from the application's folder."""
 
     folder: Path
     request: str
     place: Place = HERE
 
     def claim(self) -> dict[str, Any]:
-        """Return what stands in an attempt's claim of it."""
+        """Return the content of the attempt's claim on it."""
         return {
             "application": str(self.folder),
             "request": self.request,
@@ -124,25 +124,25 @@ class Requested:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the application has taken it, to begin it."""
+        """Whether the application has taken it to begin it."""
         return self._in("taken").exists()
 
     def withdraw(self) -> bool:
-        """Keep the application from beginning it; False if it may have begun it."""
+        """Prevent the application from beginning it; False if it may have begun already."""
         if not _tell(self.folder, "withdrawn", self.request):
             return False  # the folder of an application that ended long ago
         answer = self.answer()
         return not self.is_taken or (answer is not None and answer["op"] == "withdrawn")
 
     def cancel(self) -> None:
-        """Tell the application to stop it, and kill that if it does not follow in time."""
+        """Tell the application to stop it, and kill the application if that takes too long."""
         _tell(self.folder, "cancel", self.request)
         timer = threading.Timer(_CANCEL, self._kill)
         timer.daemon = True
         timer.start()
 
     def _kill(self) -> None:
-        """Kill the application where it has not stopped this, once it does nothing else."""
+        """Kill the application if it has not stopped this request, once it does nothing else."""
         if self.is_open:
             _tell(self.folder, "close")
         while self.is_open:
@@ -151,18 +151,18 @@ class Requested:
             time.sleep(_LONGEST)
 
     def answer(self) -> Mapping[str, Any] | None:
-        """Return the reply to it, None as long as there is none."""
+        """Return the reply, None if there is none yet."""
         return _signed(self.folder, "answers", f"{self.request}.json")
 
     @property
     def is_open(self) -> bool:
-        """Whether its application lives and has not answered it."""
+        """Whether its application is alive and has not answered it."""
         lives = self.place.lives(self.folder)
         return lives and self.answer() is None
 
     @property
     def ended_its_application(self) -> bool:
-        """Whether its application ended while it worked on it."""
+        """Whether its application ended while working on it."""
         answer = self.answer()
         if answer is not None:
             return bool(answer.get("ends"))
@@ -178,7 +178,7 @@ class Requested:
 
 
 class Application:
-    """A warm application that this tool owns, and no other; a `WarmWorker`."""
+    """A warm application that only this tool owns; a `WarmWorker`."""
 
     def __init__(self, folder: Path, key: str, owner: Ownership, place: Place) -> None:
         self.folder = folder
@@ -186,7 +186,7 @@ class Application:
         self.key = key
         self.log_path = folder / "log.txt"
         terms = _read(folder / "application.json") or {}
-        self.has_own_logs = terms.get("at_once", 1) > 1  # of runs that go at the same time
+        self.has_own_logs = terms.get("at_once", 1) > 1  # of concurrent runs
         self._is_ready = False
         self._owner = owner
         self._process: subprocess.Popen[bytes] | None = None
@@ -202,7 +202,7 @@ class Application:
         place: Place = HERE,
         **options: Any,
     ) -> Application:
-        """Start an application by a command; `options` are those of a process.
+        """Start an application with a command; `options` are those of a process.
 
         Raises EnvironmentMissingError.
         """
@@ -242,12 +242,12 @@ class Application:
 
     @classmethod
     def idle(cls, folder: Path, key: str, place: Place = HERE) -> Application | None:
-        """Take over an application that is idle and has lost its tool; None if this one is not."""
+        """Take over an idle application that has lost its tool; None if it is not such a one."""
         return cls._take_over(folder, key, place, lambda: _is_idle(folder, key, place))
 
     @classmethod
     def at_work(cls, requested: Requested) -> Application | None:
-        """Take over the application that works on a request, if it has lost its tool."""
+        """Take over the application that is working on a request, if it has lost its tool."""
         terms = _read(requested.folder / "application.json") or {"key": ""}
         folder, place = requested.folder, requested.place
         found = cls._take_over(folder, terms["key"], place, lambda: requested.is_open)
@@ -257,7 +257,7 @@ class Application:
         return found
 
     def follow(self, requested: Requested) -> None:
-        """Count a request of an earlier tool to what it works on."""
+        """Count an earlier tool's request among those it is working on."""
         self._asked[requested.request] = requested
 
     @classmethod
@@ -269,19 +269,19 @@ class Application:
         owner = _own(folder)
         if owner is None:
             return None
-        if is_so():  # as no other tool can change it any more
+        if is_so():  # as no other tool can change it now
             return cls(folder, key, owner, place)
         owner.close()
         return None
 
     @property
     def is_new(self) -> bool:
-        """Whether this tool has started it."""
+        """Whether this tool started it."""
         return self._process is not None
 
     @property
     def is_busy(self) -> bool:
-        """Whether it starts, or works on a request."""
+        """Whether it is starting, or working on a request."""
         asked = list(self._asked.values())
         return not self._is_ready or any(one.answer() is None for one in asked)
 
@@ -297,7 +297,7 @@ class Application:
         return self._is_ending or is_told or not self._lives()
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+        """Wait until it takes requests; raises EnvironmentMissingError with the cause."""
         while True:
             lives = self._lives()
             ready = _signed(self.folder, "ready.json")
@@ -315,7 +315,7 @@ class Application:
             time.sleep(_SHORTEST)
 
     def claim(self, request: str) -> dict[str, Any]:
-        """Return what tells another process who works on this request."""
+        """Return what tells another process which application has this request."""
         self._asked[request] = asked = Requested(self.folder, request, self.place)
         return asked.claim()
 
@@ -344,7 +344,7 @@ class Application:
             if reply is not None:
                 return reply
             if self._is_left:
-                raise WorkerDied("the application goes on without this engine")
+                raise WorkerDied("the application continues without this engine")
             if not lives:
                 kind = WorkerDied if asked.is_taken else NotBegun
                 raise kind(self._how_it_ended())
@@ -352,7 +352,7 @@ class Application:
             pause = min(1.1 * pause, _LONGEST)
 
     def stop(self, request: str) -> None:
-        """Stop the run of a request; the others go on."""
+        """Stop the run of a request; the others continue."""
         asked = self._asked.get(request)
         if asked is not None:
             asked.cancel()
@@ -362,14 +362,14 @@ class Application:
         self.place.kill(self.folder)
 
     def let_go(self) -> None:
-        """Wait for it no more: it ends once it has no tool for long, or another one takes it."""
+        """Stop waiting for it: it ends without a tool, or another tool takes it over."""
         self._is_left = True
         self._owner.close()
         if self._process is not None:
             threading.Thread(target=self._process.wait, daemon=True).start()
 
     def close(self, patience: float = _PATIENCE) -> None:
-        """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
+        """Ask it to end, and kill it if that takes more than `patience` seconds."""
         _tell(self.folder, "close")
         until = time.monotonic() + (_PATIENCE if self._is_ending else patience)
         while self._lives() and time.monotonic() < until:
@@ -392,18 +392,18 @@ class Application:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether an application lives; kills what is left of it where only its JVM has died."""
+    """Whether an application is alive; kills the rest of it if only its JVM has died."""
     if LifeSign(folder / "alive").is_alive():
         return True
     driver = LifeSign(folder / "driver")
     if not driver.is_alive():
         return False
-    kill(folder)  # its group is still that of the driver, so no other can have got its number
+    kill(folder)  # the driver's group still exists, so its number was not reused
     return True
 
 
 def kill(folder: Path) -> None:
-    """End an application at once, with all its children; no-op where it is dead."""
+    """End an application at once, with all its children; no-op if it is dead."""
     process = _read(folder / "process.json")
     signs = (LifeSign(folder / name) for name in ("alive", "driver"))
     if process is not None and any(sign.is_alive() for sign in signs):
@@ -411,7 +411,7 @@ def kill(folder: Path) -> None:
 
 
 def remove_dead(folder: Path, place: Place = HERE) -> None:
-    """Remove the folders of applications that are long dead."""
+    """Remove the folders of applications that died long ago."""
     for one in folder.iterdir() if folder.is_dir() else ():
         with suppress(OSError):
             if time.time() - one.stat().st_mtime > _KEPT and not place.lives(one):
@@ -419,13 +419,13 @@ def remove_dead(folder: Path, place: Place = HERE) -> None:
 
 
 def new_folder(folder: Path) -> Path:
-    """Return where a new application is to be, among others."""
+    """Return the folder for a new application."""
     return folder / uuid.uuid4().hex[:12]
 
 
 def _own(folder: Path) -> Ownership | None:
-    """Become the tool of an application; None where it has one."""
-    for _ in range(_LOOKS):  # the application may hold the lock just now, to see whether it has one
+    """Become the tool of an application; None if it has one."""
+    for _ in range(_LOOKS):  # the application may hold the lock for a moment, to check for a tool
         with suppress(EngineError):
             return Ownership(folder)
         time.sleep(_SHORTEST)
@@ -433,7 +433,7 @@ def _own(folder: Path) -> Ownership | None:
 
 
 def _is_idle(folder: Path, key: str, place: Place) -> bool:
-    """Whether an application does nothing, or still starts."""
+    """Whether an application does nothing, or is still starting."""
     terms, ready = _read(folder / "application.json"), _signed(folder, "ready.json")
     is_failed = ready is not None and ready["op"] != "ready"
     if terms is None or terms["key"] != key or is_failed:
@@ -451,7 +451,7 @@ def _at_work(folder: Path) -> set[str]:
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:
-    """Return the JSON object that a file holds; None where it holds none."""
+    """Return the JSON object in a file; None if there is none."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -460,7 +460,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
 
 
 def _signed(folder: Path, *place: str) -> Mapping[str, Any] | None:
-    """Return what a file of an application holds; None unless the file has its secret."""
+    """Return the content of an application's file; None unless it has the secret."""
     document, terms = _read(folder.joinpath(*place)), _read(folder / "application.json")
     if document is None or terms is None or document.get("secret") != terms["secret"]:
         return None
@@ -468,7 +468,7 @@ def _signed(folder: Path, *place: str) -> Mapping[str, Any] | None:
 
 
 def _tell(folder: Path, *place: str, **document: Any) -> bool:
-    """Write a file that an application believes; False where its folder is gone."""
+    """Write a file with the application's secret; False if its folder is gone."""
     terms = _read(folder / "application.json")
     if terms is None:
         return False

@@ -1,4 +1,4 @@
-"""The engine that starts `spark-submit`: an application for each attempt, or warm ones for many."""
+"""The spark-submit engine: one application for each attempt, or warm ones for many."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from lineage_backfill.engines.spark_submit import SparkSubmitEngine
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
-_FRESH = 2.0  # seconds for which an answer of the cluster counts
+_FRESH = 2.0  # seconds for which the cluster's answer is reused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReuseSettings:
-    """The settings of warm applications, beside those of spark-submit.
+    """The settings of warm applications, in addition to those of spark-submit.
 
-    There are up to `slots` at once, each with up to `runs_at_once`. One ends after it was idle for
-    `idle_seconds`, had no tool for `orphan_seconds`, had lost its executors for `stranded_seconds`,
-    or has done `max_runs_per_application` runs.
+    There are up to `slots` at once, each with up to `runs_at_once` runs. One ends after
+    `idle_seconds` without a run, `orphan_seconds` without a tool, `stranded_seconds` without
+    executors, or `max_runs_per_application` runs.
     """
 
     slots: int = 1
@@ -58,7 +58,7 @@ class ReuseSettings:
 
 
 def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
-    """Make the engine: with `reuse` one that takes the members of ReuseSettings, too.
+    """Make the engine; with `reuse` it also takes the members of ReuseSettings.
 
     Raises ValueError.
     """
@@ -73,10 +73,10 @@ def spark_submit_engine(*, reuse: bool = False, **settings: Any) -> Engine:
 
 
 class ReusingEngine(PoolEngine):
-    """Keeps warm applications on the cluster, which do one attempt after another, or some at once.
+    """Keeps warm applications on the cluster, each for many attempts, several at once.
 
-    Attempts with other code, settings or files get other applications. The drivers are on this
-    machine, or on the cluster where that sees the folder of the tool's state under the same path.
+    Attempts with other code, settings or files get other applications. The drivers run on this
+    machine, or on the cluster if it has the tool's state folder under the same path.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ReusingEngine(PoolEngine):
         self._submit.open()
 
     def key(self, files: AttemptFiles) -> str:
-        """Return a hash of all that makes an application what it is."""
+        """Return a hash of everything that distinguishes one application from another."""
         entrypoint = files.spec()["job"]["entrypoint"]
         with self._packing:
             command = self._submit.submission("", entrypoint, ())
@@ -143,10 +143,10 @@ class ReusingEngine(PoolEngine):
         where = {"cwd": self._submit.project, "env": self._submit.environment}
         return Application.start(command, terms, folder, self._place, **where)
 
-    # A run that ends its application is tried once more in one of its own.
+    # A run that ended its application is tried once more, in an application of its own.
 
     def needs_own(self, files: AttemptFiles) -> bool:
-        """Whether an earlier attempt of the run has ended its application."""
+        """Whether an earlier attempt of the run ended its application."""
         return any(
             self._requested(claim).ended_its_application
             for one in files.earlier()
@@ -154,7 +154,7 @@ class ReusingEngine(PoolEngine):
         )
 
     def died(self, files: AttemptFiles, error: str) -> Outcome:
-        """Return a failure, which is final where the application did only this run."""
+        """Return a failure, which is final if the application had only this run."""
         if not self.needs_own(files):
             return super().died(files, error)
         alone = f"it ended two applications; the second one did nothing else: {error}"
@@ -163,11 +163,11 @@ class ReusingEngine(PoolEngine):
     # Attempts of earlier executors
 
     def was_begun(self, claim: Mapping[str, Any]) -> bool:
-        """Ask the application's folder; what it has not taken is withdrawn."""
+        """Check the application's folder; a request that was not taken is withdrawn."""
         return "request" not in claim or not self._requested(claim).withdraw()
 
     def works(self, claim: Mapping[str, Any]) -> bool:
-        """Whether the application lives and has not answered."""
+        """Whether the application is alive and has not answered."""
         return self._requested(claim).is_open if "request" in claim else super().works(claim)
 
     def wait(self, claim: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ class ReusingEngine(PoolEngine):
             super().wait(claim)
 
     def taken_over(self, claim: Mapping[str, Any]) -> Application | None:
-        """Return the application that works on an attempt, if it has lost its tool."""
+        """Return the application that is working on an attempt, if it has lost its tool."""
         if "request" not in claim:
             return None
         requested = self._requested(claim)
@@ -189,7 +189,7 @@ class ReusingEngine(PoolEngine):
         return Application.at_work(requested)
 
     def stop(self, claim: Mapping[str, Any]) -> None:
-        """Let the application stop the run."""
+        """Tell the application to stop the run."""
         if "request" in claim:
             self._requested(claim).cancel()
         else:
@@ -200,9 +200,9 @@ class ReusingEngine(PoolEngine):
 
 
 class OnCluster(Place):
-    """A cluster, on which an application has the name of its folder.
+    """A cluster, on which an application is named after its folder.
 
-    While spark-submit waits for the application's end, it lives: that spares most questions.
+    While spark-submit waits for the application, it is alive: that saves most requests.
     """
 
     is_far = True
@@ -213,7 +213,7 @@ class OnCluster(Place):
         self._stopped: dict[str, float] = {}  # when it was last stopped
 
     def lives(self, folder: Path) -> bool:
-        """Whether spark-submit waits for it, or the cluster has it or does not answer."""
+        """Whether spark-submit waits for it, or the cluster runs it or does not answer."""
         if LifeSign(folder / "alive").is_alive():
             return True
         at, lives = self._known.get(folder.name, (-_FRESH, True))
@@ -225,7 +225,7 @@ class OnCluster(Place):
         return lives
 
     def kill(self, folder: Path) -> None:
-        """Stop it on the cluster if that answers, and what waits for it here."""
+        """Stop it on the cluster if that answers, and the local process that waits for it."""
         now = time.monotonic()
         if not self.lives(folder) or now - self._stopped.get(folder.name, -_FRESH) < _FRESH:
             return

@@ -1,4 +1,4 @@
-"""Arguments of the user's own programs, in which placeholders such as `{job}` stand for values."""
+"""Arguments of the user's own programs, with placeholders such as `{job}`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from string import Formatter
 
 
 def check(argv: Sequence[str], known: Collection[str]) -> None:
-    """Raise ValueError unless every placeholder is one of those known, and can be filled."""
+    """Raise ValueError unless every placeholder is known and can be filled."""
     names = [name for item in argv for _, name, _, _ in Formatter().parse(item)]
     for name in names:
         if name is not None and name not in known:
             raise ValueError(
-                f"{{{name}}} stands for nothing; there are {', '.join(known)}, and {{{{ is a brace"
+                f"{{{name}}} is not a placeholder: use {', '.join(known)}, or {{{{ for a brace"
             )
-    filled(argv, dict.fromkeys(known, ""))  # such as {job:d}, which no text takes
+    filled(argv, dict.fromkeys(known, ""))  # such as {job:d}, which does not format text
 
 
 def filled(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """Return the arguments with the values: each stays one argument, whatever they hold."""
+    """Return the arguments with the values filled in; each stays one argument."""
     return [item.format_map(values) for item in argv]

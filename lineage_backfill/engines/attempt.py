@@ -1,4 +1,4 @@
-"""The files of one attempt: its run spec, its result, its log and who works on it."""
+"""The files of one attempt: run spec, result, log, and the claim of its worker."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from lineage_backfill.runspec.parse import check_result
 
 _log = logging.getLogger(__name__)
 _LONG = 4_000_000  # bytes of a file that is not packed
-#: What reading a file can meet that others write, or that a crash of the machine left empty.
+#: Errors of reading a file that others write, or that a crash left empty.
 _DAMAGED = (OSError, ValueError, RecursionError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFiles:
-    """The run spec of an attempt, written by the executor, and what an engine keeps beside it.
+    """The run spec of an attempt, written by the executor, and the engine's files next to it.
 
-    The spec's name ends in `spec.json`; the others begin as it does. `pack` makes one of them all,
-    from which each can still be read.
+    The spec's name ends in `spec.json`; the others have the same prefix. `pack` combines them into
+    one file, from which each can still be read.
     """
 
     spec_path: Path
 
     @property
     def log_path(self) -> Path:
-        """What the attempt has printed."""
+        """The output of the attempt."""
         return self._beside("log.txt")
 
     @property
     def pack_path(self) -> Path:
-        """What holds the files of an attempt that has ended well."""
+        """The file that holds all files of an attempt that succeeded."""
         return self._beside("zip")
 
     @property
     def claim_path(self) -> Path:
-        """Who works on the attempt."""
+        """The claim of the process that works on the attempt."""
         return self._beside("claim.json")
 
     @property
     def exit_code_path(self) -> Path:
-        """The exit code of the attempt's process, once that has ended."""
+        """The exit code of the attempt's process, once it has ended."""
         return self._beside("exit-code")
 
     def _write_pack(self, paths: Sequence[Path]) -> None:
@@ -63,7 +63,7 @@ class AttemptFiles:
                     pack.write(path, path.name)
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the attempt's process, None if none was written down."""
+        """Return the exit code of the attempt's process, None if it was not recorded."""
         try:
             return int(self.read(self.exit_code_path))
         except _DAMAGED:
@@ -78,9 +78,9 @@ class AttemptFiles:
         return spec
 
     def read(self, path: Path) -> bytes:
-        """Return what one of the files holds, packed or not; raises FileNotFoundError, OSError."""
+        """Return the content of a file, packed or not; raises FileNotFoundError, OSError."""
         try:
-            if path.exists() and not path.is_file():  # a pipe or a device would not end
+            if path.exists() and not path.is_file():  # reading a pipe or a device would not end
                 raise OSError(f"{path} is not a file")
             return path.read_bytes()
         except FileNotFoundError:
@@ -91,9 +91,9 @@ class AttemptFiles:
                     raise FileNotFoundError(str(path)) from None
 
     def pack(self) -> None:
-        """Make one file of those of an attempt that has ended; one that cannot be made is logged.
+        """Combine the files of an attempt that has ended; an error is only logged.
 
-        A long log stays a file of its own. What breaks off in the middle leaves all files.
+        A long log stays a separate file. If packing is interrupted, all files remain.
         """
         names = ("log.txt", "claim.json", "exit-code", "result.json", "spec.json")
         beside = [path for path in map(self._beside, names) if path.is_file()]
@@ -101,7 +101,9 @@ class AttemptFiles:
         try:
             if not self.pack_path.exists():
                 self._write_pack(found)
-            with zipfile.ZipFile(self.pack_path) as pack:  # perhaps one that broke off after it
+            with zipfile.ZipFile(
+                self.pack_path
+            ) as pack:  # perhaps packing was interrupted after it
                 packed = pack.namelist()
             for path in (path for path in found if path.name in packed):
                 path.unlink()
@@ -114,16 +116,16 @@ class AttemptFiles:
             raise EngineError(f"the run spec {self.spec_path} has another token than {token}")
 
     def has_token(self, token: str) -> bool:
-        """Whether a whole run spec with this token is there; half a one was never handed over."""
+        """Whether a complete run spec with this token exists; others were never submitted."""
         try:
             return bool(self.spec()["token"] == token)
         except (*_DAMAGED, KeyError, TypeError):
             return False
 
     def log_place(self) -> tuple[Path, int]:
-        """Return where what the attempt prints stands, and at which byte it begins.
+        """Return the file with the attempt's output, and the byte at which it begins.
 
-        A file of its own, or as long as there is none, the one of the worker that does it.
+        It is the attempt's own file, or until that exists, the log of its worker.
         """
         claim = {} if self._has_log() else self.claimed_by() or {}
         return Path(claim.get("log", self.log_path)), claim.get("log_start", 0)
@@ -135,16 +137,16 @@ class AttemptFiles:
             return self.log_path.name in pack.namelist()
 
     def log(self) -> str:
-        """Return what the attempt has printed so far, as far as it stands on this machine."""
+        """Return the attempt's output so far, as far as it is on this machine."""
         try:
             return self.log_end().decode(errors="replace")
         except FileNotFoundError:
             return ""
 
     def log_end(self, most: int | None = None) -> bytes:
-        """Return the last bytes of what the attempt has printed, at most so many.
+        """Return at most this many of the last bytes of the attempt's output.
 
-        Raises FileNotFoundError where that is not on this machine.
+        Raises FileNotFoundError if it is not on this machine.
         """
         place, begin = self.log_place()
         try:
@@ -155,11 +157,11 @@ class AttemptFiles:
             return self.read(place)[-(most or 0) :]
 
     def left(self, token: str) -> Outcome | None:
-        """Return the outcome of the attempt with this token, as far as it has left one here."""
+        """Return the outcome of the attempt with this token, if it left one here."""
         return self.outcome() if self.has_token(token) else None
 
     def outcome(self) -> Outcome | None:
-        """Return what the result file says, None as long as there is none of this attempt."""
+        """Return the outcome in the result file, None if this attempt has none yet."""
         place = "of the run spec"
         try:
             spec = self.spec()
@@ -184,10 +186,10 @@ class AttemptFiles:
         )
 
     def claim(self, claim: Mapping[str, Any]) -> None:
-        """Write down who works on the attempt, before it is asked to.
+        """Record who works on the attempt, before asking them to.
 
-        Raises EngineError for an attempt that was given up. Each side writes before it looks for
-        what the other has written, so never does one start what the other has given up.
+        Raises EngineError for an attempt that was given up. Each side writes before it reads what
+        the other side wrote, so an attempt that was given up is never started.
         """
         with whole_file(self.claim_path) as file:
             file.write(json.dumps(claim).encode())
@@ -205,7 +207,7 @@ class AttemptFiles:
         yield from (AttemptFiles(path) for path in paths if path.exists())
 
     def give_up(self) -> bool:
-        """Prevent any process from starting the attempt; False if someone has been asked."""
+        """Prevent any process from starting the attempt; False if it was claimed."""
         private_folder(self.spec_path.parent)
         self._given_up.touch()
         return self.claimed_by() is None
@@ -215,9 +217,9 @@ class AttemptFiles:
         return self._beside("given-up")
 
     def claimed_by(self) -> Mapping[str, Any] | None:
-        """Return what `claim` has written, None if it was not claimed.
+        """Return what `claim` wrote, None if it was not claimed.
 
-        One that a crash of the machine left empty is a claim of a process that has ended.
+        A claim that a crash left empty belongs to a process that has ended.
         """
         try:
             claim: Mapping[str, Any] = json.loads(self.read(self.claim_path))
@@ -228,9 +230,9 @@ class AttemptFiles:
         return claim
 
     def life_sign(self) -> LifeSign | None:
-        """Return the life sign of who works on the attempt, None if no process does.
+        """Return the life sign of the process that works on the attempt, None if there is none.
 
-        A command that has ended may have left processes behind, which hold its sign.
+        A command that has ended may have left child processes, which hold its life sign.
         """
         claim = self.claimed_by() if self.exit_code() is None else None
         sign = LifeSign(Path(claim["life_sign"])) if claim else None
@@ -238,14 +240,14 @@ class AttemptFiles:
 
 
 def read_from(path: Path, begin: int, end: int | None = None) -> bytes:
-    """Return what a file holds from a byte on, up to another."""
+    """Return the bytes of a file from one position up to another."""
     with path.open("rb") as file:
         file.seek(begin)
         return file.read() if end is None else file.read(max(0, end - begin))
 
 
 def _refuse(constant: str) -> float:
-    """Refuse what only Python takes for JSON: no database keeps it."""
+    """Refuse values that only Python accepts as JSON, as databases do not."""
     raise ValueError(f"{constant} is not a JSON value")
 
 
@@ -259,16 +261,16 @@ def _error_text(error: Mapping[str, Any]) -> str:
 
 
 class LifeSign:
-    """A file that stays locked as long as a process lives that was given its descriptor.
+    """A file that stays locked while a process with its descriptor is alive.
 
-    Unlike a process id it cannot come to mean another process, and one can wait for it.
+    Unlike a process id it is never reused, and one can wait for it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def give(self) -> IO[str]:
-        """Lock the file and return it, to be inherited by the process and closed by ours."""
+        """Lock the file and return it: the new process inherits it, this one closes it."""
         private_folder(self.path.parent)
         file = self.path.open("a", encoding="utf-8")
         try:
@@ -279,7 +281,7 @@ class LifeSign:
         return file
 
     def is_alive(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         try:
             with self.path.open("r", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -296,6 +298,6 @@ class LifeSign:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process and its children, which share a group of their own."""
+    """Kill a process and its children, which share a process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

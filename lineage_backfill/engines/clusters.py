@@ -13,7 +13,7 @@ from typing import Protocol
 from lineage_backfill.errors import ServiceUnreachableError
 from lineage_backfill.ports import AttemptState
 
-#: Runs a program and returns what it has printed; raises ServiceUnreachableError.
+#: Runs a program and returns its output; raises ServiceUnreachableError.
 Ask = Callable[[Sequence[str]], str]
 
 _TIMEOUT = 120  # seconds
@@ -25,22 +25,22 @@ class Cluster(Protocol):
 
     @property
     def trusts_exit_code(self) -> bool:
-        """Whether exit code 0 of spark-submit says that the application has succeeded."""
+        """Whether exit code 0 of spark-submit means that the application succeeded."""
 
     def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the Spark properties by which the application is found again."""
+        """Return the Spark properties by which the application can be found."""
 
     def name(self, token: str, said: str) -> str | None:
-        """Return the cluster's name of the application, None if what was `said` lacks it."""
+        """Return the cluster's name of the application, None if the output `said` lacks it."""
 
     def look(self, token: str) -> AttemptState | None:
-        """Return what the cluster says of the application, None if it knows none."""
+        """Return the state of the application on the cluster, None if it is unknown there."""
 
     def stop(self, token: str) -> None:
         """Stop the application."""
 
     def logs(self, token: str) -> str:
-        """Return what the driver has printed."""
+        """Return the output of the driver."""
 
 
 class Kubernetes(Cluster):
@@ -49,7 +49,7 @@ class Kubernetes(Cluster):
     Phases: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
     """
 
-    trusts_exit_code = False  # it is 0 whatever became of the driver
+    trusts_exit_code = False  # it is 0 even if the driver failed
     _PHASES: Mapping[str, AttemptState] = {
         "Pending": AttemptState.QUEUED,
         "Running": AttemptState.RUNNING,
@@ -63,7 +63,7 @@ class Kubernetes(Cluster):
         self._namespace = namespace
 
     def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Name the driver's pod: a second one of that name is refused."""
+        """Name the driver's pod: the cluster refuses a second one with that name."""
         return {"spark.kubernetes.driver.pod.name": _pod(token)}
 
     def name(self, token: str, said: str) -> str:
@@ -71,17 +71,17 @@ class Kubernetes(Cluster):
         return _pod(token)
 
     def look(self, token: str) -> AttemptState | None:
-        """Return what the phase of the driver's pod says."""
+        """Return the state by the phase of the driver's pod."""
         said = self._ask([*self._submit, "--status", f"{self._namespace}:{_pod(token)}"])
         phase = _PHASE.search(said)
         return self._PHASES.get(phase[1], AttemptState.RUNNING) if phase else None
 
     def stop(self, token: str) -> None:
-        """Delete the driver's pod, and with it those of its executors."""
+        """Delete the driver's pod, and with it its executors' pods."""
         self._ask([*self._submit, "--kill", f"{self._namespace}:{_pod(token)}"])
 
     def logs(self, token: str) -> str:
-        """Return what the driver's pod has printed."""
+        """Return the output of the driver's pod."""
         return self._ask(["kubectl", "logs", "--namespace", self._namespace, _pod(token)])
 
 
@@ -90,7 +90,7 @@ def _pod(token: str) -> str:
 
 
 def asker(environment: Mapping[str, str], *, with_errors: bool = False) -> Ask:
-    """Return what runs programs in this environment; `with_errors` adds what they print there."""
+    """Return a function that runs programs in this environment; `with_errors` adds stderr."""
 
     def ask(command: Sequence[str]) -> str:
         try:

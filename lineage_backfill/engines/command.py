@@ -10,16 +10,16 @@ from lineage_backfill.engines.attempt import AttemptFiles
 from lineage_backfill.engines.process import ProcessEngine, ended
 from lineage_backfill.ports import AttemptState, Outcome
 
-#: What may stand in `argv`, and what of the attempt it stands for.
+#: The placeholders of `argv` and their values.
 PLACEHOLDERS = ("spec", "result", "token", "run_id", "backfill_id", "attempt", "job", "entrypoint")
 
 
 class CommandEngine(ProcessEngine):
     """Starts `argv` for each attempt; a placeholder such as `{spec}` stands for a value.
 
-    A value never becomes more than a part of the one argument that names it. The command succeeds
-    by its result file, or by exit code 0 where it writes none. `undo` says that it heeds `undo` in
-    the run spec, as `python -m spark_runtime run` does.
+    A value is only ever a part of the argument with its placeholder. The command succeeds by its
+    result file, or by exit code 0 if it writes none. `undo` states that it supports `undo` in the
+    run spec, as `python -m spark_runtime run` does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CommandEngine(ProcessEngine):
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        """Go by the result file, else by the exit code."""
+        """Judge by the result file, else by the exit code."""
         if said is not None or code is None:
             return said
         return Outcome(state=AttemptState.SUCCEEDED) if code == 0 else ended(files, code)

@@ -1,4 +1,4 @@
-"""Asks a program of the user's which keys of a job are being run by others."""
+"""Asks a program of the user which keys of a job are being run by others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lineage_backfill.errors import ConfigError, EngineError
 from lineage_backfill.model import JobRef
 from lineage_backfill.partitions.text import KeySet
 
-#: What may stand in `live`.
+#: The placeholders of `live`.
 PLACEHOLDERS = ("job", "namespace")
 _PATIENCE = 60.0  # seconds
 
@@ -53,14 +53,14 @@ class LiveCommand:
         try:
             keys = json.loads(answer.stdout)
         except ValueError as error:
-            raise self._error("printed what is no JSON", answer.stdout) from error
+            raise self._error("printed output that is not JSON", answer.stdout) from error
         if not isinstance(keys, list):
-            raise self._error("printed JSON that is no array of keys", answer.stdout)
+            raise self._error("printed JSON that is not an array of keys", answer.stdout)
         return tuple(keys)
 
     def _error(self, what: str, said: str) -> EngineError:
         return EngineError(
-            f"what others run is not known: `live` of engine {self._engine!r} {what}",
+            f"cannot determine which keys others run: `live` of engine {self._engine!r} {what}",
             hint="Fix it, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
             lines=tuple(said.strip().splitlines()[-5:]),
         )

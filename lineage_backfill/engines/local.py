@@ -13,7 +13,7 @@ from lineage_backfill.engines.pool import PoolEngine, complaint
 from lineage_backfill.engines.worker import SPARK_WORKER, Worker, WorkerDied
 from lineage_backfill.errors import EngineError
 
-_LEAST_MEMORY = 1 << 30  # bytes; Spark does not work in less
+_LEAST_MEMORY = 1 << 30  # bytes; Spark does not work with less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class LocalSettings:
     """The settings of the engine in the project file.
 
     `env` is added to the environment of the workers, `python` runs them, `conf` holds Spark
-    settings. With `memory` ("4g"), no process of a worker gets more, where the system can tell; the
-    JVM's heap is what it leaves for it.
+    settings. `memory` ("4g") limits each process of a worker, if the system supports it; the JVM's
+    heap is set accordingly.
     """
 
     slots: int = 1
@@ -65,7 +65,7 @@ class LocalEngine(PoolEngine):
         )
 
     def open(self) -> None:
-        """Start the first worker, if there is none; raises EnvironmentMissingError."""
+        """Start the first worker if there is none; raises EnvironmentMissingError."""
         if not self._seating.workers:
             self._threads.submit(self._warm_up).result()
 
@@ -74,7 +74,7 @@ class LocalEngine(PoolEngine):
             pass
 
     def call(self, entrypoint: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Run `function(spark, **arguments)` of `module:function` in a worker, return its value.
+        """Run `function(spark, **arguments)` of `module:function` in a worker and return its value.
 
         Raises EngineError with what the function raised.
         """
@@ -102,5 +102,5 @@ def _bytes(memory: str) -> int:
 
 
 def _heap(limit: int) -> int:
-    """Return the JVM's heap below a limit: it needs room for code, threads and buffers, too."""
+    """Return the JVM's heap size for a limit: code, threads and buffers need room too."""
     return limit - max(limit // 4, _LEAST_MEMORY // 2)

@@ -1,4 +1,4 @@
-"""Runs attempts in warm workers; an engine of this sort starts them."""
+"""Runs attempts in warm workers, which a subclass starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRIES = 3  # workers that may end before they begin an attempt
 
 
 class NotBegun(WorkerDied):
-    """The worker ended, and has not begun what it was asked to do; another one may."""
+    """The worker ended before it began the request; another one may do it."""
 
 
 @dataclass
@@ -35,23 +35,22 @@ class _Task:
     files: AttemptFiles
     outcome: Outcome | None = None
     worker: WarmWorker | None = None
-    request: str = ""  # what the worker was asked
+    request: str = ""  # the request to the worker
     is_cancelled: bool = False
-    took_worker: bool = False  # ended the worker, and was still told of
+    took_worker: bool = False  # it ended the worker after its reply
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
 
 class PoolEngine(Engine):
-    """Up to `slots` warm workers, started when first needed; one that is idle for long ends.
+    """Up to `slots` warm workers, started on demand; idle ones end after some time.
 
-    Each does up to `at_once` attempts at the same time. A worker that dies is a failed attempt; the
-    next one gets a new worker. The result file is the truth: what it says counts, whatever became
-    of the worker.
+    Each does up to `at_once` attempts at the same time. If a worker dies, its attempts fail, and
+    the next ones get a new worker. A result file counts in any case, even if the worker died.
     """
 
     can_undo = True
 
-    #: What a worker is called while it starts.
+    #: The name of a worker in messages about its start.
     worker_name = "a Spark worker"
 
     def __init__(self, *, slots: int, idle_seconds: float, at_once: int = 1) -> None:
@@ -70,45 +69,45 @@ class PoolEngine(Engine):
         self._listener: Callable[[str], None] = lambda _handle: None
         self._closing = threading.Event()
 
-    # What an engine of this sort says
+    # For subclasses
 
     @abstractmethod
     def new_worker(self, key: str, *, own: bool = False) -> WarmWorker:
-        """Start a worker, whose first attempt is its only one with `own`.
+        """Start a worker; with `own` its first attempt is its only one.
 
         Raises EnvironmentMissingError, EngineError.
         """
 
     def key(self, files: AttemptFiles) -> str:
-        """Return the key of the workers that may do an attempt."""
+        """Return the key that a worker must have for an attempt."""
         return ""
 
     def needs_own(self, files: AttemptFiles) -> bool:
-        """Whether an attempt gets a new worker, which does nothing else."""
+        """Whether an attempt gets a new worker of its own."""
         return False
 
     def died(self, files: AttemptFiles, error: str) -> Outcome:
-        """Return what came of an attempt whose worker died in the middle of it."""
+        """Return the outcome of an attempt whose worker died during it."""
         return Outcome(state=AttemptState.FAILED, error=error, transient=True)
 
     def was_begun(self, claim: Mapping[str, Any]) -> bool:
-        """Whether a claimed attempt may have been begun; if not, it never will be."""
+        """Whether a claimed attempt may have begun; if not, it never will."""
         return True
 
     def works(self, claim: Mapping[str, Any]) -> bool:
-        """Whether the worker that claimed an attempt is still at it."""
+        """Whether the worker that claimed an attempt is still working on it."""
         return bool(claim) and LifeSign(Path(claim["life_sign"])).is_alive()
 
     def wait(self, claim: Mapping[str, Any]) -> None:
-        """Wait until the worker that claimed an attempt is no longer at it."""
+        """Wait until the worker that claimed an attempt has stopped working on it."""
         LifeSign(Path(claim["life_sign"])).wait()
 
     def taken_over(self, claim: Mapping[str, Any]) -> WarmWorker | None:
-        """Return the worker that claimed an attempt as one of this engine, where it can be."""
+        """Return the worker that claimed an attempt, taken over by this engine if possible."""
         return None
 
     def stop(self, claim: Mapping[str, Any]) -> None:
-        """Stop an attempt that a worker is at for an earlier executor."""
+        """Stop an attempt that a worker is doing for an earlier executor."""
         kill_group(claim["pid"])
 
     # The port
@@ -117,7 +116,7 @@ class PoolEngine(Engine):
         self._listener = listener
 
     def submit(self, spec_path: Path, token: str) -> str:
-        """Queue the attempt for the next worker that is free; `token` must be that of the spec."""
+        """Queue the attempt for the next free worker; `token` must be that of the spec."""
         handle = str(spec_path)
         files = AttemptFiles(spec_path)
         files.check_token(token)
@@ -132,7 +131,7 @@ class PoolEngine(Engine):
         return handle
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt that is known, has a result or is still worked on."""
+        """Return the handle of an attempt that is known, has a result or is still running."""
         handle = str(spec_path)
         files = AttemptFiles(spec_path)
         if handle in self._tasks:
@@ -142,17 +141,17 @@ class PoolEngine(Engine):
             return None
         claim = self._begun(files)
         if claim is None:
-            files.give_up()  # first, so that who claims it now does not begin either
+            files.give_up()  # first, so that a worker that claims it now does not begin either
             claim = self._begun(files)
         works = claim is not None and self.works(claim)
-        if files.outcome() is not None:  # looked for last: it may have come just now
+        if files.outcome() is not None:  # checked last: it may have appeared meanwhile
             return handle
         if claim is None:
             return None
         if not works:
             reconcile(files)
             return handle
-        with self._mutex:  # one worker may be at several attempts
+        with self._mutex:  # one worker may do several attempts
             worker = self.taken_over(claim)
             table = None if worker is None else self._seating.seat(worker)
         self._inherited[handle] = claim
@@ -170,7 +169,9 @@ class PoolEngine(Engine):
             return task.outcome or Outcome(state=state)
         claim = self._inherited.get(handle)
         works = claim is not None and self.works(claim)
-        outcome = AttemptFiles(Path(handle)).outcome()  # looked for last: it may have come just now
+        outcome = AttemptFiles(
+            Path(handle)
+        ).outcome()  # checked last: it may have appeared meanwhile
         if outcome is not None:
             return outcome
         if works:
@@ -241,7 +242,7 @@ class PoolEngine(Engine):
             self._starts[table] = (begin, None)
         try:
             worker = table.worker = self.new_worker(table.key, own=own)
-            if self._closing.is_set():  # too late for `close` to have seen this one
+            if self._closing.is_set():  # `close` may have missed this one
                 worker.kill()
             worker.wait_until_ready()
             with self._mutex:
@@ -264,12 +265,12 @@ class PoolEngine(Engine):
                 self._reaper.start()
 
     def _drop(self, table: Table) -> None:
-        # If it is not there any more, `close` or another attempt ends it.
+        # If it is gone, `close` or another attempt ends it.
         if self._seating.remove(table) and table.worker is not None:
             table.worker.close(patience=0)
 
     def _reap(self) -> None:
-        """End workers that were idle for too long."""
+        """End workers that have been idle for too long."""
         patience = self._idle_seconds
         while not self._closing.wait(patience):
             now = time.monotonic()
@@ -284,11 +285,13 @@ class PoolEngine(Engine):
         except Exception as error:  # noqa: BLE001 - the end must always be reported
             task.outcome = Outcome(state=AttemptState.FAILED, error=repr(error))
         if task.outcome.result is not None:
-            del self._tasks[handle]  # `poll` reads the file; thousands of results are a lot to hold
+            del self._tasks[
+                handle
+            ]  # `poll` reads the file, as thousands of results take much memory
         self._listener(handle)
 
     def _outcome(self, task: _Task) -> Outcome:
-        """Run the attempt; what the result file says counts before all else."""
+        """Run the attempt; a result file takes precedence over everything else."""
         died = said = None
         if not self._is_stopped(task):
             try:
@@ -318,7 +321,7 @@ class PoolEngine(Engine):
         return task.is_cancelled or self._closing.is_set()
 
     def _hand_over(self, task: _Task) -> str | None:
-        """Let a worker run the attempt; another one where that ends before it begins."""
+        """Let a worker run the attempt, or another one if that ends before it begins."""
         key, own = self.key(task.files), self.needs_own(task.files)
         for _ in range(_TRIES):
             with suppress(NotBegun), self._seat(key, own=own) as worker:
@@ -329,7 +332,7 @@ class PoolEngine(Engine):
         )
 
     def _work(self, task: _Task, worker: WarmWorker) -> str | None:
-        """Let the worker run the attempt; returns what it complained of, if it did."""
+        """Let the worker run the attempt; return its error, if any."""
         files, request = task.files, uuid.uuid4().hex
         start, end = worker.log_path.stat().st_size, None
         place = {"log": str(worker.log_path), "log_start": start}
@@ -347,7 +350,7 @@ class PoolEngine(Engine):
             task.took_worker = bool(reply.get("ends"))
         finally:
             if not worker.has_own_logs:
-                # A full disk takes the log, and not what was done.
+                # With a full disk the log is lost, but not the result.
                 with suppress(OSError), open(files.log_path, "wb", opener=private) as log:
                     log.write(read_from(worker.log_path, start, end))
         if reply["op"] != "raised":
@@ -355,7 +358,7 @@ class PoolEngine(Engine):
         return with_hint(complaint(reply["error"]), reply["error"].get("hint", ""))
 
     def _watch(self, handle: str, claim: Mapping[str, Any], table: Table | None) -> None:
-        """Wait for the end of an attempt that an earlier executor had handed over."""
+        """Wait for the end of an attempt that an earlier executor submitted."""
         self.wait(claim)
         if table is not None:
             self._give_back(table)
@@ -375,5 +378,5 @@ def _not_handed_over(error: BackfillError | OSError) -> Outcome:
 
 
 def complaint(error: Mapping[str, Any]) -> str:
-    """Return an error of a reply as one text."""
+    """Return the error in a reply as one text."""
     return f"{error['class']}: {error['message']}"

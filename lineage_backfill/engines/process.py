@@ -1,4 +1,4 @@
-"""Runs each attempt as a process of its own, which goes on if the executor dies."""
+"""Runs each attempt as a separate process, which continues if the executor dies."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lineage_backfill.errors import EngineError, ServiceUnreachableError
 from lineage_backfill.files import private
 from lineage_backfill.ports import AttemptState, Engine, Outcome
 
-_POLL = 5.0  # seconds between two questions to a cluster
-_LOOK = 0.2  # seconds between two looks at an attempt that another executor started
-_TAIL = 20_000  # characters of the log in which to look for what explains a failure
-#: Runs a command and writes its exit code down, for an executor that did not start it.
+_POLL = 5.0  # seconds between two requests to a cluster
+_LOOK = 0.2  # seconds between two checks of an attempt that another executor started
+_TAIL = 20_000  # characters of the log that are searched for the cause of a failure
+#: Runs a command and records its exit code, for an executor that did not start it.
 _AND_KEEP_CODE = 'trap : TERM; "$@"; code=$?; echo $code > "$0.tmp" && mv "$0.tmp" "$0"; exit $code'
 _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 
@@ -30,9 +30,8 @@ _ERROR = re.compile(r"^(?!at )(?!.* INFO ).*(Error|Exception|error:)")
 class ProcessEngine(Engine):
     """Starts the command of each attempt, with the project's folder as its working directory.
 
-    An engine of this sort says what to start and what came of it. The process has a group of its
-    own, so that Ctrl-C in a terminal does not reach it, and a life sign, by which a later executor
-    finds it again.
+    A subclass gives the command and judges the outcome. The process has its own group, so that
+    Ctrl-C in a terminal does not reach it, and a life sign, by which a later executor finds it.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class ProcessEngine(Engine):
         self._closing = threading.Event()
         self._listener: Callable[[str], None] = lambda _handle: None
 
-    # What an engine of this sort says
+    # For subclasses
 
     @abstractmethod
     def command(self, files: AttemptFiles) -> Sequence[str]:
@@ -57,15 +56,15 @@ class ProcessEngine(Engine):
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        """Return what came of an attempt that no process works on, None if unknown.
+        """Return the outcome of an attempt whose process has ended, None if unknown.
 
-        `said` is what its result file says, if there is one; `code` the exit code of its process,
-        None where an earlier executor had started it. Raises ServiceUnreachableError where that
-        cannot be known now.
+        `said` is the outcome in its result file, if there is one; `code` the exit code of its
+        process, None if an earlier executor started it. Raises ServiceUnreachableError if the
+        outcome cannot be determined now.
         """
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
-        """Whether an attempt goes on without its process; raises ServiceUnreachableError."""
+        """Whether an attempt continues without its process; raises ServiceUnreachableError."""
         return False
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
@@ -83,7 +82,7 @@ class ProcessEngine(Engine):
         self._listener = listener
 
     def submit(self, spec_path: Path, token: str) -> str:
-        """Start the command; raises EngineError if that cannot be done."""
+        """Start the command; raises EngineError if that fails."""
         files = AttemptFiles(spec_path)
         files.check_token(token)
         handle = self._found(files)
@@ -96,11 +95,11 @@ class ProcessEngine(Engine):
         return str(files.spec_path)
 
     def find(self, spec_path: Path, token: str) -> str | None:
-        """Return the handle of an attempt that has an outcome or is still worked on."""
+        """Return the handle of an attempt that has an outcome or is still running."""
         files = AttemptFiles(spec_path)
         found = self._found(files) if files.has_token(token) else None
         if found is None and not files.give_up() and files.has_token(token):
-            return self._found(files)  # its executor was just about to start it
+            return self._found(files)  # its executor is about to start it
         return found
 
     def left(self, spec_path: Path, token: str) -> Outcome | None:
@@ -113,7 +112,7 @@ class ProcessEngine(Engine):
         if files.life_sign():
             self._watch(files, None, partial(_await_end, files))
             return handle
-        said = files.outcome()  # looked for last: it may have come just now
+        said = files.outcome()  # checked last: it may have appeared meanwhile
         is_claimed = files.claimed_by() is not None
         if said is None and not is_claimed and not self.is_shared:
             return None
@@ -215,10 +214,10 @@ class ProcessEngine(Engine):
     def _outcome(
         self, files: AttemptFiles, process: subprocess.Popen[bytes] | None
     ) -> Outcome | None:
-        """Return what came of an attempt; None if this engine is closed before that is known."""
+        """Return the outcome of an attempt; None if the engine is closed before it is known."""
         code = files.exit_code() if process is None else process.returncode
         while True:
-            with suppress(ServiceUnreachableError):  # then it is not known, and asked again
+            with suppress(ServiceUnreachableError):  # unknown for now, and checked again
                 said = files.outcome()
                 if said is not None or not self.works_elsewhere(files):
                     return self._judged(files, said, code)
@@ -233,7 +232,9 @@ class ProcessEngine(Engine):
         return outcome
 
     def _keep(self, handle: str, outcome: Outcome) -> None:
-        if outcome.result is None:  # else `poll` reads the file; thousands of results are a lot
+        if (
+            outcome.result is None
+        ):  # else `poll` reads the file, as thousands of results take much memory
             self._outcomes[handle] = outcome
 
 
@@ -250,7 +251,7 @@ def _await_end(files: AttemptFiles) -> None:
 
 
 def ended(files: AttemptFiles, code: int) -> Outcome:
-    """Return the failure that an exit code stands for; one by a signal may not come again."""
+    """Return the failure for an exit code; one by a signal counts as transient."""
     signal = -code if code < 0 else code - 128  # as the JVM and shells tell of signals
     said = f"ended by signal {signal}" if signal > 0 else f"ended with exit code {code}"
     lines = [line.strip() for line in files.log()[-_TAIL:].splitlines() if line.strip()]

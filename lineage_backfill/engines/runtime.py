@@ -1,4 +1,4 @@
-"""What engines ask of `spark_runtime`, in a process of its own: this side imports none of it."""
+"""Calls `spark_runtime` in a separate process, as this side imports none of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAID = re.compile(r"^\w+: (.*)(?:\n  (.+))?\Z", re.MULTILINE)
 
 
 def find_jars() -> tuple[str, ...]:
-    """Return where Delta's jars are on this machine; raises EnvironmentMissingError."""
+    """Return the paths of Delta's jars on this machine; raises EnvironmentMissingError."""
     found = _ask("jars")
     if found.returncode == 0:
         return tuple(found.stdout.splitlines())
@@ -31,13 +31,13 @@ def find_jars() -> tuple[str, ...]:
 def reconcile(files: AttemptFiles, since: datetime | None = None) -> Outcome | None:
     """Return the success of an attempt whose process died after its commits; else None.
 
-    The logs of its tables say so; the result file that it could not write any more is written. A
-    log that cannot be read from here says nothing. With `since`, a scheduled run of the same
-    partitions that began no earlier counts as the attempt.
+    The logs of its tables prove it; the missing result file is then written. A log that cannot be
+    read from here proves nothing. With `since`, a scheduled run of the same partitions that began
+    no earlier counts as the attempt.
     """
     places = [output.get("location") for output in files.spec().get("outputs", ())]
     if not all(place is not None and Path(place).exists() for place in places) or not places:
-        return None  # asking would take a moment, and come to the same
+        return None  # a call would take time and give the same answer
     asked = [] if since is None else ["--since", since.isoformat()]
     if _ask("reconcile", "--spec", str(files.spec_path), *asked).returncode:
         return None

@@ -1,6 +1,6 @@
-"""Which warm worker does which attempt: the seats of all workers of one engine.
+"""Assigns attempts to warm workers: the seats of all workers of one engine.
 
-Threads ask for seats, and get them in the order in which they ask.
+Threads get seats in the order in which they ask.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lineage_backfill.errors import EngineError
 
 
 class WarmWorker(Protocol):
-    """A process that answers requests by the protocol of `spark_runtime.worker`.
+    """A process that answers requests in the protocol of `spark_runtime.worker`.
 
-    One worker does not do what needs another `key`. One that `has_own_logs` writes what an attempt
-    prints into the log of that attempt.
+    A worker only does attempts with its own `key`. One that `has_own_logs` writes the output of
+    each attempt into that attempt's log.
     """
 
     key: str
@@ -29,44 +29,44 @@ class WarmWorker(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """Whether this engine has started it."""
+        """Whether this engine started it."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether it starts, or works on a request."""
+        """Whether it is starting, or working on a request."""
 
     @property
     def has_ended(self) -> bool:
         """Whether it takes no more requests."""
 
     def has_begun(self, request: str) -> bool:
-        """Whether it has begun what it claimed."""
+        """Whether it has begun the request of this claim."""
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+        """Wait until it takes requests; raises EnvironmentMissingError with the cause."""
 
     def claim(self, request: str) -> dict[str, Any]:
-        """Return what tells another process who works on this request."""
+        """Return what tells another process which worker has this request."""
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its reply; raises WorkerDied, NotBegun."""
 
     def stop(self, request: str) -> None:
-        """Stop what it works on for a request, without waiting for that."""
+        """Stop the work on a request, without waiting for it."""
 
     def kill(self) -> None:
         """End it at once, with all its children."""
 
     def let_go(self) -> None:
-        """Wait for it no more; what it works on goes on."""
+        """Stop waiting for it; its current work continues."""
 
     def close(self, patience: float = ...) -> None:
-        """End it; kill it if that takes more than `patience` seconds."""
+        """Ask it to end; kill it if that takes more than `patience` seconds."""
 
 
 @dataclass(eq=False)
 class Table:
-    """A worker, or the place of one that is not started yet, and its seats that are taken."""
+    """A worker, which may not be started yet, and its taken seats."""
 
     key: str
     seats: int
@@ -90,7 +90,7 @@ class _Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """What a wish gets: a seat at a table, or a new table where `spare` ones make room."""
+    """The answer to a request for a seat: a table, or a new one in place of `spare` ones."""
 
     table: Table | None = None
     spare: tuple[Table, ...] = ()
@@ -102,16 +102,16 @@ class Seating:
     def __init__(self, slots: int, seats: int) -> None:
         self._slots, self._seats = slots, seats
         self._changed = threading.Condition()
-        self._tables: list[Table] = []  # the one that worked last is last, and the first to work
+        self._tables: list[Table] = []  # the one used last is at the end, and is used first
         self._waiting: list[_Wish] = []
         self.is_closed = False
 
     def take(self, key: str, *, own: bool = False) -> Table:
-        """Take a seat, and wait for it; at a table without a worker, start that and call `ready`.
+        """Wait for a seat and take it; for a table without a worker, start one and call `ready`.
 
-        A new worker is started only where all warm ones with this key are full, and with `own`,
-        which takes all of its seats. Idle workers with another key end to make room.
-        Raises EngineError once the seating is closed.
+        A new worker is started only if all warm ones with this key are full, or with `own`, which
+        takes all of its seats. Idle workers with another key end to make room. Raises EngineError
+        once the seating is closed.
         """
         wish = _Wish(key, own)
         with self._changed:
@@ -140,7 +140,7 @@ class Seating:
         return table
 
     def _seat_of(self, mine: _Wish) -> _Seat | None:
-        """Return what a wish gets now, after all that were made before it; None to wait."""
+        """Return the seat for a request, after all earlier requests; None to wait."""
         open_ = [table for table in self._tables if not table.is_ending]
         free = {table: table.free for table in open_ if table.is_ready}
         coming = Counter[str]()
@@ -168,13 +168,13 @@ class Seating:
         return None
 
     def ready(self, table: Table) -> None:
-        """Let a started worker be given to others, too."""
+        """Make a started worker available to others."""
         with self._changed:
             table.is_ready = True
             self._changed.notify_all()
 
     def seat(self, worker: WarmWorker) -> Table:
-        """Take a seat of a worker, which may be a new one, for what it does already."""
+        """Take a seat of a worker, known or new, for work that it already does."""
         with self._changed:
             table = next((one for one in self._tables if one.worker is worker), None)
             if table is None:
@@ -184,7 +184,7 @@ class Seating:
             return table
 
     def leave(self, table: Table) -> None:
-        """Give a seat back; a worker that is ending is closed after the last one."""
+        """Give a seat back; an ending worker is closed after its last one."""
         with self._changed:
             table.taken -= 1
             table.idle_since = time.monotonic()
@@ -206,7 +206,7 @@ class Seating:
             return is_here
 
     def idle(self, since: float) -> tuple[Sequence[WarmWorker], float | None]:
-        """Forget and return workers that are idle since then; and since when the next one is."""
+        """Remove and return workers idle since then; return since when the next one is idle."""
         with self._changed:
             idle = [one for one in self._tables if one.is_ready and one.taken == 0]
             old = [one for one in idle if one.idle_since <= since]
@@ -216,12 +216,12 @@ class Seating:
 
     @property
     def workers(self) -> list[WarmWorker]:
-        """All workers, also those that start."""
+        """All workers, including those that are starting."""
         with self._changed:
             return [one.worker for one in self._tables if one.worker is not None]
 
     def close(self) -> list[WarmWorker]:
-        """Give no more seats; return all workers, and forget them."""
+        """Give out no more seats; remove and return all workers."""
         with self._changed:
             self.is_closed = True
             found = [one.worker for one in self._tables if one.worker is not None]

@@ -1,4 +1,4 @@
-"""Puts Python code into archives that spark-submit sends to the machines of a cluster."""
+"""Packs Python code into archives that spark-submit sends to a cluster."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lineage_backfill.files import private_folder
 
 #: The modules of `lineage_backfill` that `spark_runtime` imports, all the way down.
 CORE = ("__init__", "errors", "model", "partitions", "project", "redaction", "runspec")
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code is the same archive, whenever it was touched
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same code gives the same archive, whatever its file times
 
 
 def find_code(project: Path, entrypoint: str) -> Path | None:
-    """Return the package or module of the project that an entrypoint is in.
+    """Return the package or module of the project that contains an entrypoint.
 
-    None means that it is not the project's own: it must be installed where the job runs.
+    None means that it is not part of the project: it must be installed where the job runs.
     """
     top = entrypoint.partition(":")[0].partition(".")[0]
     for path in (project / top, project / f"{top}.py"):
@@ -33,13 +33,13 @@ def find_code(project: Path, entrypoint: str) -> Path | None:
 def pack(source: Path, folder: Path) -> Path:
     """Put a package or module into an archive below `folder` and return it.
 
-    Its path holds the hash of its contents, so it is written once and never changes.
+    Its path contains the hash of its contents, so it is written once and never changes.
     """
     return _archive(_files(source), f"{source.stem}.zip", folder)
 
 
 def pack_runtime(folder: Path) -> Path:
-    """Put `spark_runtime` and what it imports of ours into an archive below `folder`, as `pack`.
+    """Like `pack`, for `spark_runtime` and the modules of ours that it imports.
 
     Raises EnvironmentMissingError where a package is missing.
     """
@@ -75,7 +75,7 @@ def _archive(files: Iterable[tuple[Path, str]], name: str, folder: Path) -> Path
 
 
 def _files(source: Path) -> list[tuple[Path, str]]:
-    """Return the files of a package or module and their names, without caches and hidden files."""
+    """Return the files of a package or module with their names, without caches and hidden files."""
     paths = [source] if source.is_file() else source.rglob("*")
     return sorted(
         (path, path.relative_to(source.parent).as_posix())

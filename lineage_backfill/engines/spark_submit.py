@@ -1,8 +1,8 @@
-"""Runs each attempt as a Spark application of its own, by spark-submit: the way to a cluster.
+"""Runs each attempt as a separate Spark application with spark-submit, also on a cluster.
 
-Its outcome comes from, in this order: the result file, which the job writes after a look into
-the logs of its tables; those logs, where the driver died before it could; the cluster, where the
-driver runs there; the exit code.
+Its outcome comes from, in this order: the result file, which the job writes after it has checked
+the logs of its tables; those logs, if the driver died before; the cluster, if the driver runs
+there; the exit code.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from lineage_backfill.errors import EnvironmentMissingError, ServiceUnreachableE
 from lineage_backfill.files import private_folder, whole_file
 from lineage_backfill.ports import AttemptState, EngineRun, Origin, Outcome
 
-#: What makes Delta's tables known to a session; only when it starts can it be told.
+#: Settings for Delta, which a session only takes when it starts.
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _MAIN = "import sys\n\nfrom spark_runtime.__main__ import main\n\nsys.exit(main())\n"
-_RUNTIME = "spark_runtime"  # among the code that is packed
-_PATIENCE = 10.0  # seconds that a driver has to end by itself before it is killed
+_RUNTIME = "spark_runtime"  # in the packed code
+_PATIENCE = 10.0  # seconds for a driver to end by itself before it is killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,10 @@ class SparkSubmitSettings:
 
 
 class SparkSubmitEngine(ProcessEngine):
-    """Submits each attempt by spark-submit; takes the members of SparkSubmitSettings.
+    """Submits each attempt with spark-submit; takes the members of SparkSubmitSettings.
 
-    With an attempt go `spark_runtime`, the package of the project that its entrypoint is in, and
-    what `py_files` adds. Without `jars` and `packages`, Delta's jars of this machine go too.
+    Each attempt is sent with `spark_runtime`, the project's package that contains its entrypoint,
+    and `py_files`. Without `jars` and `packages`, Delta's jars of this machine are sent too.
     """
 
     can_undo = True
@@ -106,7 +106,7 @@ class SparkSubmitEngine(ProcessEngine):
         self.cluster = None if is_here else self._cluster_of(given.master)
         self.is_shared = self.cluster is not None
 
-    # The port, as far as it is not that of every process
+    # The parts of the port that differ from those of ProcessEngine
 
     def open(self) -> None:
         """Find program and jars, and pack the code; raises EnvironmentMissingError."""
@@ -122,7 +122,7 @@ class SparkSubmitEngine(ProcessEngine):
             self._code[_RUNTIME] = str(pack_runtime(self._folder))
 
     def identify(self, handle: str) -> EngineRun:
-        """Return the application, by its name on the cluster where it has one."""
+        """Return the application, with its name on the cluster if it has one."""
         name = None
         if self.cluster is not None:
             name = self.cluster.name(_token(AttemptFiles(Path(handle))), super().logs(handle))
@@ -131,7 +131,7 @@ class SparkSubmitEngine(ProcessEngine):
         return EngineRun(origin=Origin.CREATED, id=name)
 
     def logs(self, handle: str) -> str:
-        """Return what spark-submit has printed, and the driver where it runs elsewhere."""
+        """Return the output of spark-submit, and of the driver if that runs elsewhere."""
         said = super().logs(handle)
         if self.cluster is None:
             return said
@@ -140,7 +140,7 @@ class SparkSubmitEngine(ProcessEngine):
         except ServiceUnreachableError as error:
             return f"{said}\n{error}\n"
 
-    # What is started
+    # Starting
 
     def command(self, files: AttemptFiles) -> Sequence[str]:
         """Return the command line of an attempt."""
@@ -160,7 +160,7 @@ class SparkSubmitEngine(ProcessEngine):
         )
 
     def found_by(self, token: str) -> Mapping[str, str]:
-        """Return the properties by which an application is found on its cluster."""
+        """Return the properties by which an application can be found on its cluster."""
         if self.cluster is not None:
             return self.cluster.properties(token, self._conf)
         return tagged(token, self._conf) if self._is_on_yarn else {}
@@ -174,9 +174,10 @@ class SparkSubmitEngine(ProcessEngine):
         conf: Mapping[str, str] | None = None,
         files: Sequence[str] = (),
     ) -> list[str]:
-        """Return the command line that starts `spark_runtime` with arguments as an application.
+        """Return the command line that runs `spark_runtime` with arguments as an application.
 
-        The code of `entrypoint` goes with it, and `conf` and `files` besides those of the settings.
+        The code of `entrypoint` is sent with it, and `conf` and `files` in addition to the
+        settings.
         """
         self.open()
         given = {option: list(values) for option, values in self._given.items()}
@@ -199,7 +200,7 @@ class SparkSubmitEngine(ProcessEngine):
         ]
 
     def shipped(self, entrypoint: str) -> list[Path]:
-        """Return the files of this machine that go with an application."""
+        """Return the files of this machine that are sent with an application."""
         options = ("--jars", "--files", "--archives")
         named = [item for option in options for item in self._given[option]]
         paths = (Path(item.partition("#")[0]) for item in [*named, *self._py_files(entrypoint)])
@@ -232,12 +233,12 @@ class SparkSubmitEngine(ProcessEngine):
                 file.write(_MAIN.encode())
         return main
 
-    # What came of it
+    # Outcomes
 
     def judge(
         self, files: AttemptFiles, *, said: Outcome | None, code: int | None
     ) -> Outcome | None:
-        """Go by result file, tables' logs, cluster and exit code, in this order."""
+        """Judge by result file, tables' logs, cluster and exit code, in this order."""
         if said is not None and not said.transient:
             return said
         outcome = reconcile(files) or said
@@ -249,7 +250,7 @@ class SparkSubmitEngine(ProcessEngine):
             return None
         if code:
             return ended(files, code)
-        if self.cluster is not None:  # it ran where our files cannot be written
+        if self.cluster is not None:  # it ran where it cannot write our files
             return Outcome(state=AttemptState.SUCCEEDED)
         silent = "the driver ended with exit code 0, and left neither a result file nor a commit"
         return Outcome(state=AttemptState.FAILED, error=silent)
@@ -262,37 +263,37 @@ class SparkSubmitEngine(ProcessEngine):
             return ended(files, code) if code else None
         if state is AttemptState.SUCCEEDED:
             return Outcome(state=state)
-        error = f"the cluster says of the application: {state}; see its logs"
+        error = f"the application's state on the cluster is {state}; see its logs"
         return Outcome(state=AttemptState.FAILED, error=error)
 
     def works_elsewhere(self, files: AttemptFiles) -> bool:
-        """Whether the driver is still at work on the cluster; one that was cancelled is stopped."""
+        """Whether the driver still runs on the cluster; a cancelled one is stopped."""
         if self.cluster is None:
             return False
         state = self.cluster.look(_token(files))
         if state is None or state.is_final:
             return False
-        if str(files.spec_path) in self._cancelled:  # it came to be there too late for `stop`
+        if str(files.spec_path) in self._cancelled:  # it appeared there too late for `stop`
             self.cluster.stop(_token(files))
         return True
 
     def can_tell(self, spec_path: Path, token: str) -> bool:
         """Whether an attempt of another machine can be judged here.
 
-        What the cluster does not know, spark-submit may still be about to submit there.
+        If the cluster does not know it, spark-submit may still be about to submit it there.
         """
         known = self.cluster is not None and self.cluster.look(token) is not None
         return known or self.left(spec_path, token) is not None
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the driver to end; stop Python too where only its JVM died."""
-        # Not reaped before that, so the id cannot have come to mean another process.
+        """Wait for the driver to end; if only its JVM died, stop Python too."""
+        # It is not reaped before that, so its id was not reused.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         kill_group(process.pid)
         process.wait()
 
     def stop(self, files: AttemptFiles, pid: int | None) -> None:
-        """Ask the driver to end, which gives its executors back; kill it if it does not."""
+        """Ask the driver to end, which releases its executors; kill it if it does not."""
         if pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGTERM)
@@ -329,7 +330,7 @@ class SparkSubmitEngine(ProcessEngine):
 
 
 def _find_program(spark_home: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return spark-submit and its Spark's folder: as given, that of PySpark, or by PATH."""
+    """Return spark-submit and its Spark folder: as given, else PySpark's, else from PATH."""
     pyspark = importlib.util.find_spec("pyspark")
     home = spark_home or environment.get("SPARK_HOME")
     if home is None and pyspark is not None and pyspark.origin is not None:

@@ -1,4 +1,4 @@
-"""One warm worker process: started, asked, listened to, ended."""
+"""One warm worker process: starts it, sends requests, ends it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lineage_backfill.files import private, private_folder
 #: The command of a worker; `--reply-fd` and `--project` are added.
 SPARK_WORKER = (sys.executable, "-m", "spark_runtime", "worker")
 _LOG_TAIL = 2_000  # characters
-_STOP = 5.0  # seconds that it has to end once it was asked to
+_STOP = 5.0  # seconds for it to end once asked
 
 
 class WorkerDied(Exception):
-    """The worker ended in the middle of its work; the message says how."""
+    """The worker ended during its work; the message says how."""
 
 
 class Worker:
@@ -84,15 +84,15 @@ class Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is no more, or has said that it ends."""
+        """Whether the process has ended, or announced that it will."""
         return self._is_ending or self._process.poll() is not None
 
     def has_begun(self, request: str) -> bool:
-        """Whether it has begun a request: at once."""
+        """Whether it has begun a request: always, as it begins at once."""
         return True
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes requests; raises EnvironmentMissingError with its reason."""
+        """Wait until it takes requests; raises EnvironmentMissingError with the cause."""
         try:
             check_ready(self._reply())
             self.is_busy = False
@@ -103,7 +103,7 @@ class Worker:
             ) from error
 
     def claim(self, request: str) -> dict[str, Any]:
-        """Return what tells another process who works on this request."""
+        """Return what tells another process which worker has this request."""
         return {"pid": self.pid, "life_sign": str(self.life_sign.path)}
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -124,9 +124,9 @@ class Worker:
                 return reply
 
     def stop(self, request: str) -> None:
-        """Tell it to end, so that its lineage learns of that; kill what is left some seconds later.
+        """Ask it to end, so that it can send its lineage; kill what is left some seconds later.
 
-        Does not wait. Children may outlive it until the process that waits closes it.
+        Does not wait. Children may outlive it until the waiting process closes it.
         """
 
         def kill() -> None:
@@ -143,7 +143,7 @@ class Worker:
         kill_group(self.pid)
 
     def let_go(self) -> None:
-        """Wait for it no more: it ends by itself, once what it does is done."""
+        """Stop waiting for it: it ends by itself once its current work is done."""
         self._is_left = True
         assert self._process.stdin is not None
         with suppress(OSError):
@@ -152,7 +152,7 @@ class Worker:
         threading.Thread(target=self._end, daemon=True).start()
 
     def close(self, patience: float = 5.0) -> None:
-        """End it: it is asked first, and killed if it does not follow within `patience` seconds."""
+        """Ask it to end, and kill it if that takes more than `patience` seconds."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -176,13 +176,13 @@ class Worker:
 
     def _how_it_ended(self) -> str:
         if self._is_left:
-            return "the worker goes on without this engine"
+            return "the worker continues without this engine"
         self._process.wait()
         return ending("the worker process", self._process.returncode, self.log_path)
 
 
 def check_ready(reply: Mapping[str, Any]) -> None:
-    """Raise EnvironmentMissingError unless the first reply of a worker says that it is ready."""
+    """Raise EnvironmentMissingError unless a worker's first reply says that it is ready."""
     if reply.get("op") != "ready":
         error = reply.get("error") or {}
         raise EnvironmentMissingError(
@@ -192,10 +192,10 @@ def check_ready(reply: Mapping[str, Any]) -> None:
 
 
 def ending(what: str, code: int | None, log_path: Path) -> str:
-    """Say how a process has ended (None: its exit code is not known), with the end of its log."""
+    """Return how a process ended (None: exit code unknown), with the end of its log."""
     ended = "ended"
     if code is not None:
-        signal_ = -code if code < 0 else code - 128  # as the JVM tells of signals
+        signal_ = -code if code < 0 else code - 128  # how the JVM reports signals
         how = f"by signal {signal_}" if signal_ > 0 else f"with exit code {code}"
         ended = f"ended {how}"
     tail = log_path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()

@@ -1,8 +1,8 @@
-"""Finds, stops and reads applications on Hadoop's YARN, by the token that they have as a tag.
+"""Finds, stops and reads applications on Hadoop's YARN by their tag, the attempt's token.
 
-It asks the ResourceManager's REST interface, whose address is in Hadoop's own configuration. The
-program `yarn` is slower, and logs in by Kerberos: it is asked where that is needed, or where the
-REST interface does not answer.
+It uses the ResourceManager's REST interface, whose address is in Hadoop's configuration. The
+program `yarn` is slower, and can log in with Kerberos: it is used if that is needed, or if the REST
+interface does not answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _VARIABLE = re.compile(r"\$\{([^${}]+)\}")
 _FILES = ("core-site.xml", "yarn-site.xml")
 _PRINTED = ("stdout", "stderr")
-_NESTED = 5  # levels of variables in a value
+_NESTED = 5  # nested variables in a value
 _STATES: Mapping[str, AttemptState] = {
     "NEW": AttemptState.QUEUED,
     "NEW_SAVING": AttemptState.QUEUED,
@@ -41,7 +41,7 @@ _STATES: Mapping[str, AttemptState] = {
     "FAILED": AttemptState.FAILED,
     "KILLED": AttemptState.CANCELLED,
 }
-#: Of several applications with one tag, the state that counts is the first of these.
+#: If several applications have one tag, the first of these states counts.
 _ORDER = (
     AttemptState.RUNNING,
     AttemptState.QUEUED,
@@ -52,12 +52,12 @@ _ORDER = (
 
 
 class NoAnswerError(Exception):
-    """The REST interface did not answer, or lets this user see or do nothing."""
+    """The REST interface did not answer, or refuses this user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An application with a tag; `logs` is where its node shows what the driver prints."""
+    """An application with a tag; `logs` is the address of the driver's log on its node."""
 
     id: str
     state: AttemptState
@@ -74,8 +74,8 @@ class ResourceManager:
     def find(self, token: str) -> list[Found]:
         """Return the applications with this tag; raises NoAnswerError.
 
-        One that starts again lists none until it has recovered them: so none counts only after it
-        was active.
+        After a restart it lists none until it has recovered: an empty list counts only once it is
+        active.
         """
         found = self._listed(token)
         if not found:
@@ -109,11 +109,11 @@ class ResourceManager:
             raise NoAnswerError(f"no list of applications, but {str(said)[:200]}") from error
 
     def kill(self, application: str) -> None:
-        """Kill an application; raises NoAnswerError where that is not accepted."""
+        """Kill an application; raises NoAnswerError if that is refused."""
         self._ask("PUT", f"/apps/{application}/state", {"state": "KILLED"})
 
     def printed(self, found: Found) -> str:
-        """Return what the driver has printed, as its node shows it; raises NoAnswerError."""
+        """Return the driver's output from its node; raises NoAnswerError."""
         node = urlsplit(found.logs)
         container = next((p for p in node.path.split("/") if p.startswith("container_")), None)
         if container is None:
@@ -124,14 +124,16 @@ class ResourceManager:
         for part in listed if isinstance(listed, list) else [listed]:
             for file in part["containerLogsInfo"]["containerLogInfo"]:
                 name = file["fileName"]
-                if not name.startswith(_PRINTED):  # others hold the environment, with its secrets
+                if not name.startswith(
+                    _PRINTED
+                ):  # other files contain the environment, with its secrets
                     continue
                 text = self._request("GET", f"{base}/containerlogs/{container}/{name}").text
                 parts.append(f"{name} of {container}:\n{text}\n")
         return "".join(parts)
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
-        """Ask the active ResourceManager; one that stands by sends elsewhere."""
+        """Send a request to the active ResourceManager; a standby one redirects."""
         refusals = []
         for address in list(self._addresses):
             try:
@@ -178,11 +180,11 @@ class Yarn(Cluster):
         return self._waits
 
     def properties(self, token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Tag the application, and let YARN never start a second driver for it."""
+        """Tag the application, and keep YARN from starting a second driver for it."""
         return {**tagged(token, given), "spark.yarn.maxAppAttempts": "1"}
 
     def name(self, token: str, said: str) -> str | None:
-        """Return the application's id, as spark-submit prints it, or another machine's did."""
+        """Return the application's id from spark-submit's output, here or on another machine."""
         known = application_id(said)
         if known is None and self._manager is not None:
             with suppress(NoAnswerError):
@@ -200,7 +202,7 @@ class Yarn(Cluster):
                 self._kill(found.id)
 
     def logs(self, token: str) -> str:
-        """Return what the driver has printed, or what YARN has gathered of all containers."""
+        """Return the driver's output, or the logs of all containers that YARN collected."""
         return "".join(map(self._logs, self._find(token)))
 
     def _find(self, token: str) -> list[Found]:
@@ -225,7 +227,7 @@ class Yarn(Cluster):
         return self._by_rest_or(lambda manager: manager.printed(found), lambda: self._ask(command))
 
     def _by_rest_or(self, rest: Callable[[ResourceManager], T], program: Callable[[], T]) -> T:
-        """Ask the REST interface, and the program where that does not answer."""
+        """Use the REST interface, or the program if that does not answer."""
         if self._manager is None:
             return program()
         try:
@@ -241,13 +243,13 @@ class Yarn(Cluster):
 
 
 def application_id(said: str) -> str | None:
-    """Return the id of an application that spark-submit has printed."""
+    """Return the application id in the output of spark-submit."""
     found = _APPLICATION.search(said)
     return found and found[0]
 
 
 def tagged(token: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the property that gives an application the token as a tag, besides those given."""
+    """Return the property that adds the token to an application's tags."""
     tags = given.get("spark.yarn.tags")
     return {"spark.yarn.tags": f"{tags},{token}" if tags else token}
 
@@ -257,8 +259,8 @@ def resource_manager(
 ) -> ResourceManager | None:
     """Return the REST interface that Hadoop's configuration names.
 
-    None where it names none, or where it would not show or stop what is ours: with Kerberos, or
-    with access lists. `conf` holds Spark's properties.
+    None if it names none, or if the interface would not show or stop our applications: with
+    Kerberos, or with access lists. `conf` holds Spark's properties.
     """
     settings = _settings(environment)
     prefix = "spark.hadoop."
@@ -285,7 +287,7 @@ def _addresses(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what Hadoop's configuration files say, those of YARN_CONF_DIR last."""
+    """Return the settings in Hadoop's configuration files, those of YARN_CONF_DIR last."""
     found: dict[str, str] = {}
     for variable in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         folder = environment.get(variable)

@@ -79,9 +79,9 @@ class LiveRuns:
                 shared = keys & _existing(calendar, told or ())
             except UsageError as error:
                 raise EngineError(
-                    f"what others run is not known: engine {engine!r} names keys of {job} that it "
-                    f"has not: {error}",
-                    hint="Fix what it tells, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
+                    f"cannot determine which keys others run: engine {engine!r} names keys that"
+                    f" {job} does not have: {error}",
+                    hint="Correct its keys, or run with LINEAGE_BACKFILL_RUN_LIVE_RUNS=ignore.",
                 ) from error
             if shared:
                 shown = ", ".join(str(key) for key in render(calendar, shared)[:3])

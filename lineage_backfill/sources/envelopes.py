@@ -1,4 +1,4 @@
-"""What Kafka's tools and catalogues put around events, and what they write where there is none."""
+"""Unwraps events from the records that Kafka's tools and catalogues write."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 
 from lineage_backfill.sources.parsing import parse
 
-#: What stands for a record without a value: Kafka's tombstone.
+#: A record without a value: Kafka's tombstone.
 TOMBSTONE = None
-#: What a record is known by as kcat, the REST proxy, rpk and consoles write it, and has events in.
+#: Members of a record by kcat, the REST proxy, rpk and consoles, and the one with the event.
 _RECORD, _VALUES = {"topic", "partition"}, ("payload", "value")
 _MARKS = re.compile(r'["{\[]')
-_DEEPEST = 4  # an array of envelopes of texts
+_DEEPEST = 4  # an array of wrapped texts
 
 
 def events_of(value: Any, read: Callable[[bytes], Any], depth: int = 0) -> Iterator[Any]:
-    """Yield the events of a JSON value, and TOMBSTONE for each record without one.
+    """Yield the events in a JSON value, and TOMBSTONE for each record without one.
 
-    It is an event, an array, an export of `/events/lineage`, a text that holds one of them, or a
-    record of Kafka as a tool prints it. `read` parses texts; raises ValueError for what is no JSON.
+    The value is an event, an array, an export of `/events/lineage`, a text that contains one of
+    them, or a Kafka record as a tool prints it. `read` parses texts; it raises ValueError for
+    invalid JSON.
     """
     if depth == _DEEPEST or _is_event(value):
         yield value
@@ -36,17 +37,17 @@ def events_of(value: Any, read: Callable[[bytes], Any], depth: int = 0) -> Itera
 
 
 def after_prefix(line: bytes) -> bytes | None:
-    """Return the value in a line of `kafka-console-consumer`, which prints times and keys before.
+    """Return the value in a line of `kafka-console-consumer`, which prints times and keys first.
 
-    They are divided by tabs. None if nothing stands before it, or what does may be a part of an
-    event: nothing of a damaged file is passed over.
+    They are separated by tabs. None if nothing precedes it, or if that may be part of an event: no
+    part of a damaged file is skipped.
     """
     *before, value = line.split(b"\t")
     return value if before and value.strip() and all(map(_is_told_of, before)) else None
 
 
 def _is_told_of(field: bytes) -> bool:
-    """Whether a field says something of a record: plain words, or a key that is JSON."""
+    """Whether a field describes a record: plain words, or a key that is JSON."""
     try:
         text = field.decode()
         key = parse(field) if _MARKS.search(text) else None
@@ -60,7 +61,7 @@ def _is_event(value: Any) -> bool:
 
 
 def _inner(value: dict[str, Any]) -> Any:
-    """Return what an envelope holds, the value itself if it is none."""
+    """Return the content of an envelope, or the value itself if it is not one."""
     if type(value.get("events")) is list:
         return value["events"]
     if "schema" in value and "payload" in value:  # Kafka Connect's, with a schema

@@ -1,6 +1,6 @@
 """OpenLineage events in files, plain or gzip, in one pass.
 
-One a line, in arrays or single, or as Kafka's tools write records.
+One per line, in arrays, a single one, or as records of Kafka's tools.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from lineage_backfill.lineage.snapshot import LineageSnapshot
 from lineage_backfill.sources.envelopes import TOMBSTONE, after_prefix, events_of
 from lineage_backfill.sources.parsing import DECODER, collector_paused, parse, parse_event, run_id
 
-#: What counts as an event file in a directory, also with `.gz`; a file that is named always does.
+#: Endings of event files in a directory, also with `.gz`; a file named itself is always read.
 SUFFIXES = (".json", ".ndjson", ".jsonl", ".log")
-#: What Kafka Connect writes beside the records of a topic.
+#: Files that Kafka Connect writes next to the records of a topic.
 _BESIDE = (".keys.json", ".headers.json")
 #: The longest event, in bytes; lineage is untrusted input.
 MAX_EVENT = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
-#: For how long a writer is waited for, how often it is looked at, and how recent its last word is.
+#: How long to wait for a writer, how often to check, and how recent its last write must be.
 _PATIENCE, _LOOK, _RECENT = 2.0, 0.1, 60.0  # seconds
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
-_HINT = "Repair or remove that line; nothing is planned from a part of the lineage."
+_HINT = "Repair or remove that line: nothing is planned from partial lineage."
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GZIP_MAGIC = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # of byte order
@@ -48,9 +48,9 @@ _MARK = b"\xef\xbb\xbf"  # of byte order
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
-    """A file of events: its name for messages, its size in bytes, and how it is opened.
+    """A file of events: its name for messages, its size in bytes, and how to open it.
 
-    One that `is_named` is read whatever its name ends with.
+    One that `is_named` is read whatever its ending.
     """
 
     name: str
@@ -62,9 +62,9 @@ class EventFile:
 class EventSource:
     """Lineage from files, directories and globs of OpenLineage events, here or at a URL.
 
-    Memory grows with jobs, datasets and runs. A line that is no event is a LineageError naming file
-    and line; with `allow_torn` a last line that is cut off is left out, with a warning. Events of
-    the runs `ignore` are left out.
+    Memory grows with jobs, datasets and runs. A line that is not an event raises a LineageError
+    with file and line; with `allow_torn` an incomplete last line is left out, with a warning.
+    Events of the runs `ignore` are left out.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class EventSource:
         self._ignore = frozenset(ignore)
 
     def size(self) -> int:
-        """Return how many bytes there are to read; raises LineageError where there is no file."""
+        """Return the number of bytes to read; raises LineageError if there is no file."""
         return sum(file.size for path in self._paths for file in _files(path, []))
 
     def sample(self, most: int) -> list[Any]:
-        """Return up to so many events, the same number of each file; raises LineageError."""
+        """Return at most this many events, equally many of each file; raises LineageError."""
         files = [file for path in self._paths for file in _files(path, [])]
         found = list[Any]()
         for file in files:
@@ -94,7 +94,7 @@ class EventSource:
         return found[:most]
 
     def read(self) -> LineageSnapshot:
-        """Return the lineage of all events; raises LineageError where a part cannot be read."""
+        """Return the lineage of all events; raises LineageError if a part cannot be read."""
         builder = LineageBuilder()
 
         def add_others(event: Any) -> None:
@@ -109,12 +109,12 @@ class EventSource:
                     _log.info("reading %s, %d bytes", file.name, file.size)
                     torn = warnings if self._allow_torn else None
                     _fold(file, add, torn, warnings)
-        # As of the newest event: the same files give the same snapshot, whenever they are read.
+        # As of the newest event: the same files always give the same snapshot.
         return builder.snapshot(source="events", taken_at=builder.newest, warnings=warnings)
 
 
 class _EnoughError(Exception):
-    """Raised where no more events are wanted."""
+    """Raised once no more events are wanted."""
 
 
 def _take(part: list[Any], most: int, event: Any) -> None:
@@ -165,7 +165,7 @@ def _stored(url: str) -> list[EventFile]:
 
 @dataclass(slots=True)
 class _Place:
-    """Where in a file the reader stands, for messages."""
+    """The reader's position in a file, for messages."""
 
     file: str
     line: int = 1
@@ -181,7 +181,7 @@ def _fold(
     warnings: list[str],
     read: Callable[[bytes], Any] = parse_event,
 ) -> None:
-    """Add the events of a file; a last line that is cut off is an error, or noted in `torn`."""
+    """Add the events of a file; an incomplete last line is an error, or added to `torn`."""
     place, tombstones = _Place(file.name), 0
     with _opened(file) as raw:
         try:
@@ -200,7 +200,7 @@ def _fold(
             raise LineageError(f"{place}: not JSON: {error}", hint=_HINT) from error
         except (OSError, EOFError, zlib.error) as error:
             raise LineageError(
-                f"{place}: cannot be read on from here: {error}", hint="Copy the file again."
+                f"{place}: cannot be read from here on: {error}", hint="Copy the file again."
             ) from error
     if tombstones:
         warnings.append(
@@ -226,7 +226,7 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
 def _values(
     stream: BinaryIO, place: _Place, torn: list[str] | None, read: Callable[[bytes], Any]
 ) -> Iterator[Any]:
-    """Yield each JSON value of a stream: one a line, or spread over lines, or in an array."""
+    """Yield each JSON value of a stream: one per line, spread over lines, or in an array."""
     lines = enumerate(iter(partial(stream.readline, MAX_EVENT), b""), 1)
     first = next(((at, line) for at, line in lines if line.removeprefix(_MARK).strip()), None)
     if first is None:
@@ -248,17 +248,17 @@ def _values(
                 continue
             if not _is_cut_off(line):
                 raise
-            whole = _awaited(stream, line)  # a writer may be at it
+            whole = _awaited(stream, line)  # a writer may be writing it
             if not _is_cut_off(whole):
                 value = _read_line(whole, read)
             elif torn is None:
                 raise LineageError(
-                    "the last line is cut off: its writer was stopped, or still writes",
-                    hint="Read again once it has ended; else repair or remove that line, or leave"
-                    " it out with --allow-torn-events.",
+                    "the last line is incomplete: its writer was stopped, or is still writing",
+                    hint="Try again once the writer has finished; else repair or remove that"
+                    " line, or pass --allow-torn-events.",
                 ) from None
             else:
-                torn.append(f"{place}: the last line is cut off; left out (--allow-torn-events)")
+                torn.append(f"{place}: the incomplete last line is left out (--allow-torn-events)")
                 return
         yield value
 
@@ -274,7 +274,7 @@ def _read_line(line: bytes, read: Callable[[bytes], Any]) -> Any:
 
 
 def _is_cut_off(line: bytes) -> bool:
-    """Whether a last line is the beginning of an event, and not just no event."""
+    """Whether a last line is the beginning of an event, rather than something else."""
     value = after_prefix(line) or line
     is_begun = value.lstrip().startswith((b"{", b'"{\\"'))
     if line.endswith(b"\n") or len(line) >= MAX_EVENT or not is_begun:
@@ -284,7 +284,7 @@ def _is_cut_off(line: bytes) -> bool:
 
 
 def _awaited(stream: BinaryIO, line: bytes) -> bytes:
-    """Return a line that is cut off with what comes of it within two seconds."""
+    """Return an incomplete line with what is added to it within two seconds."""
     is_written = time.time() - os.fstat(stream.fileno()).st_mtime < _RECENT
     deadline = time.monotonic() + (_PATIENCE if is_written else 0)
     while not line.endswith(b"\n") and time.monotonic() < deadline:
@@ -294,7 +294,7 @@ def _awaited(stream: BinaryIO, line: bytes) -> bytes:
 
 
 def _document(stream: TextIO, place: _Place) -> Iterator[Any]:
-    """Yield the values of a text that is not one value a line, arrays element by element."""
+    """Yield the values of a text that does not have one per line; arrays element by element."""
     text, at, depth = "", 0, 0
     while True:
         at = _skip(text, at, place)
@@ -309,7 +309,7 @@ def _document(stream: TextIO, place: _Place) -> Iterator[Any]:
             try:
                 value, end = DECODER.raw_decode(text, at)
             except ValueError:
-                # Perhaps cut by the end of the chunk: twice as much text decides.
+                # Perhaps cut at the end of the chunk: read twice as much to decide.
                 more = stream.read(max(_CHUNK, len(text) - at))
                 if not more or len(text) - at > MAX_EVENT:
                     raise
@@ -319,7 +319,7 @@ def _document(stream: TextIO, place: _Place) -> Iterator[Any]:
             place.line += text.count("\n", at, end)
             at = end
     if depth:
-        raise LineageError("the array is cut off", hint="Copy or export the file again.")
+        raise LineageError("the array is incomplete", hint="Copy or export the file again.")
 
 
 def _skip(text: str, at: int, place: _Place) -> int:

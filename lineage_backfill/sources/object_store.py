@@ -1,4 +1,4 @@
-"""Files of events in object stores, and wherever else fsspec reads: copied here to be read."""
+"""Event files in object stores, and anywhere else that fsspec reads: copied, then read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lineage_backfill.sources.events import EventFile
 
 
 def files_at(url: str) -> list[EventFile]:
-    """Return the files at a URL, sorted: the one that it names, or those of a glob or a folder.
+    """Return the files at a URL, sorted: a single file, or those of a glob or a folder.
 
-    Raises ServiceUnreachableError, LineageError, or EnvironmentMissingError where a package lacks.
+    Raises ServiceUnreachableError, LineageError, or EnvironmentMissingError for a missing package.
     """
     with _explained(url):
         store, path = fsspec.core.url_to_fs(url)
-        store.invalidate_cache()  # a page that is served for days lists what is there now
+        store.invalidate_cache()  # a long-running web server must list the current files
         if has_magic(path):
             found = store.glob(path, detail=True)
         elif store.isfile(path):
@@ -44,7 +44,7 @@ def files_at(url: str) -> list[EventFile]:
 
 
 def _copied(store: Any, name: str, size: int | None) -> BinaryIO:
-    """Return a copy of a file, which is deleted once it is closed; of all of it or none."""
+    """Return a complete copy of a file, which is deleted once it is closed."""
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the reader
     url = store.unstrip_protocol(name)
     try:
@@ -52,21 +52,21 @@ def _copied(store: Any, name: str, size: int | None) -> BinaryIO:
             shutil.copyfileobj(remote, copy)
         if size is not None and copy.tell() != size:
             raise LineageError(
-                f"{url}: {copy.tell():,} bytes came of the {size:,} that are listed",
+                f"{url}: {copy.tell():,} bytes arrived of the {size:,} that are listed",
                 hint="Read again once nothing writes to it.",
             )
     except BaseException:
         copy.close()
         raise
     copy.flush()
-    os.utime(copy.fileno(), (0, 0))  # no one is writing to it
+    os.utime(copy.fileno(), (0, 0))  # no process is writing to it
     copy.seek(0)
     return cast(BinaryIO, copy)
 
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Raise what the file systems of fsspec raise, each in its own way, as errors of ours."""
+    """Turn the various errors of fsspec's file systems into our own."""
     try:
         yield
     except ImportError as error:
@@ -75,7 +75,7 @@ def _explained(url: str) -> Iterator[None]:
         ) from error
     except FileNotFoundError as error:
         raise LineageError(f"{url}: not found", hint="Check the address.") from error
-    except Exception as error:  # each file system has its own
+    except Exception as error:  # each file system has its own errors
         raise ServiceUnreachableError(
             f"{url}: cannot be read: {error}",
             hint="Check the address and the credentials of this machine for that store.",

@@ -1,4 +1,4 @@
-"""JSON from bytes: fast for plain texts, with the standard library as the judge of all others."""
+"""JSON from bytes: a fast parser for plain texts, the standard library for all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-#: The judge of what is JSON; NaN and Infinity are not.
+#: Decides what is valid JSON; NaN and Infinity are not.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _decode = msgspec.json.Decoder().decode
 
@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 def parse(data: bytes) -> Any:
     """Return the value of a JSON text; raises ValueError or RecursionError.
 
-    Bytes that are not UTF-8 become surrogates, which names are checked for.
+    Bytes that are not UTF-8 become surrogates, which are refused in names.
     """
     try:
         return _decode(data)
@@ -37,10 +37,10 @@ _decode_event = msgspec.json.Decoder(Event).decode
 
 
 def parse_event(data: bytes) -> Any:
-    """Return the value of a JSON text; of an event, only the members that are read.
+    """Return the value of a JSON text; of an event, only the members that are used.
 
-    Far faster: most of a Spark event is not read. Raises what `parse` raises, except for faults in
-    members that are not read.
+    Far faster, as most of a Spark event is skipped. Raises the errors of `parse`, except for those
+    in skipped members.
     """
     try:
         event = _decode_event(data)
@@ -52,7 +52,7 @@ def parse_event(data: bytes) -> Any:
 
 
 def run_id(event: Any) -> Any:
-    """Return the id of the run that an event is of; None where it names none."""
+    """Return the run id of an event; None if it has none."""
     run = event.get("run") if isinstance(event, dict) else None
     return run.get("runId") if isinstance(run, dict) else None
 
@@ -66,7 +66,7 @@ _decode_listing = msgspec.json.Decoder(_Listing).decode
 
 
 def parse_events(data: bytes) -> Any:
-    """Return the value of a JSON text; of listed `events`, only the members that are read.
+    """Return the value of a JSON text; of the events in `events`, only the members that are used.
 
     Raises what `parse_event` raises.
     """
@@ -85,9 +85,9 @@ _decode_events = msgspec.json.Decoder(_Events).decode
 
 
 def outline(data: bytes) -> tuple[int, Any, int] | None:
-    """Return the number of `events` in an answer, the last one, and its `totalCount`.
+    """Return the number of `events` in an answer, the last of them, and its `totalCount`.
 
-    Far faster than `parse`. None where only `parse` can tell: no events, or an unusual answer.
+    Far faster than `parse`. None if only `parse` can read it: no events, or an unusual answer.
     """
     try:
         answer = _decode_events(data)
@@ -99,9 +99,9 @@ def outline(data: bytes) -> tuple[int, Any, int] | None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Switch the cycle collector off: JSON makes no cycles, and millions of values.
+    """Switch off the cycle collector: JSON creates millions of values, but no cycles.
 
-    What was read counts as old afterwards, so that it is not searched for cycles at once.
+    The values count as old afterwards, so that they are not searched for cycles at once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -109,7 +109,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # what others have frozen would thaw
+            if not gc.get_freeze_count():  # objects frozen by others would be unfrozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

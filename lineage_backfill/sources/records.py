@@ -1,4 +1,4 @@
-"""Files of JSON records: gzip, one record a line, closed by a hash over all of them."""
+"""Files of JSON records: gzip, one record per line, then a hash over all of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from lineage_backfill.files import whole_file
 
-#: What reading records raises where the file is not whole.
+#: Errors of reading an incomplete file.
 NOT_WHOLE = (OSError, EOFError, zlib.error, ValueError)
 _CLOSING = "sha256"
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """Yield the records of a file; what was yielded may be believed once the last one has been.
+    """Yield the records of a file; they are verified only once the last one was yielded.
 
-    Raises one of NOT_WHOLE where the file is not whole.
+    Raises one of NOT_WHOLE if the file is incomplete.
     """
     digest = hashlib.sha256()
     with gzip.open(path, "rb") as stream:
@@ -28,20 +28,20 @@ def read_records(path: Path) -> Iterator[Any]:
             try:
                 record = json.loads(line)
             except RecursionError as error:
-                raise ValueError("a line of it nests too deep") from error
+                raise ValueError("a line is nested too deeply") from error
             if isinstance(record, dict) and record.keys() == {_CLOSING}:
                 if record[_CLOSING] != digest.hexdigest():
                     raise ValueError("its hash differs")
                 if stream.read(1):
-                    raise ValueError("more follows where it ends")
+                    raise ValueError("data follows its end")
                 return
             digest.update(line)
             yield record
-    raise ValueError("it is cut off")
+    raise ValueError("it is incomplete")
 
 
 def write_records(path: Path, records: Iterable[Any], *, level: int = 6) -> None:
-    """Write a file, whole or not at all; the same records give the same bytes.
+    """Write a file completely or not at all; the same records give the same bytes.
 
     `level` is gzip's, from 1 (fast) to 9 (small).
     """

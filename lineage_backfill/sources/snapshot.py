@@ -1,4 +1,4 @@
-"""A lineage snapshot in a file: gzip, one JSON record a line, closed by a hash over all of them."""
+"""A lineage snapshot in a file: gzip, one JSON record per line, then a hash over all."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _KINDS: dict[str, type[Record]] = {
 
 
 class SnapshotSource:
-    """Lineage from a file that `save_snapshot` wrote; its hash is checked before it is believed."""
+    """Lineage from a file of `save_snapshot`; its hash is verified."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> LineageSnapshot:
-        """Return the lineage as it was saved; raises LineageError if the file is not whole."""
+        """Return the lineage as it was saved; raises LineageError if the file is damaged."""
         try:
             return self._read()
         except FileNotFoundError as error:
             raise LineageError(f"{self._path}: no such file", hint=_HINT) from error
         except (*NOT_WHOLE, TypeError, KeyError, MsgspecError) as error:
             raise LineageError(
-                f"{self._path}: not a whole lineage snapshot: {error}", hint=_HINT
+                f"{self._path}: not a valid lineage snapshot: {error}", hint=_HINT
             ) from error
 
     def _read(self) -> LineageSnapshot:
@@ -59,7 +59,7 @@ class SnapshotSource:
         records = read_records(self._path)
         header = next(records)
         if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise ValueError("its first line is not ours")
+            raise ValueError("its first line is not that of a snapshot")
         if header["version"] != VERSION:
             raise LineageError(
                 f"{self._path}: its version is {header['version']}, ours is {VERSION}",
@@ -89,7 +89,7 @@ def is_snapshot(path: Path) -> bool:
 
 
 def save_snapshot(snapshot: LineageSnapshot, path: Path) -> None:
-    """Write the snapshot, whole or not at all; the same snapshot gives the same bytes."""
+    """Write the snapshot completely or not at all; the same snapshot gives the same bytes."""
     write_records(path, _records(snapshot))
 
 

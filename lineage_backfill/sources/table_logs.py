@@ -1,4 +1,4 @@
-"""What tables hold, as `python -m spark_runtime` reads it from their logs."""
+"""Reads table logs with `python -m spark_runtime`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-m", "spark_runtime")
 
 
 class DeltaTableLogs(TableLogs):
-    """Asks a process of its own, as all that is known of tables is known to `spark_runtime`.
+    """Calls `spark_runtime`, which has all code about tables, in a separate process.
 
     `conf` holds Spark settings, for tables that are named in a catalog.
     """
@@ -69,7 +69,7 @@ class DeltaTableLogs(TableLogs):
     def rows(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return which rows of a partition differ between two versions of a table, by Spark.
 
-        `asked` is what RowsRequest of `spark_runtime` takes. Raises TableLogError.
+        `asked` has the members of RowsRequest in `spark_runtime`. Raises TableLogError.
         """
         with _readable("rows", asked["location"]):
             return _last(self._said("rows", asked=json.dumps([asked])))
@@ -77,10 +77,10 @@ class DeltaTableLogs(TableLogs):
     def rehearse(
         self, asked: Mapping[str, Any], *, project: Path, env: Mapping[str, str]
     ) -> Mapping[str, Any]:
-        """Return which rows of its outputs a run would change, which writes to clones of them.
+        """Return which rows of its outputs a run would change; it writes to clones of them.
 
-        `asked` is what `spark_runtime.rehearsal` takes, `project` the folder of the jobs' code and
-        `env` what is added to their environment. Raises TableLogError, also where the job fails.
+        `asked` is the request for `spark_runtime.rehearsal`, `project` the folder of the jobs' code
+        and `env` is added to their environment. Raises TableLogError, also if the job fails.
         """
         with _readable("rehearse", "the run"):
             where = {"cwd": project, "env": {**os.environ, **env}}
@@ -93,7 +93,7 @@ class DeltaTableLogs(TableLogs):
         tables: Sequence[TablePlace],
         read: Callable[[Mapping[str, Any]], T],
     ) -> list[T | TableLogError]:
-        """Return what is said of each table, or what is wrong with it."""
+        """Return the answer for each table, or its error."""
         if not tables:
             return []
         asked = json.dumps([place._asdict() for place in tables])
@@ -124,7 +124,7 @@ class DeltaTableLogs(TableLogs):
 
 @contextmanager
 def _readable(verb: str, place: str | None) -> Iterator[None]:
-    """Make a TableLogError of an answer that cannot be read."""
+    """Raise a TableLogError for an answer that cannot be read."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -135,7 +135,7 @@ def _readable(verb: str, place: str | None) -> Iterator[None]:
 
 
 def _last(said: str) -> Mapping[str, Any]:
-    """Return the last line of an answer, before which a job may have printed."""
+    """Return the last line of an answer, as a job may have printed before."""
     document: Mapping[str, Any] = json.loads(said.splitlines()[-1] if said else "null")
     _refuse(document)
     return document

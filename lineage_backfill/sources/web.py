@@ -1,7 +1,7 @@
-"""JSON over HTTP: GET only, one host, one budget of retries, answers whole or an error.
+"""JSON over HTTP: GET only, one host, one retry budget, complete answers or an error.
 
-A request has one deadline for all that it takes: to connect, to wait for a busy server and ask it
-again, and to read the answer to its end.
+A request has one deadline for everything: connecting, waiting for a busy server, retries, and
+reading the answer.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from lineage_backfill.errors import HTTPStatusError, LineageError, ServiceUnreac
 from lineage_backfill.sources.parsing import parse
 
 _log = logging.getLogger(__name__)
-#: Answers after which the same request may succeed; a 500 of Marquez stays one.
+#: Answers after which the same request may succeed; a 500 of Marquez persists.
 _PASSING = frozenset({429, 502, 503, 504})
 _CONNECT_TIMEOUT = 5
 _CONNECT_RETRIES = 3
 _BACKOFF = 0.3  # seconds; twice as long each time
 _MAX_REDIRECTS = 3
 _CHUNK = 1024 * 1024
-#: An unpacked answer of more bytes than this, of which fewer come in a second, comes from further
-#: away than its address says, as through a tunnel: the next ones are asked for packed.
+#: If an uncompressed answer has more bytes than this and arrives at fewer per second, the server is
+#: not really local (a tunnel): the next answers are requested compressed.
 _TELLING = 256 * 1024
 _SLOW = 8 * 1024 * 1024
-#: After so many seconds, and each time as many more, it is said that an answer is waited for.
+#: Seconds between two messages that an answer is still awaited.
 _PATIENCE = 5.0
 _MORE_TIME = "Raise lineage.timeout (`timeout` in [lineage]), or see what the server is doing."
-_ITSELF = "Name the service by the address under which it answers itself."
-#: The hint where an answer cannot be believed.
-AGAIN = "Try again; nothing is planned from a part of the lineage."
+_ITSELF = "Give the address at which the service itself answers."
+#: The hint for an answer that cannot be trusted.
+AGAIN = "Try again: nothing is planned from partial lineage."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """How a service is spoken to.
+    """Settings of the requests to a service.
 
-    `timeout` is in seconds, for all of one request; `max_bytes` bounds one answer, `retries` the
-    whole read.
+    `timeout` is in seconds, for a whole request; `max_bytes` limits one answer, `retries` the whole
+    read.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -71,13 +71,13 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered, parsed when its value is asked for."""
+    """An answer of a server, parsed on demand."""
 
     url: str
     body: bytes
 
     def value(self, read: Callable[[bytes], Any] = parse) -> Any:
-        """Return the JSON value as `read` gives it; raises LineageError where it is none."""
+        """Return the JSON value, parsed by `read`; raises LineageError for invalid JSON."""
         try:
             return read(self.body)
         except (ValueError, RecursionError) as error:
@@ -85,10 +85,10 @@ class Answer:
 
 
 class WebClient:
-    """Asks one service for JSON.
+    """Reads JSON from one service.
 
-    Raises ServiceUnreachableError where nothing answers, HTTPStatusError for an answer that is no
-    success, LineageError for one that is not whole.
+    Raises ServiceUnreachableError without an answer, HTTPStatusError for a failure status,
+    LineageError for an incomplete answer.
     """
 
     def __init__(self, address: str, settings: WebSettings) -> None:
@@ -98,41 +98,41 @@ class WebClient:
         self._session = _Session()
         own = CaseInsensitiveDict(settings.headers)
         self._session.headers.update(own)
-        #: Whether answers are asked for as they are: between two programs on one machine, packing
-        #: them takes longer than sending them.
+        #: Whether answers are requested uncompressed: on one machine, compressing takes longer than
+        #: sending.
         self._unpacked = _is_loopback(address) and "Accept-Encoding" not in own
         self._session.verify = str(settings.ca_bundle) if settings.ca_bundle else True
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._session.close()
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return the JSON at `path`, whose segments are percent-encoded, below the address."""
+        """Return the JSON at `path` below the address; its segments are percent-encoded."""
         return self.ask(path, query).value()
 
     def ask(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
-        """Return the answer of `path`, which is parsed when its value is asked for."""
+        """Return the answer of `path`, which is parsed on demand."""
         url = self._address + path
         deadline = time.monotonic() + self._settings.timeout
         for _ in range(_MAX_REDIRECTS):
             response, body = self._ask(url, query or {}, deadline)
             if not response.is_redirect:
                 return self._accepted(response, body)
-            # The query is asked again: a redirect of Marquez loses it.
+            # The query is sent again: a redirect of Marquez loses it.
             url = self._redirect(url, response.headers["Location"])
         raise LineageError(f"{url}: redirects without end", hint=_ITSELF)
 
     def _ask(
         self, url: str, query: Mapping[str, str], deadline: float
     ) -> tuple[requests.Response, bytes]:
-        """Return the first answer of a server that is not busy, or the last one."""
+        """Return the first answer that is not about a busy server, or the last one."""
         for attempt in count():
             pause = _BACKOFF * 2**attempt
             try:
                 response, body = self._awaited(url, query, deadline)
             except requests.ConnectionError as error:
-                # A request that was given up goes on in the server: again would double its load.
+                # A request that timed out continues in the server: a retry would double its load.
                 if attempt >= _CONNECT_RETRIES or not _is_unheard(error) or not self._budget.take():
                     raise _unreachable(url, error) from error
                 said = "cannot be reached"
@@ -143,19 +143,19 @@ class WebClient:
                 pause = _retry_after(response) or pause
             if time.monotonic() + pause > deadline:
                 raise ServiceUnreachableError(
-                    f"{url}: {said}, and is to be asked again in {pause:.0f} s at the earliest,"
-                    f" later than lineage.timeout ({self._settings.timeout:g} s) allows",
-                    hint=f"Try again then. {_MORE_TIME}.",
+                    f"{url}: {said}, and the next request would be in {pause:.0f} s, after"
+                    f" lineage.timeout ({self._settings.timeout:g} s)",
+                    hint=f"Try again then. {_MORE_TIME}",
                 )
             if pause >= 1:
-                _log.warning("%s: %s; asked again in %.0f s", url, said, pause)
+                _log.warning("%s: %s; retrying in %.0f s", url, said, pause)
             time.sleep(pause)
         raise AssertionError("counts without end")
 
     def _awaited(
         self, url: str, query: Mapping[str, str], deadline: float
     ) -> tuple[requests.Response, bytes]:
-        """Return an answer that has come until the deadline; raises what `_once` raises."""
+        """Return an answer that arrives before the deadline; raises the errors of `_once`."""
         came: Queue[tuple[requests.Response, bytes] | Exception] = Queue(1)
 
         def fetch() -> None:
@@ -164,7 +164,7 @@ class WebClient:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 came.put(error)
 
-        # A thread of its own can be left alone, whatever the server does and however slowly.
+        # A separate thread can be abandoned, however slow the server is.
         began = time.monotonic()
         Thread(target=fetch, name="request", daemon=True).start()
         while (left := deadline - time.monotonic()) > 0:
@@ -172,7 +172,7 @@ class WebClient:
                 answer = came.get(timeout=min(left, _PATIENCE))
             except Empty:
                 waited = time.monotonic() - began
-                _log.warning("%s: no whole answer for %.0f s; waited for still", url, waited)
+                _log.warning("%s: no complete answer for %.0f s; still waiting", url, waited)
                 continue
             if isinstance(answer, Exception):
                 raise answer
@@ -203,7 +203,7 @@ class WebClient:
         except (requests.Timeout, ReadTimeoutError) as error:
             raise self._late(url) from error
         except (ProtocolError, DecodeError) as error:
-            raise LineageError(f"{url}: the answer is cut off: {error}", hint=AGAIN) from error
+            raise LineageError(f"{url}: the answer is incomplete: {error}", hint=AGAIN) from error
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
 
@@ -214,7 +214,7 @@ class WebClient:
     def _body(self, response: requests.Response, deadline: float) -> bytes:
         body = bytearray()
         began = time.monotonic()
-        # What has come, at once: a server that sends byte by byte meets the deadline, too.
+        # Reads what has arrived: the deadline also holds for a server that sends byte by byte.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             body += chunk
             if time.monotonic() > deadline:
@@ -222,7 +222,7 @@ class WebClient:
             if len(body) > self._settings.max_bytes:
                 raise LineageError(
                     f"{response.url}: an answer of more than {self._settings.max_bytes} bytes",
-                    hint="See what the server sends there; it is more than lineage can need.",
+                    hint="See what the server sends there: it is more than lineage can need.",
                 )
         if _TELLING < len(body) < _SLOW * (time.monotonic() - began):
             self._unpacked = False
@@ -242,7 +242,7 @@ class WebClient:
             raise HTTPStatusError(
                 f"{response.url}: answers {status}",
                 status,
-                hint="Check the address, and see what the server says of it in its log.",
+                hint="Check the address, and the server's log.",
             )
         return Answer(response.url, body)
 
@@ -251,7 +251,9 @@ class WebClient:
             target = urljoin(url, location)
             is_elsewhere = urlsplit(target)[:2] != urlsplit(self._address)[:2]
         except ValueError as error:
-            raise LineageError(f"{url}: redirects to no address: {error}", hint=_ITSELF) from error
+            raise LineageError(
+                f"{url}: redirects to an invalid address: {error}", hint=_ITSELF
+            ) from error
         if is_elsewhere:
             raise LineageError(
                 f"{url}: redirects to another host: {target}",
@@ -269,13 +271,13 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_unheard(error: requests.ConnectionError) -> bool:
-    """Return whether the server has not heard of the request."""
+    """Return whether the request did not reach the server."""
     reason = getattr(error.args[0] if error.args else error, "reason", error)
     return isinstance(reason, (NewConnectionError, ConnectTimeoutError, NameResolutionError))
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """Return after how many seconds a busy server wants to be asked again, where it says so."""
+    """Return the seconds to wait in a busy server's Retry-After, if it has one."""
     try:
         return Retry().get_retry_after(response.raw)
     except InvalidHeader:
@@ -290,20 +292,20 @@ def _unreachable(url: str, error: requests.RequestException) -> ServiceUnreachab
 
 
 def _reason(error: requests.RequestException) -> str:
-    """Return what urllib3 says at the bottom of its message about pools and retries."""
+    """Return the innermost cause in urllib3's message."""
     inner = error.args[0] if error.args else error
     text = str(getattr(inner, "reason", inner))
     return text.partition("): ")[2] or text
 
 
 class _Session(requests.Session):
-    """Sends addresses as they are given, and looks into no redirect.
+    """Sends addresses as they are given, and follows no redirect.
 
-    To look into one, all of its body is read, however long it is.
+    Following one would first read its whole body.
     """
 
     def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
-        """Return the request; a name of dots, which is percent-encoded, stays so."""
+        """Return the request; a percent-encoded name of dots stays encoded."""
         prepared = super().prepare_request(request)
         url = str(request.url)
         if "/%2E" in url:
@@ -312,19 +314,19 @@ class _Session(requests.Session):
         return prepared
 
     def resolve_redirects(self, *args: Any, **kwargs: Any) -> Generator[Any, None, None]:
-        """Yield no request to follow."""
+        """Yield nothing."""
         yield from ()
 
 
 class _Budget:
-    """How many retries all requests have left together."""
+    """The number of retries left for all requests together."""
 
     def __init__(self, left: int) -> None:
         self._left = left
         self._lock = Lock()
 
     def take(self) -> bool:
-        """Return whether there was one left, which is taken."""
+        """Take one retry; return False if none was left."""
         with self._lock:
             self._left -= 1
             return self._left >= 0

@@ -148,7 +148,7 @@ def test_a_deleted_dataset_keeps_the_edges_that_jobs_name(version: str) -> None:
     server = from_marquez(Replay(version, "deleted_dataset.2_deleted"))
     table = DatasetRef("deleted_dataset", "d2")
     assert server.jobs[JobRef("deleted_dataset", "b")].writes == (table,)
-    assert any(f"{table} is not known to Marquez" in warning for warning in server.warnings)
+    assert any(f"{table} is unknown to Marquez" in warning for warning in server.warnings)
 
 
 @pytest.mark.parametrize("stage", ["2_renamed", "3_event_under_old_name"])

@@ -63,7 +63,7 @@ def fuzz_files(number: int, seed: int, folder: Path) -> int:
             continue
         finally:
             file.unlink()
-        torn = any("cut off; left out" in warning for warning in snapshot.warnings)
+        torn = any("last line is left out" in warning for warning in snapshot.warnings)
         assert _said(data, torn=torn) == _walk(snapshot), place
         understood += 1
     return understood

@@ -1,4 +1,4 @@
-"""Lineage from Marquez: its event history by our own rule, its catalogue for what that lacks."""
+"""Lineage from Marquez: its event history by our own rule, and its catalogue for the rest."""
 
 from lineage_backfill.sources.marquez.source import MarquezSource, View
 

@@ -1,8 +1,8 @@
-"""Marquez's HTTP interface, version 1: how things are named there, and lists page by page.
+"""Marquez's HTTP interface, version 1: its names, and lists page by page.
 
-A list that lacks rows looks like any other. The catalogue is therefore asked twice, and believed
-where both answers agree, and where a list has as many rows as it counts. The longest lists are
-asked for once, where another answer counts as many rows.
+An incomplete list looks like any other. The catalogue is therefore read twice, and used if both
+answers agree and each list has as many rows as its count says. The longest lists are read only
+once, if another answer has the same count.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from lineage_backfill.sources.web import AGAIN, Answer, WebClient
 
 #: Namespace and name of a job or a dataset.
 Name = tuple[str, str]
-#: What a job reads and what it writes.
+#: The inputs and the outputs of a job.
 Edges = tuple[set[Name], set[Name]]
 
 _BASE = "api/v1/"
 _LIST_PAGE = 100
-#: With more rows that cannot be read, it is the server that does not work.
+#: With more unreadable rows than this, the server itself is broken.
 _MAX_UNREADABLE = 20
 _SHOWN = 8
-#: So many pairs of answers may differ, as those of a server that is written to do.
+#: How many pairs of answers may differ, as they do while events arrive.
 _TRIES = 3
-#: What Marquez replaces by "_" in the namespace of a job.
+#: Characters that Marquez replaces by "_" in the namespace of a job.
 _REPLACED = re.compile(r"[^a-zA-Z0-9:/_.@+-]")
 
 
 class Api:
-    """Asks Marquez, and keeps what is to be reported of its answers."""
+    """Client of Marquez; collects warnings about its answers."""
 
     def __init__(self, client: WebClient) -> None:
         self._client = client
@@ -44,13 +44,13 @@ class Api:
         self.warnings: list[str] = []
 
     def close(self) -> None:
-        """Ask for nothing more: threads that still want to raise LineageError."""
+        """Send no more requests: threads that still try raise LineageError."""
         self._is_closed = True
 
     def get(self, path: str, **query: str) -> Any:
-        """Return what two answers agree on; the segments of `path` are percent-encoded.
+        """Return the answer that two requests agree on; the segments of `path` are percent-encoded.
 
-        Raises LineageError where they differ, again and again.
+        Raises LineageError if they keep differing.
         """
         with ThreadPoolExecutor(1) as pool:
             for _ in range(_TRIES):
@@ -60,37 +60,37 @@ class Api:
                     if isinstance(one, HTTPStatusError):
                         raise one
                     return one
-        raise LineageError(f"{path}: what the server answers differs each time", hint=AGAIN)
+        raise LineageError(f"{path}: the server's answer differs each time", hint=AGAIN)
 
     def get_list(
         self, path: str, member: str, number: Callable[[], int | None], **query: str
     ) -> Any:
-        """Return an answer that lists as many rows as `number` counts, else what two agree on."""
+        """Return an answer with `number` rows, else one that two requests agree on."""
         one = self._said(path, query)
         if not isinstance(one, HTTPStatusError) and len(self.rows(one, member)) == number():
             return one
         return self.get(path, **query)
 
     def number(self, path: str) -> int | None:
-        """Return how many rows a list has as one answer counts them; None where it gives none."""
+        """Return the number of rows of a list by the count in one answer; None without a count."""
         answer = self._said(path, {"limit": "0"})
         return None if isinstance(answer, HTTPStatusError) else int(answer["totalCount"])
 
     def ask(self, path: str, **query: str) -> Answer:
-        """Return one answer, not parsed yet: for what is compared with others by its counts."""
+        """Return one unparsed answer, to be compared with others by its counts."""
         if self._is_closed:
-            raise LineageError(f"{path}: not asked for, as the read has ended")
+            raise LineageError(f"{path}: not read, as reading has ended")
         return self._client.ask(_BASE + path, query)
 
     def _said(self, path: str, query: dict[str, str]) -> Any:
-        """Return the value of an answer, or the error that its status is."""
+        """Return the value of an answer, or raise the error of its status."""
         try:
             return self.ask(path, **query).value()
         except HTTPStatusError as error:
             return error
 
     def rows(self, answer: Any, member: str) -> list[Any]:
-        """Return the list that an answer holds; raises TypeError if it holds none."""
+        """Return the list in an answer; raises TypeError if there is none."""
         rows = listed(answer, member)
         self._unfamiliar |= answer.keys() - {member, "totalCount"}
         return rows
@@ -104,7 +104,7 @@ class Api:
                 return
 
     def readable_rows(self, path: str, member: str) -> Iterator[Any]:
-        """Yield the rows of a list without the single ones that the server cannot show."""
+        """Yield the rows of a list, without rows that the server cannot show."""
         offset, size, unreadable = 0, _LIST_PAGE, 0
         while True:
             try:
@@ -129,13 +129,13 @@ class Api:
     def _page(self, path: str, member: str, offset: int, limit: int) -> list[Any]:
         answer = self.get(path, limit=str(limit), offset=str(offset))
         rows = self.rows(answer, member)
-        if member != "jobs":  # of these, it counts some that it does not show
+        if member != "jobs":  # it counts some of these that it does not show
             counted(path, answer, rows, offset, limit)
         return rows
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """What is to be reported, once; answers of an unknown form are, as of a newer server."""
+        """All warnings, each once, including one about answers in an unknown form."""
         warnings = tuple(dict.fromkeys(self.warnings))
         if not self._unfamiliar:
             return warnings
@@ -148,7 +148,7 @@ class Api:
 
 
 def listed(answer: Any, member: str) -> list[Any]:
-    """Return a list that an answer always holds; raises TypeError or KeyError where it does not."""
+    """Return a list that every answer must have; raises TypeError or KeyError."""
     rows = answer[member]
     if not isinstance(rows, list):
         raise TypeError(f"`{member}` is not a list")
@@ -156,7 +156,7 @@ def listed(answer: Any, member: str) -> list[Any]:
 
 
 def counted(path: str, answer: Any, rows: list[Any], offset: int, limit: int) -> None:
-    """Raise LineageError where a list holds other than as many rows as its count says."""
+    """Raise LineageError if a list has more or fewer rows than its count says."""
     total = answer.get("totalCount")
     if total is not None and len(rows) != min(limit, max(0, int(total) - offset)):
         raise LineageError(
@@ -172,7 +172,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _in_order(value: Any) -> Any:
-    """Return a value with its lists in one order, which the server does not promise."""
+    """Return a value with sorted lists, as the server guarantees no order."""
     if isinstance(value, dict):
         return {name: _in_order(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -181,7 +181,7 @@ def _in_order(value: Any) -> Any:
 
 
 def segment(text: str) -> str:
-    """Return the text as one segment of a path; raises LineageError where it cannot be one."""
+    """Return the text as one segment of a path; raises LineageError if it cannot be one."""
     try:
         quoted = quote(text, safe="")
     except UnicodeEncodeError as error:
@@ -196,7 +196,7 @@ def job_path(name: Name) -> str:
 
 
 def as_items(names: Iterable[Name]) -> list[dict[str, str]]:
-    """Return datasets as events name them, in the order of their names."""
+    """Return datasets as events name them, sorted by name."""
     return [{"namespace": namespace, "name": name} for namespace, name in sorted(names)]
 
 
@@ -216,7 +216,7 @@ def below(parent: str, name: str) -> str:
 
 
 def edges_of(graph: list[Any]) -> Iterator[tuple[Name, Edges]]:
-    """Yield the edges of each job in an answer of `/lineage`, which are whole at any depth."""
+    """Yield the edges of each job in an answer of `/lineage`; they are complete at any depth."""
     ids = {node["id"]: node["data"]["id"] for node in graph}
     names = {node: (ref["namespace"], ref["name"]) for node, ref in ids.items()}
     for node in graph:

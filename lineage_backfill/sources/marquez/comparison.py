@@ -1,7 +1,7 @@
-"""Where Marquez's own graph shows other edges than the events: reported, the events are followed.
+"""Reports where Marquez's own graph differs from the events, which are used.
 
-Its graph loses the edges of a job while a run is under way or has failed, takes those of the run
-that ended last to arrive, and forgets deleted datasets.
+Its graph loses the edges of a job while a run is active or after it failed, uses those of the run
+whose end arrived last, and omits deleted datasets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lineage_backfill.lineage.snapshot import JobNode, LineageSnapshot
 from lineage_backfill.model import JobRef
 from lineage_backfill.sources.marquez.api import Api, Edges, Name, edges_of
 
-#: What a comparison may cost: it is a check, the plan does not rest on it. A server with 10,000
-#: jobs needs seconds for a single one of these requests.
+#: Limits of the comparison: it is a check on which the plan does not depend. With 10,000 jobs a
+#: server needs seconds for one of these requests.
 _REQUESTS = 64
 _SECONDS = 1.0
-#: The surroundings of a job beside a table with more jobs than this take the server seconds.
+#: If a dataset has more jobs than this, the server needs seconds for one of their graphs.
 _HUB = 50
 _SHOWN = 8
 
@@ -32,7 +32,7 @@ def compare(
 ) -> None:
     """Report the jobs whose edges differ; `stored` maps Marquez's names of jobs to ours.
 
-    Of runs that `is_united` tells to be one by their parent run, Marquez shows the last alone.
+    Of several runs under one parent run (`is_united`), Marquez shows only the last.
     """
     unfinished = _unfinished(lineage)
     lacking: list[str] = []
@@ -63,7 +63,7 @@ def compare(
 def _shown(
     api: Api, lineage: LineageSnapshot, stored: Mapping[Name, Name]
 ) -> Iterator[tuple[Name, Edges]]:
-    """Yield the jobs of whom Marquez shows the edges, with these, until enough was asked."""
+    """Yield jobs with the edges that Marquez shows, up to the limits."""
     seen: set[Name] = set()
     left, deadline = _REQUESTS, time.monotonic() + _SECONDS
     for name in sorted(stored):
@@ -74,11 +74,11 @@ def _shown(
         left -= 1
         depth = "0" if _is_beside_hub(lineage, JobRef(*stored[name])) else "1"
         try:
-            # Asked once: it is a check, and may take the server seconds.
+            # Read once: it is only a check, and may take the server seconds.
             node = f"job:{name[0]}:{name[1]}"
             answer = api.ask("lineage", nodeId=node, depth=depth).value()
         except HTTPStatusError as error:
-            if error.status not in (404, 500):  # names that a node id cannot tell apart
+            if error.status not in (404, 500):  # names with ambiguous node ids
                 raise
             continue
         except ServiceUnreachableError:
@@ -92,7 +92,7 @@ def _shown(
 def _difference(
     lineage: LineageSnapshot, node: JobNode, edges: Edges, datasets: Collection[Name]
 ) -> tuple[list[str], list[str]]:
-    """Return what Marquez's graph shows and we do not, and what we have and it does not."""
+    """Return the edges that only Marquez's graph has, and those that only we have."""
     more, fewer = set[str](), set[str]()
     for word, ours, theirs in (("reads", node.reads, edges[0]), ("writes", node.writes, edges[1])):
         names = {ref: {ref, *lineage.datasets[ref].aliases} for ref in ours}
@@ -101,7 +101,7 @@ def _difference(
         fewer |= {
             f"{word} {ref}"
             for ref, refs in names.items()
-            # What Marquez does not know at all has been reported as such.
+            # Datasets unknown to Marquez have been reported already.
             if theirs.isdisjoint(found := {(one.namespace, one.name) for one in refs})
             and not found.isdisjoint(datasets or found)
         }
@@ -110,7 +110,9 @@ def _difference(
 
 def _unfinished(lineage: LineageSnapshot) -> set[JobRef]:
     """Return the jobs whose newest run has not completed."""
-    newest = {run.job: run.state for run in lineage.history}  # the newest of each comes last
+    newest = {
+        run.job: run.state for run in lineage.history
+    }  # the newest run of each job comes last
     return {job for job, state in newest.items() if state != "COMPLETE"}
 
 

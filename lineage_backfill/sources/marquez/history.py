@@ -1,8 +1,8 @@
-"""The event history of Marquez, folded; read once, then only what is new, from a cache on disk.
+"""The event history of Marquez: read in full once, then incrementally with a cache on disk.
 
-The server counts the events of any span of time, cheaply. What was read is therefore known by
-windows of time with their counts: one that has another count now is read again. Events of jobs and
-of datasets are counted, and not shown.
+The server counts the events of any time span cheaply. The cache therefore holds time windows with
+their counts: a window whose count has changed is read again. Events of jobs and of datasets are
+counted, but not shown.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from lineage_backfill.sources.records import NOT_WHOLE, read_records, write_reco
 from lineage_backfill.sources.web import AGAIN, Answer
 
 _log = logging.getLogger(__name__)
-#: Before all events; and after all, as the server hides what lies after 2030 unless told otherwise.
+#: Before and after all events; by default the server hides those after 2030.
 _FIRST, _LAST = "1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
-#: Pages grow from so many events up to so many, unless they have that many bytes already.
+#: The smallest and the largest page, in events; pages of this many bytes do not grow.
 _PAGE = 1_000
 _LARGE_PAGE = 8_000
 _LARGE = 8 * 1024 * 1024
 _MAX_PAGE = 1_000_000
-#: So many pages are asked for while one is worked on.
+#: How many pages are requested ahead.
 _AHEAD = 2
-#: More events are read from two ends at once, if so many guesses find about the middle of them.
+#: With more events than this, two halves are read at once; how many guesses may find the middle.
 _WORTH_SPLITTING = 2 * _PAGE
 _GUESSES = 8
-#: Seconds for which Python lets one thread go on while another one could.
+#: Seconds after which Python switches to another thread.
 _SWITCH_INTERVAL = 0.0005
 _MAX_WINDOWS = 512
 _TRIES = 3
-#: The nodes of so many runs are made before it is looked whether a page has come.
+#: How many runs are prepared between two checks for a new page.
 _AT_ONCE = 50
 _WITHOUT_EVENTS = "Or read Marquez without its events: --lineage-view graph."
 _FORMAT = "lineage-backfill event history"
-#: To be raised with every change of what is kept, or of the rule by which events are folded.
+#: Version of the cache: increase it when its contents, or the folding of events, change.
 _VERSION = 14
-#: Numbers of this size stand for the events of a window.
+#: The size of an event's hash.
 _DIGESTS = 2**64
-#: So many events at most are read once more to see that they are those that were read.
+#: At most this many events are read again to check that they are unchanged.
 _COMPARED = 8_000
-#: In so many parts the windows are counted.
+#: The number of parts in which windows are counted.
 _COUNTED = 16
 
-#: Times are asked for by the millisecond.
+#: The resolution of times in requests.
 _MOMENT = timedelta(milliseconds=1)
 
 T = TypeVar("T")
@@ -70,19 +70,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A half-open span of event times, as texts in UTC, and how many events it held when read.
+    """A half-open span of event times, as texts in UTC, with its number of events when read.
 
-    So many of the `count` were `shown`; the others were of jobs and datasets.
+    Of the `count` events, `shown` were shown; the others were of jobs and datasets.
     """
 
     start: str
     end: str
     count: int
     shown: int
-    digest: int  # of those shown, in whatever order
+    digest: int  # of those shown, in any order
 
     def __or__(self, later: _Window) -> _Window:
-        """Return both as one."""
+        """Return the union of two adjacent windows."""
         return _Window(
             self.start,
             later.end,
@@ -93,20 +93,23 @@ class _Window:
 
 
 class EventHistory:
-    """All that the events have said, and which windows of time were read for it."""
+    """The folded events, and the time windows that were read."""
 
     def __init__(self, ignore: frozenset[str] = frozenset()) -> None:
         self.builder = LineageBuilder(prepares=True)
         #: Runs whose events are left out.
         self.ignore = ignore
-        #: Under which parents each job was sent, by the names in the events.
+        #: The parents under which each job was sent, by the names in the events.
         self.parents: dict[Name, set[Name]] = {}
-        #: Datasets as Spark's own listener names what runs have told of.
+        #: Datasets as Spark's own listener names those that runs have reported.
         self.heard: set[Name] = set()
         self._nameless: set[str] = set()
         self._windows: list[_Window] = []
-        self._tail = (_FIRST, 0)  # the end of the last window, events not shown after it
-        #: When the server's database was made; another one is another server.
+        self._tail = (
+            _FIRST,
+            0,
+        )  # the end of the last window, and the number of events after it that are not shown
+        #: When the server's database was created: it identifies the server.
         self.born = ""
         self._oldest = ""  # the time of the oldest event
         self._newest: list[Any] = []  # the key of the newest one
@@ -116,10 +119,10 @@ class EventHistory:
     def read(
         cls, api: Api, cache: Path | None, ignore: frozenset[str] = frozenset()
     ) -> EventHistory:
-        """Return the history as the server has it now; `cache` holds what was read before.
+        """Return the server's current history; `cache` holds what was read before.
 
-        A cache that is damaged, of another version or not of this server's history is not used.
-        Raises LineageError where the history cannot be had in full.
+        A cache that is damaged, of another version or of another history is not used. Raises
+        LineageError if the history cannot be read in full.
         """
         history = cls.load(cache) if cache else None
         if history is not None and history.ignore != ignore:
@@ -133,7 +136,7 @@ class EventHistory:
                 history = cls(ignore)
                 history.born = born
                 history._read_on(api)
-                history._repair(api)  # what is removed while it is read was true a moment ago
+                history._repair(api)  # events removed during the read were valid a moment ago
         for when in sorted(history._nameless):
             api.warnings.append(f"an event of {when} names no job; left out")
         if cache and history._unsaved >= _PAGE:
@@ -145,20 +148,20 @@ class EventHistory:
 
     @property
     def unshown(self) -> tuple[int, str]:
-        """How many events are counted and not shown, and a time before which there are none."""
+        """The number of events that are counted but not shown, and a time before all of them."""
         hidden = [(window.start, window.count - window.shown) for window in self._windows]
         found = [(start, number) for start, number in (*hidden, self._tail) if number > 0]
         return sum(number for _, number in found), found[0][0] if found else _LAST
 
     @property
     def oldest(self) -> str:
-        """The time of the oldest event; empty where there is none."""
+        """The time of the oldest event; empty if there is none."""
         return self._oldest
 
     # Reading
 
     def _is_continued(self, api: Api) -> bool:
-        """Read on; return whether what was read before still stands, as far as can be seen."""
+        """Read new events; return whether the events read before appear unchanged."""
         return (
             self._is_begun(api)
             and self._read_on(api)
@@ -167,9 +170,9 @@ class EventHistory:
         )
 
     def _is_unchanged(self, api: Api) -> bool:
-        """Return whether some windows, all of them where they are few, hold the same events.
+        """Return whether a sample of windows (all if they are few) has the same events.
 
-        One that holds another number is left to `_repair`.
+        Windows with another count are left to `_repair`.
         """
         left = _COMPARED
         windows = list(self._windows)
@@ -190,35 +193,35 @@ class EventHistory:
     def _is_begun(self, api: Api) -> bool:
         """Return whether the server's history still begins at the same time.
 
-        Retention takes the oldest runs, with those of their events that lie in later windows:
-        after it, an equal count would not prove that nothing has come.
+        Retention removes the oldest runs with all their events, also in later windows: after that,
+        an equal count would not prove that no event was added.
         """
         events = api.rows(_ask(api, _FIRST, _LAST, limit=1), "events")
         return bool(events) and events[0]["eventTime"] == self._oldest
 
     def _read_on(self, api: Api) -> bool:
-        """Fold in what has come since; return whether it goes on from what was read before.
+        """Fold in new events; return whether they continue the events read before.
 
-        It is read up to the event that is the newest when it begins.
+        It reads up to the event that is the newest at the beginning.
         """
         newest, total = _newest(api)
         if newest is None:
             self._tail = (_FIRST, total)
             return not self._newest
         after = self._windows[-1].end if self._windows else _FIRST
-        # What comes while this is read lies after the last window, and changes no count.
+        # Events that arrive meanwhile lie after the last window and change no count.
         until = max(after, _just_before(newest))
         known, first = self._newest, True
         spans = _spans(api, after, until, self._prepare)
         for events in _in_turns([span.pages() for span in spans]):
-            # The newest event so far lies on the first page, whatever comes at its time now.
+            # The newest event so far is on the first page, whatever else arrives at its time.
             if first and known and known not in map(_key, events):
                 return False
             first = False
             self._fold(events)
         for window in chain.from_iterable(span.joined() for span in spans):
             self._close(_proven(api, window) or self._reread(api, window))
-        # What lies there is in no window: more may come at its time, and is read next time.
+        # Its instant is in no window: more events may arrive then, and are read next time.
         keys = list[Any]()
         tail = self._reread(api, _Window(until, _just_after(newest), 0, 0, 0), keys)
         if first and known and known not in keys:
@@ -231,7 +234,7 @@ class EventHistory:
         return self.builder.prepare(_AT_ONCE)
 
     def _close(self, window: _Window) -> None:
-        """Add a window of time that was read."""
+        """Add a time window that was read."""
         if window.start < window.end or window.count:
             self._windows.append(window)
             self._unsaved += window.count
@@ -240,7 +243,7 @@ class EventHistory:
             self._windows = [before | after for before, after in pairs]
 
     def _fold(self, events: list[Any]) -> None:
-        """Fold in events, and remember which job was sent under which parents."""
+        """Fold in events, and record the parents of each job."""
         if events and not self._oldest:
             self._oldest = events[0]["eventTime"]
         for event in events:
@@ -249,7 +252,7 @@ class EventHistory:
             job, when = event["job"], event["eventTime"]
             name = (job["namespace"], job["name"])
             if not all(name):
-                # Refused by the server and stored all the same; no page shows such a job.
+                # Refused by the server but stored; no page shows such a job.
                 self._nameless.add(when)
                 continue
             if name[0] == LISTENER:
@@ -261,7 +264,7 @@ class EventHistory:
             except LineageError as error:
                 raise LineageError(
                     f"the event of {when} of {':'.join(name)}: {error}",
-                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}.",
+                    hint=f"Delete it from Marquez's database. {_WITHOUT_EVENTS}",
                 ) from error
             parents = self.parents.get(name)
             if parents is None:
@@ -271,9 +274,9 @@ class EventHistory:
                 parents.add((parent["job"]["namespace"], parent["job"]["name"]))
 
     def _repair(self, api: Api) -> bool:
-        """Read those windows again that hold more events now; return whether none holds fewer.
+        """Read windows again that have more events now; return whether none has fewer.
 
-        What a removed event said cannot be taken back. Some windows are counted together.
+        The effect of a removed event cannot be undone. Some windows are counted together.
         """
         size = max(1, -(-len(self._windows) // _COUNTED))
         starts = range(0, len(self._windows), size)
@@ -293,15 +296,17 @@ class EventHistory:
             return self._repair_among(api, middle, high) and earlier
         if count < known:
             return False
-        before = self._windows[low : low + 2]  # the next may lack one that came between two counts
+        before = self._windows[
+            low : low + 2
+        ]  # the next window may lack an event that arrived between two counts
         self._windows[low : low + 2] = after = [self._reread(api, window) for window in before]
         return all(new.count >= old.count for old, new in zip(before, after, strict=True))
 
     def _reread(self, api: Api, window: _Window, keys: list[Any] | None = None) -> _Window:
-        """Fold in a window once more, until its number of events stands still, or only grows.
+        """Fold in a window again, until its number of events is stable or only grows.
 
-        The keys of its events are added to `keys`. Raises LineageError where the server shows fewer
-        than it counts, and others when it is asked again.
+        The keys of its events are added to `keys`. Raises LineageError if the server shows fewer
+        events than it counts, and different ones each time.
         """
         found, before, count = window, 0, _count(api, window.start, window.end)
         for _ in range(_TRIES):
@@ -317,11 +322,11 @@ class EventHistory:
                 self._unsaved += count
                 return replace(proven, start=window.start, end=window.end)
         if max(found.count, before) <= found.shown < count:
-            # All that was there when it was last begun; what comes meanwhile is read next time.
+            # All events from before the last pass; new ones are read next time.
             return replace(found, start=window.start, end=window.end, count=found.shown)
         raise LineageError(
-            f"the events from {window.start} to {window.end} cannot be read whole: the server shows"
-            f" {found.shown} of {count}, and others when it is asked again",
+            f"the events from {window.start} to {window.end} cannot be read in full: the server"
+            f" shows {found.shown} of {count}, and different ones each time",
             hint="Try again when no old events are being loaded into Marquez.",
         )
 
@@ -340,12 +345,12 @@ class EventHistory:
             "heard": sorted(self.heard),
             "parents": [[*name, sorted(parents)] for name, parents in self.parents.items()],
         }
-        # Rebuilt in seconds: fast to write rather than small.
+        # Rebuilt in seconds: speed matters more than size.
         write_records(file, chain([header], state.dump(self.builder)), level=1)
 
     @classmethod
     def load(cls, file: Path) -> EventHistory | None:
-        """Return what was kept in the file; None if there is none that can be used."""
+        """Return the history in the cache file; None if there is no usable one."""
         history = cls()
         try:
             records = read_records(file)
@@ -353,7 +358,7 @@ class EventHistory:
             if (header["format"], header["version"]) != (_FORMAT, _VERSION):
                 return None
             history.builder = state.load(records)
-            for _ in records:  # to the end, which proves that the file is whole
+            for _ in records:  # to the end, which proves that the file is complete
                 return None
             history.born = header["born"]
             history.ignore = frozenset(header["ignore"])
@@ -371,16 +376,16 @@ class EventHistory:
 
 
 class _Span:
-    """A half-open span of event times that is read; one request is under way from the start.
+    """A half-open span of event times to read; its first request is sent at once.
 
-    `total` is how many events the server counted before, None where that does not matter; `idle`
-    is worth doing while a page is waited for, and returns whether there is more of it.
+    `total` is the server's earlier count of events, None if it does not matter; `idle` is called
+    while waiting for a page, and returns whether there is more to do.
     """
 
     def __init__(
         self, api: Api, start: str, end: str, total: int | None, idle: Callable[[], bool]
     ) -> None:
-        #: What was read so far, the span's end included once all pages were taken.
+        #: The windows read so far; they reach the end of the span once all pages were taken.
         self.windows: list[_Window] = []
         self._start, self._end, self._total = start, end, total
         self._pages = _pages(api, start, end, idle)
@@ -388,8 +393,8 @@ class _Span:
     def pages(self) -> Iterator[list[Any]]:
         """Yield all events at least once, by time.
 
-        The server counts after it has found the events of a page. One that comes in between is
-        counted and not shown; it is missing in the count of the window before, which tells of it.
+        The server counts after it has found the events of a page. An event that arrives in between
+        is counted but not shown; the count of the previous window, which lacks it, reveals that.
         """
         start, total, last = self._start, self._total, list[Any]()
         for begin, events, left in self._pages:
@@ -400,7 +405,7 @@ class _Span:
         self._read(start, self._end, total or 0, last)
 
     def joined(self) -> Iterator[_Window]:
-        """Yield what was read, each window of no time, by which only a count moved, in the next."""
+        """Yield the windows, with those of no length merged into the next one."""
         empty: _Window | None = None
         for window in self.windows:
             whole = empty | window if empty else window
@@ -417,7 +422,7 @@ class _Span:
 
 
 def _spans(api: Api, after: str, until: str, idle: Callable[[], bool]) -> list[_Span]:
-    """Return the spans, one after the other, in which the time is read: one or two."""
+    """Return the one or two consecutive spans in which the time is read."""
     answer = _ask(api, after, until, limit=1)
     events, total = api.rows(answer, "events"), int(answer["totalCount"])
     first = events[0]["eventTime"] if events else after
@@ -430,7 +435,7 @@ def _spans(api: Api, after: str, until: str, idle: Callable[[], bool]) -> list[_
 
 
 def _middle(api: Api, after: str, first: str, until: str, total: int) -> tuple[str, int] | None:
-    """Return a time before which lie about half of the events, and how many that are."""
+    """Return a time with about half of the events before it, and their number."""
     low, high = _time(first), _time(until)
     for _ in range(_GUESSES):
         middle = low + (high - low) / 2
@@ -442,7 +447,7 @@ def _middle(api: Api, after: str, first: str, until: str, total: int) -> tuple[s
 
 
 def _in_turns(all_pages: list[Iterator[T]]) -> Iterator[T]:
-    """Yield what each of them has next, until all have nothing more."""
+    """Yield from each in turn until all are exhausted."""
     waiting = deque(all_pages)
     while waiting:
         pages = waiting.popleft()
@@ -453,9 +458,9 @@ def _in_turns(all_pages: list[Iterator[T]]) -> Iterator[T]:
 
 @contextmanager
 def _switching_often() -> Iterator[None]:
-    """Let no thread wait for long while another one works.
+    """Switch often between threads, so that none waits for long.
 
-    A body comes in hundreds of small parts, and its reader waits that long for each.
+    A body arrives in hundreds of small parts, and its reader may wait for each.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -466,14 +471,14 @@ def _switching_often() -> Iterator[None]:
 
 
 def events_at(api: Api, when: str) -> Iterator[Any]:
-    """Yield the events within a millisecond of a time, and perhaps some more."""
+    """Yield the events within a millisecond of a time, and perhaps a few more."""
     time = _time(when)
     for _, events, _ in _pages(api, _text(time - _MOMENT), _text(time + 2 * _MOMENT)):
         yield from events
 
 
 def newest_events(api: Api, most: int) -> list[Any]:
-    """Return up to so many of the newest events, as the server has them."""
+    """Return at most this many of the newest events."""
     return api.rows(_ask(api, _FIRST, _LAST, limit=most, order="desc"), "events")
 
 
@@ -501,9 +506,9 @@ def _send(
 
 
 def _newest(api: Api) -> tuple[Any, int]:
-    """Return the newest event, None where none is shown, and how many are counted.
+    """Return the newest event (None if none is shown) and the number counted.
 
-    It is asked for twice: from an answer without it, all would seem to be gone.
+    It is read twice: an answer without it would look as if all events were gone.
     """
     answers = [_ask(api, _FIRST, _LAST, limit=1, order="desc") for _ in range(2)]
     events = [event for answer in answers for event in api.rows(answer, "events")]
@@ -512,9 +517,9 @@ def _newest(api: Api) -> tuple[Any, int]:
 
 
 def _unshown_from(api: Api, after: str) -> int:
-    """Return how many events after the newest one are counted and not shown.
+    """Return how many events after the newest one are counted but not shown.
 
-    Those that are shown there have come meanwhile.
+    Any that are shown there have arrived meanwhile.
     """
     answers = [_ask(api, after, _LAST, limit=1) for _ in range(2)]
     if any(api.rows(answer, "events") for answer in answers):
@@ -525,12 +530,12 @@ def _unshown_from(api: Api, after: str) -> int:
 def _proven(api: Api, window: _Window) -> _Window | None:
     """Return the window once it is read in full; None while the server has more events in it.
 
-    Where it counts more than were shown, as of jobs and datasets, none may follow those. It is
-    asked for them twice: an answer without them would prove what a short page has left out.
+    If it counts more than it showed (events of jobs and datasets), no shown event may follow. It is
+    read twice: one short page alone would prove nothing.
     """
     if window.shown == window.count:
         return window
-    if window.shown > window.count:  # it was counted wrong, or rounded into the next one
+    if window.shown > window.count:  # it was miscounted, or rounded into the next window
         count = _count(api, window.start, window.end)
         return replace(window, count=count) if count <= window.shown else None
     for _ in range(2):
@@ -541,13 +546,13 @@ def _proven(api: Api, window: _Window) -> _Window | None:
 
 
 def _count(api: Api, after: str, before: str) -> int:
-    """Return how many events there are; those of jobs and datasets, which no page shows, too."""
+    """Return the number of events, including those of jobs and datasets, which no page shows."""
     return int(_ask(api, after, before, limit=0)["totalCount"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One answer of the history: the time that it was asked from, and how to go on after it."""
+    """One page of the history: its start time, and where the next page begins."""
 
     begin: str
     answer: Answer
@@ -557,11 +562,11 @@ class _Page:
 def _pages(
     api: Api, after: str, before: str, idle: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[str, list[Any], int]]:
-    """Yield all events at least once: by time, which no insertion or deletion shifts.
+    """Yield all events at least once, by time, which insertions and deletions do not shift.
 
-    With each page comes the time that it begins at, and how many events there are from there on.
-    While one is parsed and worked on, others are asked for, one after the other; while it is waited
-    for, `idle` is called as long as it returns that there is more to do.
+    Each page has its start time and the number of events from there on. While one is processed, the
+    next ones are requested, one after the other; while waiting for it, `idle` is called as long as
+    it returns that there is more to do.
     """
     if after >= before:
         return iter(())
@@ -597,9 +602,9 @@ def _taken(
 
 
 def _check_times(events: list[Any], after: str, before: str) -> None:
-    """Raise LineageError where events are of other times than were asked for."""
+    """Raise LineageError if events are outside the requested times."""
     first, last = (_time(event["eventTime"]) for event in (events[0], events[-1]))
-    # The server rounds what is finer than a microsecond.
+    # The server rounds to microseconds.
     if first < _time(after) - _MOMENT or last > _time(before) + _MOMENT or first > last:
         raise LineageError(
             f"asked for the events from {after} to {before}, the server shows some from"
@@ -609,7 +614,7 @@ def _check_times(events: list[Any], after: str, before: str) -> None:
 
 
 def _next_page(api: Api, last: Future[_Page | None], before: str) -> _Page | None:
-    """Return the page after the last one, which the same thread has asked for before."""
+    """Return the page after the last one, which the same thread requested."""
     page = last.result()
     if page is None or page.following is None:
         return None
@@ -624,20 +629,20 @@ def _page(api: Api, after: str, before: str, limit: int) -> _Page | None:
         return _Page(after, answer, None)
     newest = _just_before(last)
     if newest > after:
-        # The server counts all that follows for each page, so that few are better; but the last
-        # ones, which it counts at once, are worked on when nothing is left to wait for.
+        # The server counts all later events for each page, so few large pages are better; but the
+        # last ones, which it counts quickly, are small, as nothing else is left to wait for.
         if limit < _LARGE_PAGE and len(answer.body) < _LARGE:
             limit = min(4 * limit, _LARGE_PAGE)
         left = total - number
         limit = min(limit, max(_PAGE, left // 2))
         if 2 * left <= 3 * limit:
-            limit = max(_PAGE, left + _PAGE // 10)  # some of this page come once more
+            limit = max(_PAGE, left + _PAGE // 10)  # some events of this page come again
     elif limit < _MAX_PAGE:
-        limit *= 2  # more events at one time than fit on a page
+        limit *= 2  # more events at one instant than fit on a page
     else:
         raise LineageError(
             f"more than {_MAX_PAGE} events at {after}",
-            hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}.",
+            hint=f"Delete some from Marquez's database. {_WITHOUT_EVENTS}",
         )
     return _Page(after, answer, (max(after, newest), limit))
 
@@ -649,7 +654,7 @@ def _count_rows(api: Api, answer: Answer) -> tuple[int, Any, int]:
 
 
 def _before(events: list[Any], end: str) -> int:
-    """Return how many of the events, which go by time, lie before `end`."""
+    """Return how many of the events, sorted by time, are before `end`."""
     number, when = len(events), _time(end)
     while number and _time(events[number - 1]["eventTime"]) >= when:
         number -= 1
@@ -661,7 +666,7 @@ def _key(event: Any) -> list[Any]:
 
 
 def _hash(event: Any) -> int:
-    """Return a number that tells an event from others, the same in every process."""
+    """Return a hash of an event, the same in every process."""
     job = event["job"]
     parts = [*map(str, _key(event)), job["namespace"], job["name"]]
     for side in ("inputs", "outputs"):
@@ -672,23 +677,23 @@ def _hash(event: Any) -> int:
 
 
 def _born(api: Api) -> str:
-    """Return when the server's database was made; empty where that cannot be told."""
+    """Return when the server's database was created; empty if unknown."""
     try:
         rows = api.rows(api.get("namespaces", limit="100", offset="0"), "namespaces")
     except HTTPStatusError as error:
-        if error.status != 500:  # a name that its list cannot show
+        if error.status != 500:  # a namespace that the list cannot show
             raise
         return ""
     return next((str(row["createdAt"]) for row in rows if row["name"] == "default"), "")
 
 
 def _just_before(event: Any) -> str:
-    """Return a time before the event's, as a later page has to begin: rounding loses none."""
+    """Return a time just before the event, at which the next page begins: rounding loses none."""
     return _text(_time(event["eventTime"]) - _MOMENT)
 
 
 def _just_after(event: Any) -> str:
-    """Return a time after the event's, and after none that is later by a millisecond."""
+    """Return a time just after the event, by less than a millisecond."""
     return _text(_time(event["eventTime"]) + _MOMENT)
 
 

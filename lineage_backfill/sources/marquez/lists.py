@@ -1,4 +1,4 @@
-"""The lists of all names that Marquez knows, each checked against another count of its rows."""
+"""The lists of all names in Marquez, each checked against another count of its rows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lineage_backfill.sources.marquez.api import Api, Name, counted, segment
 
 Kind = Literal["job", "dataset"]
 _MAX_NAMES_LISTED = 1_000_000
-#: The datasets of so many namespaces are counted one by one; of more, it is cheaper to list twice.
+#: Up to this many namespaces, datasets are counted for each; above, listing twice is cheaper.
 _MAX_COUNTED = 16
 
 
 class Lists:
-    """Namespaces with their rows, names of jobs and of datasets; those of deleted ones are missing.
+    """Namespaces with their rows, and names of jobs and datasets, without deleted ones.
 
-    `names["dataset"]` is empty where Marquez cannot list them; with `has_holes`, `names["job"]`
-    lacks some that it cannot show. With `is_early`, events are still being read.
+    `names["dataset"]` is empty if Marquez cannot list them; with `has_holes`, `names["job"]` lacks
+    some that it cannot show. With `is_early`, events are still being read.
     """
 
     def __init__(self, api: Api, *, is_early: bool = False) -> None:
@@ -29,7 +29,7 @@ class Lists:
         self._early = set(self.names) if is_early else set()
 
     def list_again(self, kind: Kind) -> None:
-        """Replace an early list: an event that was read after it may tell of others."""
+        """Replace an early list: an event read after it may name others."""
         if kind in self._early:
             self._early.remove(kind)
             self.namespaces = self._list_namespaces()
@@ -66,7 +66,7 @@ class Lists:
         return self._api.number("jobs")
 
     def _datasets_counted(self) -> int | None:
-        """Return how many datasets all namespaces count, None where that is not cheap to ask."""
+        """Return the number of datasets in all namespaces, None if counting is expensive."""
         if len(self.namespaces) > _MAX_COUNTED:
             return None
         paths = [f"namespaces/{segment(name)}/datasets" for name in self.namespaces]

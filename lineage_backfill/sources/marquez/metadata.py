@@ -1,4 +1,4 @@
-"""Marquez's catalogue: what it knows of jobs beside their events, and what was done to them."""
+"""Reads Marquez's catalogue: jobs without events, and renamed and deleted ones."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from lineage_backfill.sources.marquez.lists import Lists
 from lineage_backfill.sources.marquez.unshown import declared, fold_unshown
 from lineage_backfill.sources.web import AGAIN
 
-#: What Marquez itself puts among the arguments of a run, from its facets.
+#: Names that Marquez itself adds to the arguments of a run, from its facets.
 _FROM_FACETS = frozenset({"nominal_start_time", "nominal_end_time", "run_id", "name", "namespace"})
 _STATES = {"COMPLETED": "COMPLETE", "FAILED": "FAIL", "ABORTED": "ABORT"}
-#: So many names at most may stand for one job: parents of parents, in rings even.
+#: Most names of one job: parents may have parents, even in a cycle.
 _MAX_NAMES = 100
 
 
 class MarquezMetadata:
-    """Folds into a builder what the catalogue knows besides the events in it.
+    """Folds into a builder what the catalogue has in addition to the events.
 
-    `history` has read the events that are folded into its builder. What events without a run said
-    is kept in the file `cache`; `lists` were asked for while events were read.
+    `history` has folded the events into its builder. What events without a run said is kept in the
+    file `cache`; `lists` were read together with the events.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class MarquezMetadata:
         cache: Path | None = None,
         lists: Lists | None = None,
     ) -> None:
-        #: Jobs with events, by the one name under which Marquez has stored each.
+        #: Jobs with events, by the name under which Marquez stores each.
         self.stored: dict[Name, Name] = {}
-        #: All datasets that Marquez knows; empty where it cannot list them.
+        #: All datasets in Marquez; empty if it cannot list them.
         self.datasets: set[Name] = set()
         self._api = api
         self._history = history
@@ -63,7 +63,7 @@ class MarquezMetadata:
         self._lists = lists or Lists(api)
 
     def read(self) -> None:
-        """Ask for jobs without events, and find out where event jobs have gone."""
+        """Read jobs without events, and find jobs with events that were renamed or deleted."""
         all_names = {name: self._stored_names(name) for name in sorted(self._parents)}
         if any(map(self._lists.names["job"].isdisjoint, all_names.values())):
             self._lists.list_again("job")
@@ -72,7 +72,7 @@ class MarquezMetadata:
         for name, names in all_names.items():
             covered |= names
             for parent in self._parents[name]:
-                # Its row stands in the child's namespace, whatever the event said.
+                # Its row is in the child's namespace, whatever the event said.
                 covered |= {as_stored(parent), as_stored((name[0], parent[1]))}
             stored = sorted(names & listed)
             if not stored:
@@ -87,7 +87,7 @@ class MarquezMetadata:
         fold_unshown(self._api, self._history, self.stored, datasets, self._cache)
 
     def _stored_names(self, name: Name) -> set[Name]:
-        """Return the names under which Marquez may have stored a job: with its parents before."""
+        """Return the names under which Marquez may store a job: prefixed with its parents."""
         names = {name[1]}
         todo = [(parent, name[1]) for parent in self._parents[name]]
         seen = set(todo)
@@ -102,13 +102,13 @@ class MarquezMetadata:
         return {as_stored((name[0], full)) for full in names}
 
     def _find_missing(self, name: Name) -> None:
-        """Drop a job that was deleted, rename one that was renamed."""
+        """Drop deleted jobs, and rename renamed ones."""
         ref, stored = JobRef(*name), as_stored(name)
         hidden = self._lists.namespaces.get(stored[0], {}).get("isHidden")
         try:
             page = None if hidden else self._api.get(job_path(stored))
         except HTTPStatusError as error:
-            if error.status == 500:  # there, and unreadable
+            if error.status == 500:  # it exists, but is unreadable
                 return
             if error.status != 404:
                 raise
@@ -117,34 +117,34 @@ class MarquezMetadata:
             self._drop_deleted(ref)
         elif page["name"] == stored[1] and not self._lists.has_holes:
             raise LineageError(
-                f"{ref} has a page of its own in Marquez, whose list of jobs is without it",
+                f"{ref} has a page in Marquez, but is missing in its list of jobs",
                 hint=AGAIN,
             )
         elif page["name"] != name[1] and not page["name"].endswith(f".{name[1]}"):
             new = JobRef(name[0], page["name"])
             self._builder.rename_job(ref, new)
             self._api.warnings.append(
-                f"{ref} was renamed {new} in Marquez; their events are one job's"
+                f"{ref} was renamed {new} in Marquez; their events belong to one job"
             )
 
     def _drop_deleted(self, job: JobRef) -> None:
-        """Drop a job unknown to Marquez: runs of a deleted one are known, of a refused one not."""
+        """Drop a job that Marquez deleted, not one whose events it refused: that has no runs."""
         try:
             self._api.get(f"jobs/runs/{segment(self._builder.run_ids(job)[-1])}")
         except HTTPStatusError as error:
             if error.status != 404:
                 raise
             self._api.warnings.append(
-                f"{job} is not known to Marquez, which refused its events; kept"
+                f"{job} is unknown to Marquez, which refused its events; kept"
             )
             return
         self._builder.drop_job(job)
         self._api.warnings.append(f"{job} was deleted in Marquez; its events are left out")
 
     def _complete(self, name: Name, stored: Name) -> None:
-        """Ask for what a job's events do not tell (any more): what its last good run named.
+        """Read what a job's events no longer say: the datasets of its last completed run.
 
-        Marquez deletes old runs with all their events; a run that goes on may lose its START.
+        Marquez deletes old runs with all their events; a run that continues may lose its START.
         """
         ref = JobRef(*name)
         silent = self._builder.is_silent(ref)
@@ -162,15 +162,15 @@ class MarquezMetadata:
                 f" and its page cannot be read: {error}",
                 hint="Repair it in Marquez, or delete the job there.",
             ) from error
-        # As old as the job itself, so that the runs of the history come after it.
+        # As old as the job itself, so that runs in the history count as later.
         declared = {side: listed(page, side) for side in ("inputs", "outputs")}
         named = {(one["namespace"], one["name"]) for side in declared.values() for one in side}
         if self._history.ignore and failed.issuperset(named):
-            return  # the page shows what a run named that is left out
+            return  # the page shows datasets of a run that is left out
         self._builder.add({"eventTime": page["createdAt"], "job": item} | declared)
 
     def _is_whole(self, namespace: str) -> bool:
-        """Return whether the event that made a namespace is still there: then all its events are.
+        """Return whether the first event of a namespace still exists: then all of its events do.
 
         A namespace is as old as the first event that named it.
         """
@@ -183,7 +183,7 @@ class MarquezMetadata:
         return bool(row["is_whole"])
 
     def _list_datasets(self) -> None:
-        """Add the datasets that no job names, report those that jobs name and Marquez does not."""
+        """Add datasets that no job names; report those that only jobs name, not Marquez."""
         known = self._builder.dataset_names()
         if known - self._lists.names["dataset"]:
             self._lists.list_again("dataset")
@@ -192,16 +192,16 @@ class MarquezMetadata:
             return
         for namespace, name in sorted(known - self.datasets):
             self._api.warnings.append(
-                f"{namespace}:{name} is not known to Marquez (any more);"
+                f"{namespace}:{name} is unknown to Marquez, perhaps deleted;"
                 " the edges of its jobs are kept"
             )
         for namespace, name in sorted(self.datasets):
             self._builder.add_dataset(namespace, name)
             if not self._history.oldest and (namespace, name) not in self._datasets_asked:
-                self._read_dataset((namespace, name))  # no events tell of it
+                self._read_dataset((namespace, name))  # no events name it
 
     def _walk(self, names: list[Name]) -> None:
-        """Read jobs without events, and all that their surroundings name, until nothing is new."""
+        """Read jobs without events, and the jobs around them, until none is new."""
         seen = set(names)
         todo = deque(names)
         while todo:
@@ -212,7 +212,7 @@ class MarquezMetadata:
                     todo.append(found)
 
     def _read_job(self, name: Name) -> list[Name]:
-        """Fold in one job from its own pages; return the jobs around it that were shown."""
+        """Fold in one job from its own pages; return the jobs that are shown around it."""
         try:
             page = self._api.get(job_path(name))
         except HTTPStatusError as error:
@@ -224,13 +224,13 @@ class MarquezMetadata:
         told, failed = self._fold_runs(name, item)
         inputs, outputs = (list(listed(page, side)) for side in ("inputs", "outputs"))
         around: list[Name] = []
-        # The page names all that `/lineage` shows, which takes a large server seconds.
+        # The page has everything that `/lineage` shows, which takes seconds on a large server.
         if self._lists.has_holes or not (told or inputs or outputs):
             (reads, writes), around = self._surroundings(name)
             inputs += as_items(reads)
             outputs += as_items(writes)
         event: dict[str, Any] = {"eventTime": page["updatedAt"], "job": item}
-        # The page may show what a failed run named, which makes no edges.
+        # The page may show datasets of a failed run, which are not edges.
         if not told and not failed.issuperset(
             (one["namespace"], one["name"]) for one in (*inputs, *outputs)
         ):
@@ -247,10 +247,9 @@ class MarquezMetadata:
     ) -> tuple[bool, set[Name]]:
         """Fold in a job's runs as events.
 
-        Returns whether a completed one names its datasets, and the datasets of those that failed or
-        are left out. With
-        `newest` those before the last one that was started and completed are left out, if it has
-        no parent run.
+        Returns whether a completed run names its datasets, and the datasets of runs that failed or
+        are left out. With `newest`, runs before the last one that started and completed are
+        skipped, if it has no parent run.
         """
         told, failed = False, set[Name]()
         for run in self._api.pages(f"{job_path(name)}/runs", "runs"):
@@ -276,24 +275,24 @@ class MarquezMetadata:
             if state != "RUNNING":
                 ended = run.get("endedAt") or run["updatedAt"]
                 self._builder.add(event | {"eventType": state, "eventTime": ended})
-            # The newest start comes first, runs that never started last. Others under the same
-            # parent run, with which one that has a parent counts, may lie anywhere behind.
+            # The newest start comes first, runs that never started come last. Other runs under the
+            # same parent run, which count together, may be anywhere after it.
             is_alone = parent_run_id(facets.get("parent") or {}) is None
             if newest and state == "COMPLETE" and run.get("startedAt") and is_alone:
                 break
         return told, failed
 
     def _surroundings(self, name: Name) -> tuple[Edges, list[Name]]:
-        """Return the edges that `/lineage` shows of the job, and other jobs in its answer.
+        """Return the job's edges in `/lineage`, and the other jobs in the answer.
 
-        Names are known from the list of all; only where that has holes are neighbours looked for,
-        as the surroundings of a job beside a table with thousands of readers take minutes.
+        Names are known from the list of all jobs; neighbours are read only if it is incomplete, as
+        the graph around a table with thousands of readers takes minutes.
         """
         depth = "1" if self._lists.has_holes else "0"
         try:
             answer = self._api.get("lineage", nodeId=f"job:{name[0]}:{name[1]}", depth=depth)
         except HTTPStatusError as error:
-            if error.status not in (404, 500):  # names that a node id cannot tell apart
+            if error.status not in (404, 500):  # names with ambiguous node ids
                 raise
             self._api.warnings.append(f"{JobRef(*name)}: its lineage cannot be shown: {error}")
             return (set(), set()), []
@@ -301,7 +300,7 @@ class MarquezMetadata:
         return jobs.get(name, (set(), set())), sorted(jobs)
 
     def _known(self, items: Iterable[Any]) -> list[Any]:
-        """Return datasets as a list, each once, after their own pages have been read."""
+        """Return the distinct datasets as a list, after reading their own pages."""
         datasets = {(item["namespace"], item["name"]): item for item in items}
         for name in datasets.keys() - self._datasets_asked:
             self._datasets_asked.add(name)
@@ -316,11 +315,11 @@ class MarquezMetadata:
                 raise
             self._api.warnings.append(f"{name[0]}:{name[1]}: its page cannot be read: {error}")
             return
-        # `/column-lineage` tells no more of the current version than these facets: not which
-        # columns are INDIRECT, nothing of columns in no schema, and of two writers' one. Edges that
-        # it shows besides are of older versions and of failed runs, which must not be followed.
+        # `/column-lineage` has less about the current version than these facets: not which columns
+        # are INDIRECT, no columns that are in no schema, and only one of two writers. Its other
+        # edges are of older versions and failed runs, which must not be followed.
         facets = {"schema": {"fields": page.get("fields")}, **_tagged(page)}
-        # An alias has the page of the dataset that it is another name of.
+        # The page of an alias is that of its dataset.
         item = {"namespace": page["namespace"], "name": page["name"], "facets": facets}
         self._builder.add({"eventTime": page["updatedAt"], "dataset": item})
 
@@ -332,7 +331,7 @@ def _version(item: Any) -> dict[str, Any]:
 
 
 def _run_facets(run: Any) -> dict[str, Any]:
-    """Return the facets of a run, with the nominal time and arguments that are kept elsewhere."""
+    """Return the facets of a run, with its nominal time and arguments."""
     facets = dict(run.get("facets") or {})
     arguments = run.get("args") or {}
     start = run.get("nominalStartTime") or arguments.get("nominal_start_time")
@@ -346,7 +345,7 @@ def _run_facets(run: Any) -> dict[str, Any]:
 
 
 def _tagged(page: Any) -> dict[str, Any]:
-    """Return the facets of a page, with the tags that people set in Marquez."""
+    """Return the facets of a page, with the tags that users set in Marquez."""
     facets = dict(page.get("facets") or {})
     if page.get("tags"):
         facets["tags"] = {"tags": [{"key": tag} for tag in page["tags"]]}

@@ -1,4 +1,4 @@
-"""The lineage source: which views of a Marquez server are read, and what becomes of them."""
+"""The lineage source for Marquez: combines its event history and its catalogue."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ View = Literal["events", "graph", "both"]
 class MarquezSource:
     """Lineage from a Marquez server, 0.50 or 0.51.
 
-    `view` "events" reads the event history alone where that is whole, "graph" the catalogue alone;
-    "both" takes the edges from the events and asks the catalogue for jobs that have none (left),
-    for what was renamed or deleted, and for edges that differ. A partial answer is an error. In
-    the folder `cache` the events are kept, so that the next read asks for new ones only. The runs
-    `ignore` are left out.
+    `view` "events" reads only the event history, which must be complete; "graph" only the
+    catalogue; "both" takes the edges from the events, and from the catalogue jobs without events,
+    renames, deletions and differing edges. A partial answer is an error. The events are kept in the
+    folder `cache`, so that the next read only requests new ones. The runs `ignore` are left out.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class MarquezSource:
         self._clock = clock or partial(datetime.now, UTC)
 
     def read(self) -> LineageSnapshot:
-        """Return the whole lineage; raises LineageError where that cannot be had."""
+        """Return the whole lineage; raises LineageError if it cannot be read."""
         with (
             closing(WebClient(self._address, self._settings)) as client,
             closing(Api(client)) as api,
@@ -75,7 +74,7 @@ class MarquezSource:
                 ) from error
 
     def sample(self, most: int) -> list[Any]:
-        """Return up to so many of the newest events; raises LineageError."""
+        """Return at most this many of the newest events; raises LineageError."""
         with closing(WebClient(self._address, self._settings)) as client:
             return newest_events(Api(client), most)
 
@@ -100,7 +99,7 @@ class MarquezSource:
         return replace(lineage, warnings=(*api.all_warnings, *lineage.warnings))
 
     def _read_history(self, api: Api) -> tuple[EventHistory, Lists | None]:
-        """Return the events, and the lists of names where they were asked for meanwhile."""
+        """Return the events, and the lists of names if they were read meanwhile."""
         if self._view == "graph":
             return EventHistory(self._ignore), None
         if self._view == "events":
@@ -110,16 +109,16 @@ class MarquezSource:
             try:
                 history = EventHistory.read(api, self._cache, self._ignore)
             except BaseException:
-                api.close()  # no more names: they are waited for here
+                api.close()  # wait here for the names
                 raise
         try:
             return history, lists.result()
         except (HTTPStatusError, ServiceUnreachableError):
             raise
-        except LineageError:  # other names came while they were listed: to be listed again
+        except LineageError:  # the names changed while they were listed: list them again
             return history, None
 
     def _identity(self) -> str:
-        """Return what tells one server, as one user sees it, from all others."""
+        """Return an id of the server as this user sees it."""
         seen = [self._address.rstrip("/"), sorted(self._settings.headers.items())]
         return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]

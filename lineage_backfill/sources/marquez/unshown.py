@@ -1,6 +1,6 @@
-"""What Marquez does not show in its history: events of jobs and of datasets, without a run.
+"""Reads events without a run (job and dataset events), which Marquez's history omits.
 
-It counts them there, and keeps what they said as versions of jobs and datasets that no run made.
+The history only counts them; Marquez stores their content as versions without a run.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def fold_unshown(
     datasets: Iterable[Name],
     cache: Path | None,
 ) -> None:
-    """Fold in what these events said; `jobs` maps Marquez's names of jobs to ours.
+    """Fold in the content of these events; `jobs` maps Marquez's job names to ours.
 
-    Each job and each dataset is asked for; in the file `cache` the answers are kept until the
-    server counts others.
+    Every job and dataset is read; the file `cache` keeps the answers until the server's count
+    changes.
     """
     number, since = history.unshown
     if not number:
@@ -55,7 +55,7 @@ def fold_unshown(
         events = list(chain(_of_jobs(api, history, jobs), _of_datasets(api, datasets, since)))
         if cache and len(api.warnings) == noted:
             try:
-                # Rebuilt in minutes at most: fast to write rather than small.
+                # Rebuilt in minutes at most: speed matters more than size.
                 write_records(cache, chain([header], events), level=1)
             except OSError as error:
                 api.warnings.append(f"{cache}: the events cannot be kept for next time: {error}")
@@ -66,10 +66,10 @@ def fold_unshown(
 def declared(
     api: Api, builder: LineageBuilder, stored: Name, ref: JobRef, page: Any
 ) -> Iterator[Any]:
-    """Yield what was declared of a job, as job events, where its page names other datasets.
+    """Yield the declarations of a job as job events, if its page names other datasets.
 
-    That is its versions that no run made. Marquez dates them back to when the job was made; the one
-    that its page shows came later than all runs that have ended.
+    These are its versions without a run. Marquez dates them to the creation of the job; the one on
+    its page is later than all runs that have ended.
     """
     shown = _named(page)
     if shown == builder.named_by(ref):
@@ -88,7 +88,7 @@ def declared(
 
 
 def _named(row: Any) -> Edges:
-    """Return what a job reads and writes by its own page, or by one of its versions."""
+    """Return the inputs and outputs of a job by its own page, or by one of its versions."""
     reads, writes = (
         {(item["namespace"], item["name"]) for item in listed(row, side)}
         for side in ("inputs", "outputs")
@@ -132,14 +132,14 @@ def _report(api: Api, what: str, error: HTTPStatusError) -> None:
     elif error.status == 500:
         raise LineageError(
             said,
-            hint="Try again. If it stays so, repair it in Marquez, or delete it there.",
+            hint="Try again. If it persists, repair it in Marquez, or delete it there.",
         ) from error
     else:
         raise error
 
 
 def _load(file: Path, header: Mapping[str, Any]) -> list[Any] | None:
-    """Return what was kept in the file; None if there is none, or of another state."""
+    """Return the cached answers; None if there are none, or they are out of date."""
     try:
         records = list(read_records(file))
     except NOT_WHOLE:

@@ -139,7 +139,7 @@ def test_keys_that_are_newer_than_the_plan_are_none_of_its_own() -> None:
 
 def test_keys_that_the_job_has_not_are_no_answer() -> None:
     of = live(outside(), engines={"fake": lambda _job: ("2024-W10",)})
-    with pytest.raises(EngineError, match="names keys of n:daily that it has not"):
+    with pytest.raises(EngineError, match="names keys that n:daily does not have"):
         of.blocker([planned_run("r", job="daily", keys=("2024-03-04",))])
 
 
@@ -157,9 +157,9 @@ def test_a_program_tells_the_keys_as_json(tmp_path: Path) -> None:
     ("argv", "said"),
     [
         (program("import sys; sys.exit('no such scheduler')"), "ended with exit code 1"),
-        (program("print('2024-03-05')"), "printed what is no JSON"),
-        (program("print(1)"), "printed JSON that is no array of keys"),
-        (program(""), "printed what is no JSON"),
+        (program("print('2024-03-05')"), "printed output that is not JSON"),
+        (program("print(1)"), "printed JSON that is not an array of keys"),
+        (program(""), "printed output that is not JSON"),
         (["/nowhere/at/all"], "cannot be asked"),
     ],
 )

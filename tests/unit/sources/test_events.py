@@ -160,7 +160,7 @@ def test_a_last_record_that_is_cut_off_is_one(tmp_path: Path, record: str) -> No
     file = tmp_path / "dump.ndjson"
     file.write_text(f"{ONE}\n{record}")
     os.utime(file, (1, 1))
-    with pytest.raises(LineageError, match="the last line is cut off"):
+    with pytest.raises(LineageError, match="the last line is incomplete"):
         read(file)
     assert jobs(EventSource([file], allow_torn=True).read()) == ["one"]
 
@@ -198,13 +198,13 @@ def test_a_last_line_that_is_cut_off_is_refused_unless_that_is_allowed(
     monkeypatch.setattr(module, "_PATIENCE", 0)
     file = tmp_path / "events.ndjson"
     file.write_text(f"{ONE}\n{torn}")
-    with pytest.raises(LineageError, match=r":2: the last line is cut off") as refused:
+    with pytest.raises(LineageError, match=r":2: the last line is incomplete") as refused:
         read(file)
     assert "--allow-torn-events" in refused.value.hint
     snapshot = EventSource([file], allow_torn=True).read()
     assert jobs(snapshot) == ["one"]
     (warning,) = snapshot.warnings
-    assert warning.startswith(f"{file}:2: the last line is cut off; left out")
+    assert warning.startswith(f"{file}:2: the incomplete last line is left out")
 
 
 @pytest.mark.parametrize("last", ['{"eventType": nothing}', f"{TWO}}}", "three", '"a"'])
@@ -251,16 +251,16 @@ def packed(text: str) -> bytes:
         (f"{ONE}\n{{}}\n".encode(), r":2: not an OpenLineage event"),
         (f"{ONE}\n3\n".encode(), r":2: not an OpenLineage event"),
         (b'{"events": null}', r":1: not an OpenLineage event"),
-        (f"[{ONE},\n{TWO}".encode(), r":2: the array is cut off"),
+        (f"[{ONE},\n{TWO}".encode(), r":2: the array is incomplete"),
         (f"[{ONE},\n{TWO[:50]}".encode(), r":2: not JSON"),
         (b"hello\n", r":1: not JSON"),
         (b'{"eventTime": NaN}\n{}', r":1: not JSON: NaN"),
-        (b"[" * 100_000, r":1: the array is cut off"),
+        (b"[" * 100_000, r":1: the array is incomplete"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"\n", r":1: not JSON"),
         (json.dumps(made("x")).replace('"in"', '"i\\u0000"').encode() + b"\n", r":1: not an Open"),
         (ONE.encode().replace(b'"one"', b'"\xff"') + b"\n", r":1: .*control characters"),
-        (packed(f"{ONE}\n{TWO}\n" * 99)[:-20], r": cannot be read on"),
-        (packed(ONE)[:-4] + b"oops", r": cannot be read on"),
+        (packed(f"{ONE}\n{TWO}\n" * 99)[:-20], r": cannot be read from here on"),
+        (packed(ONE)[:-4] + b"oops", r": cannot be read from here on"),
     ],
 )
 def test_a_file_that_is_not_whole_is_an_error_with_its_place(

@@ -175,7 +175,7 @@ def test_a_deleted_job_is_left_out_and_a_refused_one_kept() -> None:
     snapshot = read(server)
     assert names(snapshot) == ["j2", "j3"]
     assert "n:j1 was deleted in Marquez; its events are left out" in snapshot.warnings
-    assert "n:j3 is not known to Marquez, which refused its events; kept" in snapshot.warnings
+    assert "n:j3 is unknown to Marquez, which refused its events; kept" in snapshot.warnings
 
 
 BARE = event(2, job={"namespace": "n", "name": "j1"}, eventType="START", outputs=[])

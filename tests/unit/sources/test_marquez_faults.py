@@ -52,12 +52,12 @@ FAULTS: dict[str, tuple[dict[str, Any], type[LineageError], str]] = {
     "an end too early": (
         {"body": ProtocolError("incomplete")},
         LineageError,
-        "cut off",
+        "is incomplete",
     ),
     "no address": (
         {"status": 302, "headers": {"Location": "http://[bad"}},
         LineageError,
-        "redirects to no address",
+        "redirects to an invalid address",
     ),
     "another host": (
         {"status": 302, "headers": {"Location": "http://evil.example/x"}},
@@ -151,7 +151,7 @@ def test_who_asks_for_more_patience_than_there_is_gets_none(
 ) -> None:
     mock.get(f"{API}/events/lineage", status=503, headers={"Retry-After": after})
     began = time.monotonic()
-    with pytest.raises(ServiceUnreachableError, match=r"later than lineage\.timeout") as caught:
+    with pytest.raises(ServiceUnreachableError, match=r"after lineage\.timeout") as caught:
         ask("events", timeout=4)
     assert time.monotonic() - began < 2
     assert "lineage.timeout" in caught.value.hint
@@ -172,7 +172,7 @@ def test_who_waits_is_told(
     mock.get(f"{API}/events/lineage", json={"events": [], "totalCount": 0})
     monkeypatch.setattr("lineage_backfill.sources.web._PATIENCE", 0.2)
     ask("events")
-    assert f"{API}/events/lineage: answers 503; asked again in 1 s" in caplog.messages
+    assert f"{API}/events/lineage: answers 503; retrying in 1 s" in caplog.messages
     server = HTTPServer(("127.0.0.1", 0), _Dripping)
     Thread(target=server.serve_forever, daemon=True).start()
     mock.add_passthru("http://127.0.0.1")
@@ -183,7 +183,7 @@ def test_who_waits_is_told(
     finally:
         server.shutdown()
         server.server_close()
-    assert any("no whole answer for 0 s; waited for still" in said for said in caplog.messages)
+    assert any("no complete answer for 0 s; still waiting" in said for said in caplog.messages)
 
 
 @pytest.mark.parametrize("retries", [1, 2])
@@ -341,7 +341,7 @@ class _Bomb(_Cut):
 @pytest.mark.parametrize(
     ("handler", "kind", "message"),
     [
-        (_Cut, LineageError, "cut off"),
+        (_Cut, LineageError, "is incomplete"),
         (_Endless, ServiceUnreachableError, "took longer than 0.5 s"),
         (_Dripping, ServiceUnreachableError, "took longer than 0.5 s"),
         (_DrippingHeader, ServiceUnreachableError, "took longer than 0.5 s"),

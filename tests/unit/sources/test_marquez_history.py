@@ -306,7 +306,7 @@ def test_a_server_that_never_shows_what_it_counts_is_refused(left: int) -> None:
 
     server.before_answer = lying
     with pytest.raises(
-        LineageError, match=r"cannot be read whole: the server shows \d+ of"
+        LineageError, match=r"cannot be read in full: the server shows \d+ of"
     ) as caught:
         read(server, view="events")
     assert "Try again" in caught.value.hint

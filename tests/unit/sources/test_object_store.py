@@ -65,7 +65,7 @@ def test_a_store_and_a_file_give_the_same(bucket: Any, tmp_path: Path) -> None:
 
 def test_a_line_that_is_cut_off_is_an_error_that_names_its_place(bucket: Any) -> None:
     bucket.pipe("/cut.json", f"{ONE}\n{TWO[:-9]}".encode())
-    with pytest.raises(LineageError, match=r"memory:///cut\.json:2: the last line is cut off"):
+    with pytest.raises(LineageError, match=r"memory:///cut\.json:2: the last line is incomplete"):
         read("memory://cut.json")
 
 
@@ -104,7 +104,7 @@ class Broken(MemoryFileSystem):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("fault", "url", "error", "message"),
     [
-        ("size", "one.json", LineageError, "bytes came of the"),
+        ("size", "one.json", LineageError, "bytes arrived of the"),
         ("gone", "one.json", LineageError, "not found"),
         ("refused", "one.json", ServiceUnreachableError, "cannot be read: access denied"),
         ("listing", "", ServiceUnreachableError, "cannot be read: access denied"),
